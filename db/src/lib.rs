@@ -1,0 +1,4 @@
+//! The Sandstorm server: store, tenants, workers, extensions, builder, control.
+#![deny(unsafe_code)]
+
+pub mod limits;

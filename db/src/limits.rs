@@ -1,0 +1,1 @@
+//! Every limit of the server: name, default, unit, reason.

@@ -1,0 +1,443 @@
+//! The RPC codec: what stands inside one R2P2 message. Fixed little-endian headers, several operations a message.
+//!
+//! ```text
+//! message  = message header (32 bytes), then `operations` operations
+//! message header: version u8 | flags u8 | operations u16 | tenant u32 | session u64 | sequence u64 | acked u64
+//! operation = operation header (32 bytes), key, value
+//! operation header: op u8 | flags u8 | status u8 | condition u8 | key_len u32 | value_len u32 | user_flags u32 | table u64 | number u64
+//! ```
+//! A response mirrors its request: the same session and sequence, and one operation per operation asked, in order, with
+//! the same `op`. What `number`, key and value mean is said at each [`Op`].
+//!
+//! A session is one client endpoint's life towards one server port: a random number that the client picks. `sequence`
+//! counts its messages from 1; `acked` says that every message up to it has been answered, so the server may forget
+//! those answers. Together they make a repeated request run once (see [`crate::once`]).
+
+use thiserror::Error;
+
+/// The version of this format.
+pub const VERSION: u8 = 1;
+/// Bytes of a message header.
+pub const MESSAGE_HEADER_LEN: usize = 32;
+/// Bytes of an operation header.
+pub const OP_HEADER_LEN: usize = 32;
+/// Operations in one message, at most: bounds the work that one message makes.
+pub const MAX_OPERATIONS: usize = 1024;
+/// Longest key in bytes; a server may set its own limit lower.
+pub const MAX_KEY_LEN: usize = 64 << 10;
+/// Longest value, arguments or reply in bytes; a server may set its own limit lower.
+pub const MAX_VALUE_LEN: usize = 8 << 20;
+/// Longest message in bytes: one largest put and its headers, or as much of smaller operations.
+pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_LEN + MAX_VALUE_LEN;
+
+/// Message flag: this is a response.
+pub const FLAG_RESPONSE: u8 = 0x01;
+/// Message flag: running the request twice does no harm, so the server need not remember its answer.
+pub const FLAG_IDEMPOTENT: u8 = 0x02;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// Nothing; answers `Ok`. Value: echoed back.
+    Ping = 0,
+    /// Presents the tenant's token (value) for this session on this port. Answers with `number` = the worker that serves
+    /// this port and value = `workers u32 | home worker u32` little-endian.
+    Hello = 1,
+    /// Reads the record under key. Answer: value, user flags, number = version.
+    Get = 2,
+    /// Reads many: value = keys, each `len u32 | bytes`; number = how many. Answer: value = for each key
+    /// `status u8 | user_flags u32 | version u64 | len u32 | bytes`; number = how many were found.
+    MultiGet = 3,
+    /// Writes a record under `condition`. `number` = the version that `Condition::Version` asks for. With the operation
+    /// flag [`OP_FLAG_TTL`] the value starts with `ttl_ms u64`. Answer: number = new version.
+    Put = 4,
+    /// Deletes the record under `condition` (`Always`, or `Version` with `number`). Answer: `Ok` or `NotFound`.
+    Delete = 5,
+    /// Adds `number` (as i64) to the decimal value under key, 0 when absent. Answer: number = the sum (as i64).
+    Increment = 6,
+    /// Calls the extension whose name is key with value as arguments; number = version asked for, 0: newest.
+    /// Answer: value = reply, number = the version that ran; on `Failed`: value = text, number = code; on `Killed`:
+    /// value = text, number = cause (see [`KillCause`]).
+    Invoke = 7,
+}
+
+/// Operation flag of a put: the value starts with `ttl_ms u64`, milliseconds until the record expires.
+pub const OP_FLAG_TTL: u8 = 0x01;
+
+/// Condition of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum Condition {
+    /// None.
+    #[default]
+    Always = 0,
+    /// Only if the key is absent.
+    Absent = 1,
+    /// Only if the key is present.
+    Present = 2,
+    /// Only if the record has the version in `number`.
+    Version = 3,
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// No record under the key.
+    NotFound = 1,
+    /// The condition of the write did not hold.
+    Conflict = 2,
+    /// The message or operation is not well-formed; the value says where.
+    Malformed = 3,
+    /// The message's format version is not spoken here; the value names the one that is.
+    Version = 4,
+    /// The session has not presented this tenant's token.
+    Unauthenticated = 5,
+    /// No such tenant.
+    UnknownTenant = 6,
+    /// The tenant has no such table.
+    UnknownTable = 7,
+    /// The tenant has no such extension (or not that version of it).
+    UnknownExtension = 8,
+    /// Another server owns this part of the table.
+    WrongServer = 9,
+    /// The tenant is over a quota; the value names it.
+    OverQuota = 10,
+    /// The table is full (store mode).
+    OutOfMemory = 11,
+    /// A key, value, arguments or reply is longer than its limit; the value names it.
+    TooLarge = 12,
+    /// The invocation was ended; number = cause.
+    Killed = 13,
+    /// The extension returned an error; number = its code, value = its text.
+    Failed = 14,
+    /// The server has no room for the request now; it was not run.
+    Overloaded = 15,
+    /// The request is outside of the window of remembered answers; it may or may not have run.
+    Stale = 16,
+    /// Increment: the value is not a decimal number, or the sum would overflow.
+    NotANumber = 17,
+    /// The extension is suspended.
+    Suspended = 18,
+    /// The server is shutting down; the request was not run.
+    ShuttingDown = 19,
+}
+
+/// Why an invocation was ended; travels as `number` beside [`Status::Killed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum KillCause {
+    /// It computed longer than its slice between two yields.
+    SliceBudget = 1,
+    /// It computed longer than its total budget.
+    TotalBudget = 2,
+    /// It panicked.
+    Panic = 3,
+    /// Its arena's quota was used up.
+    OutOfMemory = 4,
+    /// It ran off its stack.
+    StackOverflow = 5,
+    /// It divided by zero (the processor's own trap).
+    DivisionByZero = 6,
+    /// It executed an illegal instruction (an abort, or an unreachable that was reached).
+    IllegalInstruction = 7,
+    /// It touched memory that is not mapped.
+    MemoryFault = 8,
+    /// Its extension was unloaded, its tenant deleted, or the server stopped.
+    Unloaded = 9,
+}
+
+macro_rules! from_byte {
+    ($type:ty { $($variant:ident),* $(,)? }) => {
+        impl $type {
+            /// All values, in the order of their numbers.
+            pub const ALL: &'static [$type] = &[$(<$type>::$variant),*];
+
+            /// The value of that number, if there is one.
+            pub const fn from_byte(byte: u8) -> Option<$type> {
+                match byte {
+                    $(x if x == <$type>::$variant as u8 => Some(<$type>::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+from_byte!(Op { Ping, Hello, Get, MultiGet, Put, Delete, Increment, Invoke });
+from_byte!(Condition { Always, Absent, Present, Version });
+from_byte!(Status {
+    Ok,
+    NotFound,
+    Conflict,
+    Malformed,
+    Version,
+    Unauthenticated,
+    UnknownTenant,
+    UnknownTable,
+    UnknownExtension,
+    WrongServer,
+    OverQuota,
+    OutOfMemory,
+    TooLarge,
+    Killed,
+    Failed,
+    Overloaded,
+    Stale,
+    NotANumber,
+    Suspended,
+    ShuttingDown,
+});
+from_byte!(KillCause {
+    SliceBudget,
+    TotalBudget,
+    Panic,
+    OutOfMemory,
+    StackOverflow,
+    DivisionByZero,
+    IllegalInstruction,
+    MemoryFault,
+    Unloaded,
+});
+
+/// The header of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageHeader {
+    /// `FLAG_*`.
+    pub flags: u8,
+    /// Number of operations that follow.
+    pub operations: u16,
+    /// The tenant's id.
+    pub tenant: u32,
+    /// The client's session.
+    pub session: u64,
+    /// The message's number in its session, from 1.
+    pub sequence: u64,
+    /// Every message up to this one has been answered.
+    pub acked: u64,
+}
+
+/// One operation, borrowed from its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation<'m> {
+    /// What to do, or what was done.
+    pub op: Op,
+    /// `OP_FLAG_*`.
+    pub flags: u8,
+    /// In a response: how it ended. In a request: `Ok`.
+    pub status: Status,
+    /// Condition of a write.
+    pub condition: Condition,
+    /// The record's user flags (get: answered, put: stored).
+    pub user_flags: u32,
+    /// The table's id.
+    pub table: u64,
+    /// See [`Op`].
+    pub number: u64,
+    /// Key, or extension name.
+    pub key: &'m [u8],
+    /// Value, arguments or reply.
+    pub value: &'m [u8],
+}
+
+impl<'m> Operation<'m> {
+    /// An operation with everything but `op` at rest.
+    pub const fn new(op: Op) -> Operation<'m> {
+        Operation {
+            op,
+            flags: 0,
+            status: Status::Ok,
+            condition: Condition::Always,
+            user_flags: 0,
+            table: 0,
+            number: 0,
+            key: &[],
+            value: &[],
+        }
+    }
+
+    /// Bytes of this operation in a message.
+    pub const fn encoded_len(&self) -> usize {
+        OP_HEADER_LEN + self.key.len() + self.value.len()
+    }
+}
+
+/// Why bytes are not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// Shorter than a message header.
+    #[error("message shorter than its {MESSAGE_HEADER_LEN}-byte header")]
+    ShortHeader,
+    /// Another format version.
+    #[error("message format version {0}, this side speaks {VERSION}")]
+    Version(u8),
+    /// More operations than allowed.
+    #[error("{0} operations in a message, at most {MAX_OPERATIONS} are allowed")]
+    Operations(u16),
+    /// The message ends inside an operation's header.
+    #[error("message ends inside the header of operation {0}")]
+    ShortOperation(u16),
+    /// The message ends inside an operation's key or value.
+    #[error("operation {0} is longer than its message")]
+    ShortBody(u16),
+    /// A key or value over the format's limits.
+    #[error("operation {0} has a key over {MAX_KEY_LEN} bytes or a value over {MAX_VALUE_LEN}")]
+    TooLarge(u16),
+    /// An unknown operation number.
+    #[error("operation {0} has the unknown number {1}")]
+    UnknownOp(u16, u8),
+    /// An unknown condition or status.
+    #[error("operation {0} has an unknown condition or status")]
+    UnknownEnum(u16),
+    /// Bytes behind the last operation.
+    #[error("{0} bytes behind the last operation")]
+    Trailing(usize),
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+impl MessageHeader {
+    /// Reads the header and gives the operations behind it.
+    ///
+    /// # Errors
+    /// [`Malformed`] for a short header, another version, or too many operations. The operations themselves are checked
+    /// as [`Operations`] walks them.
+    pub fn decode(message: &[u8]) -> Result<(MessageHeader, Operations<'_>), Malformed> {
+        let Some((head, body)) = message.split_first_chunk::<MESSAGE_HEADER_LEN>() else {
+            return Err(Malformed::ShortHeader);
+        };
+        if head[0] != VERSION {
+            return Err(Malformed::Version(head[0]));
+        }
+        let operations = u16::from_le_bytes([head[2], head[3]]);
+        if usize::from(operations) > MAX_OPERATIONS {
+            return Err(Malformed::Operations(operations));
+        }
+        let header = MessageHeader {
+            flags: head[1],
+            operations,
+            tenant: u32_at(head, 4),
+            session: u64_at(head, 8),
+            sequence: u64_at(head, 16),
+            acked: u64_at(head, 24),
+        };
+        Ok((header, Operations { rest: body, next: 0, count: operations }))
+    }
+
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; MESSAGE_HEADER_LEN] {
+        let mut head = [0; MESSAGE_HEADER_LEN];
+        head[0] = VERSION;
+        head[1] = self.flags;
+        head[2..4].copy_from_slice(&self.operations.to_le_bytes());
+        head[4..8].copy_from_slice(&self.tenant.to_le_bytes());
+        head[8..16].copy_from_slice(&self.session.to_le_bytes());
+        head[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        head[24..32].copy_from_slice(&self.acked.to_le_bytes());
+        head
+    }
+}
+
+/// Walks the operations of a message. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Operations<'m> {
+    rest: &'m [u8],
+    next: u16,
+    count: u16,
+}
+
+impl<'m> Operations<'m> {
+    fn take(&mut self) -> Result<Operation<'m>, Malformed> {
+        let index = self.next;
+        let Some((head, body)) = self.rest.split_first_chunk::<OP_HEADER_LEN>() else {
+            return Err(Malformed::ShortOperation(index));
+        };
+        let key_len = u32_at(head, 4) as usize;
+        let value_len = u32_at(head, 8) as usize;
+        if key_len > MAX_KEY_LEN || value_len > MAX_VALUE_LEN {
+            return Err(Malformed::TooLarge(index));
+        }
+        if body.len() < key_len + value_len {
+            return Err(Malformed::ShortBody(index));
+        }
+        let op = Op::from_byte(head[0]).ok_or(Malformed::UnknownOp(index, head[0]))?;
+        let status = Status::from_byte(head[2]).ok_or(Malformed::UnknownEnum(index))?;
+        let condition = Condition::from_byte(head[3]).ok_or(Malformed::UnknownEnum(index))?;
+        let (key, behind_key) = body.split_at(key_len);
+        let (value, rest) = behind_key.split_at(value_len);
+        self.rest = rest;
+        Ok(Operation {
+            op,
+            flags: head[1],
+            status,
+            condition,
+            user_flags: u32_at(head, 12),
+            table: u64_at(head, 16),
+            number: u64_at(head, 24),
+            key,
+            value,
+        })
+    }
+}
+
+impl<'m> Iterator for Operations<'m> {
+    type Item = Result<Operation<'m>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next == self.count {
+            let trailing = std::mem::take(&mut self.rest).len();
+            return (trailing > 0).then_some(Err(Malformed::Trailing(trailing)));
+        }
+        let taken = self.take();
+        self.next += 1;
+        if taken.is_err() {
+            self.rest = &[];
+            self.next = self.count;
+        }
+        Some(taken)
+    }
+}
+
+/// The bytes of an operation's header, for a key and value of the lengths that `operation` has.
+pub fn encode_op_header(operation: &Operation<'_>) -> [u8; OP_HEADER_LEN] {
+    op_header(operation, operation.key.len(), operation.value.len())
+}
+
+/// The bytes of an operation's header for a key and value that are sent from elsewhere.
+pub fn op_header(operation: &Operation<'_>, key_len: usize, value_len: usize) -> [u8; OP_HEADER_LEN] {
+    debug_assert!(key_len <= MAX_KEY_LEN && value_len <= MAX_VALUE_LEN);
+    let mut head = [0; OP_HEADER_LEN];
+    head[0] = operation.op as u8;
+    head[1] = operation.flags;
+    head[2] = operation.status as u8;
+    head[3] = operation.condition as u8;
+    head[4..8].copy_from_slice(&(key_len as u32).to_le_bytes());
+    head[8..12].copy_from_slice(&(value_len as u32).to_le_bytes());
+    head[12..16].copy_from_slice(&operation.user_flags.to_le_bytes());
+    head[16..24].copy_from_slice(&operation.table.to_le_bytes());
+    head[24..32].copy_from_slice(&operation.number.to_le_bytes());
+    head
+}
+
+/// Appends an operation to a message.
+pub fn encode_operation(operation: &Operation<'_>, message: &mut Vec<u8>) {
+    message.extend_from_slice(&encode_op_header(operation));
+    message.extend_from_slice(operation.key);
+    message.extend_from_slice(operation.value);
+}
+
+/// A whole message.
+pub fn encode_message(header: &MessageHeader, operations: &[Operation<'_>], message: &mut Vec<u8>) {
+    message.extend_from_slice(&header.encode());
+    for operation in operations {
+        encode_operation(operation, message);
+    }
+}

@@ -1,0 +1,232 @@
+//! The binary interface between the server and an extension's library, version 1.
+//!
+//! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions of
+//! [`Extension`]; the library calls back through [`HostCalls`], found behind the [`Invocation`] that it is given. Tenant
+//! code never names this module (the checker refuses the path); the generated wrapper and the server do.
+//!
+//! Who writes what: the host fills an [`Invocation`] before it calls `create`; the library's allocator moves
+//! [`Arena::next`] and the free lists; nobody else touches them while tenant code runs.
+
+/// Version of the structs in this module. The server refuses a library built for any other.
+pub const ABI_VERSION: u32 = 1;
+
+/// The name under which a library exports its [`Extension`].
+pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
+
+/// `poll`/`start` answered: not ready, poll again.
+pub const POLL_PENDING: u32 = 0;
+/// `poll`/`start` answered: the extension returned `Ok(())`.
+pub const POLL_DONE: u32 = 1;
+/// `poll`/`start` answered: the extension returned an error, which it has handed to [`HostCalls::fail`].
+pub const POLL_FAILED: u32 = 2;
+
+/// What a library exports, one per library, under [`EXTENSION_SYMBOL`].
+#[repr(C)]
+#[derive(Debug)]
+pub struct Extension {
+    /// [`ABI_VERSION`] the library was built with.
+    pub abi_version: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Fingerprint of the API source the library was built with (first 8 bytes of its SHA-256, little-endian).
+    pub api_fingerprint: u64,
+    /// Size in bytes of the extension's future.
+    pub future_size: usize,
+    /// Alignment in bytes of the extension's future; a power of two.
+    pub future_align: usize,
+    /// Builds the future of one invocation in `slot` (`future_size` bytes at `future_align`).
+    pub create: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation),
+    /// Polls the future once: `POLL_PENDING`, `POLL_DONE` or `POLL_FAILED`. Not called again after a ready answer.
+    pub poll: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation) -> u32,
+    /// Drops the future.
+    pub drop: unsafe extern "C" fn(slot: *mut u8),
+    /// Creates the future, polls it once, and drops it if it is ready.
+    pub start: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation) -> u32,
+}
+
+/// Number of size classes of the arena's allocator: class `i` holds blocks of `16 << i` bytes.
+pub const ARENA_CLASSES: usize = 24;
+
+/// The memory of one invocation: bump pointer, end, and a free list per size class. Freed whole by the host.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Arena {
+    /// First free byte.
+    pub next: *mut u8,
+    /// One past the last byte of the quota.
+    pub end: *mut u8,
+    /// Heads of the free lists, null when empty; a free block's first word points at the next one.
+    pub free: [*mut u8; ARENA_CLASSES],
+}
+
+/// What the library sees of one invocation. The host keeps more behind it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Invocation {
+    /// The host's functions; valid as long as the invocation.
+    pub host: *const HostCalls,
+    /// The caller's arguments.
+    pub args: *const u8,
+    /// Length of the arguments in bytes.
+    pub args_len: usize,
+    /// Milliseconds since the Unix epoch, refreshed before each poll.
+    pub now_ms: u64,
+    /// 1: an awaited read should prefetch and yield, since other invocations are ready to run; 0: it should read at once.
+    pub interleave: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The invocation's memory.
+    pub arena: Arena,
+}
+
+/// A borrowed record as the host hands it out; lives as long as the invocation.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawRecord {
+    /// First byte of the value.
+    pub value: *const u8,
+    /// Length of the value in bytes.
+    pub value_len: usize,
+    /// First byte of the key.
+    pub key: *const u8,
+    /// Length of the key in bytes.
+    pub key_len: usize,
+    /// Version of the record; grows with every write of its key.
+    pub version: u64,
+    /// The caller's flags, stored with the record.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl RawRecord {
+    /// A record of nothing, to be overwritten by the host.
+    pub const EMPTY: RawRecord = RawRecord {
+        value: core::ptr::NonNull::<u8>::dangling().as_ptr(),
+        value_len: 0,
+        key: core::ptr::NonNull::<u8>::dangling().as_ptr(),
+        key_len: 0,
+        version: 0,
+        flags: 0,
+        reserved: 0,
+    };
+}
+
+/// Condition of a write: none.
+pub const CONDITION_ALWAYS: u32 = 0;
+/// Condition of a write: only if the key is absent.
+pub const CONDITION_ABSENT: u32 = 1;
+/// Condition of a write: only if the key is present.
+pub const CONDITION_PRESENT: u32 = 2;
+/// Condition of a write: only if the record's version is `RawWrite::version`.
+pub const CONDITION_VERSION: u32 = 3;
+
+/// How a record is to be written or deleted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawWrite {
+    /// One of the `CONDITION_*` constants.
+    pub condition: u32,
+    /// The caller's flags, stored with the record.
+    pub flags: u32,
+    /// The version that `CONDITION_VERSION` asks for.
+    pub version: u64,
+    /// Milliseconds until the record expires; 0: never.
+    pub ttl_ms: u64,
+}
+
+/// Where a scan of a table stands: opaque to the extension; all zero at the start.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawCursor {
+    /// Host's business; 0 at the start.
+    pub position: u64,
+    /// 1 when the scan has seen the whole table.
+    pub finished: u64,
+}
+
+/// Status of a host call: done.
+pub const STATUS_OK: u32 = 0;
+/// Status of a host call: no record under that key (or no table of that name).
+pub const STATUS_NOT_FOUND: u32 = 1;
+/// Status of a host call: the condition of a write did not hold.
+pub const STATUS_CONFLICT: u32 = 2;
+/// Status of a host call: the tenant has no such table.
+pub const STATUS_UNKNOWN_TABLE: u32 = 3;
+/// Status of a host call: the table's or tenant's memory quota is reached.
+pub const STATUS_OUT_OF_MEMORY: u32 = 4;
+/// Status of a host call: a key, value or reply is longer than its limit.
+pub const STATUS_TOO_LARGE: u32 = 5;
+/// Status of a host call: an increment met a value that is not a decimal number, or would overflow.
+pub const STATUS_NOT_A_NUMBER: u32 = 6;
+/// Status of a host call: another server owns this part of the table.
+pub const STATUS_WRONG_SERVER: u32 = 7;
+/// Status of a host call: an argument is out of its range.
+pub const STATUS_INVALID: u32 = 8;
+
+/// Why an extension leaves through [`HostCalls::abort`]: it panicked.
+pub const ABORT_PANIC: u32 = 1;
+/// Why an extension leaves through [`HostCalls::abort`]: its arena is used up.
+pub const ABORT_OUT_OF_MEMORY: u32 = 2;
+
+/// The host's functions. All take the invocation first, run on the caller's stack, and return a `STATUS_*` unless said
+/// otherwise. Keys, values and texts are `(pointer, length)`; they are only read during the call.
+#[repr(C)]
+#[derive(Debug)]
+pub struct HostCalls {
+    /// Hashes the key and prefetches its bucket; writes the hash. Never fails for a missing key.
+    pub prefetch:
+        unsafe extern "C" fn(*mut Invocation, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32,
+    /// Prefetches the record that the bucket of `hash` points to, if any.
+    pub prefetch_record: unsafe extern "C" fn(*mut Invocation, table: u64, hash: u64) -> u32,
+    /// Reads a record. `hash` is what `prefetch` wrote for this key, or 0: the host hashes.
+    pub get: unsafe extern "C" fn(
+        *mut Invocation,
+        table: u64,
+        hash: u64,
+        key: *const u8,
+        key_len: usize,
+        out: *mut RawRecord,
+    ) -> u32,
+    /// Writes a record and its new version. A null `how` means: always, no flags, no expiry.
+    pub put: unsafe extern "C" fn(
+        *mut Invocation,
+        table: u64,
+        key: *const u8,
+        key_len: usize,
+        value: *const u8,
+        value_len: usize,
+        how: *const RawWrite,
+        version: *mut u64,
+    ) -> u32,
+    /// Deletes a record under the condition of `how` (null: always).
+    pub delete:
+        unsafe extern "C" fn(*mut Invocation, table: u64, key: *const u8, key_len: usize, how: *const RawWrite) -> u32,
+    /// Adds `delta` to a decimal value (an absent key counts as 0) and writes the sum.
+    pub increment: unsafe extern "C" fn(
+        *mut Invocation,
+        table: u64,
+        key: *const u8,
+        key_len: usize,
+        delta: i64,
+        sum: *mut i64,
+    ) -> u32,
+    /// Fills up to `limit` records from the cursor on, moves the cursor, writes how many. Records that stay unchanged
+    /// during a whole scan are seen at least once.
+    pub scan: unsafe extern "C" fn(
+        *mut Invocation,
+        table: u64,
+        cursor: *mut RawCursor,
+        out: *mut RawRecord,
+        limit: usize,
+        filled: *mut usize,
+    ) -> u32,
+    /// Finds the id of the tenant's table of that name.
+    pub table_by_name: unsafe extern "C" fn(*mut Invocation, name: *const u8, name_len: usize, table: *mut u64) -> u32,
+    /// Appends to the reply.
+    pub reply: unsafe extern "C" fn(*mut Invocation, bytes: *const u8, len: usize) -> u32,
+    /// Hands over the error that the extension returned: code and text. The reply so far is dropped.
+    pub fail: unsafe extern "C" fn(*mut Invocation, code: u32, text: *const u8, len: usize) -> u32,
+    /// Ends the invocation at once, with one of the `ABORT_*` causes and a text. Does not return.
+    pub abort: unsafe extern "C" fn(*mut Invocation, cause: u32, text: *const u8, len: usize) -> !,
+}

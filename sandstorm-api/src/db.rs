@@ -1,0 +1,385 @@
+//! The invocation's database: tables, reads that prefetch and yield, writes, scans, the reply.
+
+use alloc::vec::Vec;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use crate::Error;
+use crate::abi::{self, RawCursor, RawRecord, RawWrite};
+use crate::host::Host;
+
+/// The id of one of the tenant's tables, as the tenant's programs know it too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId(pub u64);
+
+/// One immutable record, borrowed from the table for the life of the invocation. A later write of its key makes a new
+/// record and leaves this one as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) version: u64,
+    pub(crate) flags: u32,
+}
+
+impl<'a> Record<'a> {
+    /// The key.
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The value.
+    pub fn value(&self) -> &'a [u8] {
+        self.value
+    }
+
+    /// The version; grows with every write of the key.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The flags that the writer stored.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+}
+
+/// The invocation's view of its tenant's tables. Copy it freely; it lives as long as the invocation.
+#[derive(Clone, Copy)]
+pub struct Db<'a> {
+    host: Host<'a>,
+}
+
+impl<'a> Db<'a> {
+    pub(crate) fn new(host: Host<'a>) -> Db<'a> {
+        Db { host }
+    }
+
+    /// Finds a table of the tenant by its name.
+    ///
+    /// # Errors
+    /// `UnknownTable` when the tenant has none of that name.
+    pub fn table(&self, name: &str) -> Result<TableId, Error> {
+        self.host.table_by_name(name).map(TableId)
+    }
+
+    /// Reads a record: `None` when there is none under `key`. Awaiting hides the cache misses.
+    pub fn get<'k>(&self, table: TableId, key: &'k [u8]) -> Get<'a, 'k> {
+        Get { host: self.host, table: table.0, key, hash: 0, step: Step::Start }
+    }
+
+    /// Reads many records at once, each `None` when absent, in the order of `keys`. All their cache misses overlap.
+    pub fn get_many<'k, K: AsRef<[u8]>>(&self, table: TableId, keys: &'k [K]) -> GetMany<'a, 'k, K> {
+        GetMany { host: self.host, table: table.0, keys, hashes: Vec::new(), step: Step::Start }
+    }
+
+    /// Writes a record; awaiting gives its new version. The builder's methods add a condition, flags or an expiry:
+    /// `db.put(table, key, value).if_absent().expires_in_ms(60_000).await?`.
+    pub fn put<'k>(&self, table: TableId, key: &'k [u8], value: &'k [u8]) -> Put<'a, 'k> {
+        Put { host: self.host, table: table.0, key, value, how: ALWAYS, step: Step::Start }
+    }
+
+    /// Deletes a record; awaiting tells whether there was one.
+    pub fn delete<'k>(&self, table: TableId, key: &'k [u8]) -> Delete<'a, 'k> {
+        Delete { host: self.host, table: table.0, key, how: ALWAYS, step: Step::Start }
+    }
+
+    /// Adds `delta` to the decimal number under `key` (0 when absent); awaiting gives the sum.
+    pub fn increment<'k>(&self, table: TableId, key: &'k [u8], delta: i64) -> Increment<'a, 'k> {
+        Increment { host: self.host, table: table.0, key, delta, step: Step::Start }
+    }
+
+    /// Reads up to `limit` records of the table from `cursor` on, in no particular order. A record that stays unchanged
+    /// during a whole scan is seen at least once.
+    ///
+    /// # Errors
+    /// `UnknownTable`; `Invalid` for a limit of 0.
+    pub fn scan(&self, table: TableId, cursor: Cursor, limit: usize) -> Result<ScanPage<'a>, Error> {
+        /// Records asked from the host in one call: bounds what one call does between two chances to be ended.
+        const BATCH: usize = 64;
+        if limit == 0 {
+            return Err(Error::invalid("a scan's limit must be at least 1"));
+        }
+        let mut at = cursor.0;
+        let mut records = Vec::new();
+        let mut batch = [RawRecord::EMPTY; BATCH];
+        while records.len() < limit && at.finished == 0 {
+            let want = BATCH.min(limit - records.len());
+            let filled = self.host.scan(table.0, &mut at, &mut batch[..want])?;
+            records.extend(batch[..filled].iter().map(|raw| self.host.record(*raw)));
+        }
+        Ok(ScanPage { records, next: (at.finished == 0).then_some(Cursor(at)) })
+    }
+
+    /// Appends bytes to the reply that the caller gets when the extension returns `Ok(())`.
+    ///
+    /// # Errors
+    /// `TooLarge` when the reply would pass its limit; what was appended before stays.
+    pub fn reply(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.host.reply(bytes)
+    }
+
+    /// Milliseconds since the Unix epoch, as of the last time the server polled this invocation.
+    pub fn now_ms(&self) -> u64 {
+        self.host.now_ms()
+    }
+}
+
+/// Where a scan stands; `Cursor::default()` is the start of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(RawCursor);
+
+/// One page of a scan.
+#[derive(Clone, Debug)]
+pub struct ScanPage<'a> {
+    /// The records, at most as many as asked for.
+    pub records: Vec<Record<'a>>,
+    /// Where the next page starts; `None` when the whole table was seen.
+    pub next: Option<Cursor>,
+}
+
+const ALWAYS: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
+
+/// How far an awaited operation has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Start,
+    BucketAsked,
+    RecordAsked,
+}
+
+/// A read under way; see [`Db::get`]. The first poll hashes and prefetches the bucket, the second the record, the third
+/// reads; where no other invocation waits, the first does it all.
+#[must_use = "a read does nothing until it is awaited"]
+pub struct Get<'a, 'k> {
+    host: Host<'a>,
+    table: u64,
+    key: &'k [u8],
+    hash: u64,
+    step: Step,
+}
+
+impl<'a> Future for Get<'a, '_> {
+    type Output = Result<Option<Record<'a>>, Error>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        match this.step {
+            Step::Start if this.host.interleave() => match this.host.prefetch(this.table, this.key) {
+                Ok(hash) => {
+                    this.hash = hash;
+                    this.step = Step::BucketAsked;
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Err(error)),
+            },
+            Step::BucketAsked => {
+                this.host.prefetch_record(this.table, this.hash);
+                this.step = Step::RecordAsked;
+                Poll::Pending
+            }
+            Step::Start | Step::RecordAsked => Poll::Ready(this.host.get(this.table, this.hash, this.key)),
+        }
+    }
+}
+
+/// Many reads under way; see [`Db::get_many`].
+#[must_use = "reads do nothing until they are awaited"]
+pub struct GetMany<'a, 'k, K> {
+    host: Host<'a>,
+    table: u64,
+    keys: &'k [K],
+    hashes: Vec<u64>,
+    step: Step,
+}
+
+impl<'a, K: AsRef<[u8]>> GetMany<'a, '_, K> {
+    fn ask_buckets(&mut self) -> Result<(), Error> {
+        self.hashes.reserve_exact(self.keys.len());
+        for key in self.keys {
+            self.hashes.push(self.host.prefetch(self.table, key.as_ref())?);
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> Result<Vec<Option<Record<'a>>>, Error> {
+        let mut records = Vec::with_capacity(self.keys.len());
+        for (key, hash) in self.keys.iter().zip(&self.hashes) {
+            records.push(self.host.get(self.table, *hash, key.as_ref())?);
+        }
+        Ok(records)
+    }
+}
+
+impl<'a, K: AsRef<[u8]>> Future for GetMany<'a, '_, K> {
+    type Output = Result<Vec<Option<Record<'a>>>, Error>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if this.step == Step::Start {
+            if let Err(error) = this.ask_buckets() {
+                return Poll::Ready(Err(error));
+            }
+            this.step = Step::BucketAsked;
+            if this.host.interleave() {
+                return Poll::Pending;
+            }
+        }
+        if this.step == Step::BucketAsked {
+            for hash in &this.hashes {
+                this.host.prefetch_record(this.table, *hash);
+            }
+            this.step = Step::RecordAsked;
+            if this.host.interleave() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(this.read())
+    }
+}
+
+/// Yields once so that a write's cache misses overlap with other invocations.
+fn ask_first(host: &Host<'_>, table: u64, key: &[u8], step: &mut Step) -> Poll<Result<(), Error>> {
+    if *step == Step::Start && host.interleave() {
+        *step = Step::RecordAsked;
+        return match host.prefetch(table, key) {
+            Ok(_) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        };
+    }
+    Poll::Ready(Ok(()))
+}
+
+/// A write under way; see [`Db::put`].
+#[must_use = "a write does nothing until it is awaited"]
+pub struct Put<'a, 'k> {
+    host: Host<'a>,
+    table: u64,
+    key: &'k [u8],
+    value: &'k [u8],
+    how: RawWrite,
+    step: Step,
+}
+
+impl Put<'_, '_> {
+    /// Only if there is no record under the key; else `Conflict`.
+    pub fn if_absent(mut self) -> Self {
+        self.how.condition = abi::CONDITION_ABSENT;
+        self
+    }
+
+    /// Only if there is a record under the key; else `Conflict`.
+    pub fn if_present(mut self) -> Self {
+        self.how.condition = abi::CONDITION_PRESENT;
+        self
+    }
+
+    /// Only if the record's version is `version`; else `Conflict`.
+    pub fn if_version(mut self, version: u64) -> Self {
+        self.how.condition = abi::CONDITION_VERSION;
+        self.how.version = version;
+        self
+    }
+
+    /// Stores these flags with the record.
+    pub fn flags(mut self, flags: u32) -> Self {
+        self.how.flags = flags;
+        self
+    }
+
+    /// Lets the record expire after so many milliseconds; 0: never.
+    pub fn expires_in_ms(mut self, ttl_ms: u64) -> Self {
+        self.how.ttl_ms = ttl_ms;
+        self
+    }
+}
+
+impl Future for Put<'_, '_> {
+    type Output = Result<u64, Error>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        match ask_first(&this.host, this.table, this.key, &mut this.step) {
+            Poll::Ready(Ok(())) => Poll::Ready(this.host.put(this.table, this.key, this.value, &this.how)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// A delete under way; see [`Db::delete`].
+#[must_use = "a delete does nothing until it is awaited"]
+pub struct Delete<'a, 'k> {
+    host: Host<'a>,
+    table: u64,
+    key: &'k [u8],
+    how: RawWrite,
+    step: Step,
+}
+
+impl Delete<'_, '_> {
+    /// Only if the record's version is `version`; else `Conflict`.
+    pub fn if_version(mut self, version: u64) -> Self {
+        self.how.condition = abi::CONDITION_VERSION;
+        self.how.version = version;
+        self
+    }
+}
+
+impl Future for Delete<'_, '_> {
+    type Output = Result<bool, Error>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        match ask_first(&this.host, this.table, this.key, &mut this.step) {
+            Poll::Ready(Ok(())) => Poll::Ready(this.host.delete(this.table, this.key, &this.how)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// An increment under way; see [`Db::increment`].
+#[must_use = "an increment does nothing until it is awaited"]
+pub struct Increment<'a, 'k> {
+    host: Host<'a>,
+    table: u64,
+    key: &'k [u8],
+    delta: i64,
+    step: Step,
+}
+
+impl Future for Increment<'_, '_> {
+    type Output = Result<i64, Error>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        match ask_first(&this.host, this.table, this.key, &mut this.step) {
+            Poll::Ready(Ok(())) => Poll::Ready(this.host.increment(this.table, this.key, this.delta)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Lets other invocations run; see [`yield_now`].
+#[must_use = "yielding does nothing until it is awaited"]
+pub struct YieldNow(bool);
+
+/// Lets other invocations run and starts a new slice of the budget: `yield_now().await` in a long computation.
+pub fn yield_now() -> YieldNow {
+    YieldNow(false)
+}
+
+impl Future for YieldNow {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.0 {
+            return Poll::Ready(());
+        }
+        self.0 = true;
+        Poll::Pending
+    }
+}

@@ -1,0 +1,127 @@
+//! What can go wrong for an extension, and what its caller is told.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+
+use crate::abi;
+
+/// The kind of an [`Error`]; its number travels to the caller beside the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+#[repr(u32)]
+pub enum ErrorKind {
+    /// There is no such record.
+    NotFound = abi::STATUS_NOT_FOUND,
+    /// The condition of a write did not hold.
+    Conflict = abi::STATUS_CONFLICT,
+    /// The tenant has no such table.
+    UnknownTable = abi::STATUS_UNKNOWN_TABLE,
+    /// A memory quota is reached.
+    OutOfMemory = abi::STATUS_OUT_OF_MEMORY,
+    /// A key, value or reply is longer than its limit.
+    TooLarge = abi::STATUS_TOO_LARGE,
+    /// An increment met a value that is not a decimal number.
+    NotANumber = abi::STATUS_NOT_A_NUMBER,
+    /// Another server owns this part of the table.
+    WrongServer = abi::STATUS_WRONG_SERVER,
+    /// The arguments of the invocation, or of a call, are not what they should be.
+    Invalid = abi::STATUS_INVALID,
+    /// The extension's own reason; see the text.
+    Other = 100,
+}
+
+/// An error that an extension meets or returns. Its text reaches the caller of the invocation.
+///
+/// ```
+/// use sandstorm_api::prelude::*;
+/// let error = Error::invalid("args must be 8 bytes: a little-endian key");
+/// assert_eq!(error.kind(), ErrorKind::Invalid);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    text: Cow<'static, str>,
+}
+
+impl Error {
+    /// An error of the extension's own, with a text for the caller.
+    pub fn new(text: impl Into<Cow<'static, str>>) -> Error {
+        Error { kind: ErrorKind::Other, text: text.into() }
+    }
+
+    /// The arguments are not what the extension accepts.
+    pub fn invalid(text: impl Into<Cow<'static, str>>) -> Error {
+        Error { kind: ErrorKind::Invalid, text: text.into() }
+    }
+
+    /// A record that must be there is not.
+    pub fn not_found(text: impl Into<Cow<'static, str>>) -> Error {
+        Error { kind: ErrorKind::NotFound, text: text.into() }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The text for the caller.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The error of a host call's status; `STATUS_OK` must not come here.
+    pub(crate) fn from_status(status: u32) -> Error {
+        let (kind, text) = match status {
+            abi::STATUS_NOT_FOUND => (ErrorKind::NotFound, "no such record"),
+            abi::STATUS_CONFLICT => (ErrorKind::Conflict, "the condition of the write did not hold"),
+            abi::STATUS_UNKNOWN_TABLE => (ErrorKind::UnknownTable, "the tenant has no such table"),
+            abi::STATUS_OUT_OF_MEMORY => (ErrorKind::OutOfMemory, "the memory quota is reached"),
+            abi::STATUS_TOO_LARGE => (ErrorKind::TooLarge, "a key, value or reply is longer than its limit"),
+            abi::STATUS_NOT_A_NUMBER => {
+                (ErrorKind::NotANumber, "the value is not a decimal number, or the sum overflows")
+            }
+            abi::STATUS_WRONG_SERVER => (ErrorKind::WrongServer, "another server owns this part of the table"),
+            abi::STATUS_INVALID => (ErrorKind::Invalid, "an argument is out of its range"),
+            _ => (ErrorKind::Other, "the server answered with a status that this API does not know"),
+        };
+        Error { kind, text: Cow::Borrowed(text) }
+    }
+}
+
+impl core::fmt::Display for Error {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl From<&'static str> for Error {
+    fn from(text: &'static str) -> Error {
+        Error::new(text)
+    }
+}
+
+impl From<String> for Error {
+    fn from(text: String) -> Error {
+        Error::new(text)
+    }
+}
+
+impl From<core::str::Utf8Error> for Error {
+    fn from(_: core::str::Utf8Error) -> Error {
+        Error::invalid("not valid UTF-8")
+    }
+}
+
+impl From<core::num::ParseIntError> for Error {
+    fn from(_: core::num::ParseIntError) -> Error {
+        Error::invalid("not a number")
+    }
+}
+
+impl From<core::array::TryFromSliceError> for Error {
+    fn from(_: core::array::TryFromSliceError) -> Error {
+        Error::invalid("not of the expected length")
+    }
+}

@@ -1,0 +1,135 @@
+//! The host's functions behind safe ones: the only place where an extension's code crosses into the server.
+//!
+//! Guarantees: a [`Host`] is only made by [`Host::new`], whose caller promises a live invocation for `'a`; every pointer
+//! handed to the host comes from a slice that outlives the call; every slice that comes back is tied to `'a`, for which
+//! the host keeps the record's memory (the invocation pins its epoch).
+#![allow(unsafe_code)]
+
+use core::marker::PhantomData;
+
+use crate::abi::{HostCalls, Invocation, RawCursor, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK};
+use crate::{Error, Record};
+
+/// One invocation's way to the server.
+#[derive(Clone, Copy)]
+pub(crate) struct Host<'a> {
+    invocation: *mut Invocation,
+    life: PhantomData<&'a ()>,
+}
+
+fn check(status: u32) -> Result<(), Error> {
+    if status == STATUS_OK { Ok(()) } else { Err(Error::from_status(status)) }
+}
+
+impl<'a> Host<'a> {
+    /// # Safety
+    /// `invocation` and the host functions behind it stay valid for `'a`, and only this thread uses them meanwhile.
+    pub(crate) unsafe fn new(invocation: *mut Invocation) -> Host<'a> {
+        Host { invocation, life: PhantomData }
+    }
+
+    fn calls(&self) -> &'a HostCalls {
+        // SAFETY: `new`'s caller promised a live invocation with its host functions for 'a.
+        unsafe { &*(*self.invocation).host }
+    }
+
+    pub(crate) fn interleave(&self) -> bool {
+        // SAFETY: a live invocation (see `new`); a plain read of a field that only the host writes, between polls.
+        unsafe { (*self.invocation).interleave != 0 }
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        // SAFETY: as in `interleave`.
+        unsafe { (*self.invocation).now_ms }
+    }
+
+    pub(crate) fn prefetch(&self, table: u64, key: &[u8]) -> Result<u64, Error> {
+        let mut hash = 0;
+        // SAFETY: a live invocation; the key outlives the call; `hash` is a local.
+        check(unsafe { (self.calls().prefetch)(self.invocation, table, key.as_ptr(), key.len(), &mut hash) })?;
+        Ok(hash)
+    }
+
+    pub(crate) fn prefetch_record(&self, table: u64, hash: u64) {
+        // SAFETY: a live invocation; plain numbers. A failure only means that nothing was prefetched.
+        unsafe { (self.calls().prefetch_record)(self.invocation, table, hash) };
+    }
+
+    pub(crate) fn get(&self, table: u64, hash: u64, key: &[u8]) -> Result<Option<Record<'a>>, Error> {
+        let mut raw = RawRecord::EMPTY;
+        // SAFETY: a live invocation; the key outlives the call; `raw` is a local.
+        match unsafe { (self.calls().get)(self.invocation, table, hash, key.as_ptr(), key.len(), &mut raw) } {
+            STATUS_OK => Ok(Some(self.record(raw))),
+            STATUS_NOT_FOUND => Ok(None),
+            status => Err(Error::from_status(status)),
+        }
+    }
+
+    pub(crate) fn put(&self, table: u64, key: &[u8], value: &[u8], how: &RawWrite) -> Result<u64, Error> {
+        let mut version = 0;
+        // SAFETY: a live invocation; key, value, `how` and `version` outlive the call.
+        check(unsafe {
+            (self.calls().put)(
+                self.invocation,
+                table,
+                key.as_ptr(),
+                key.len(),
+                value.as_ptr(),
+                value.len(),
+                how,
+                &mut version,
+            )
+        })?;
+        Ok(version)
+    }
+
+    pub(crate) fn delete(&self, table: u64, key: &[u8], how: &RawWrite) -> Result<bool, Error> {
+        // SAFETY: a live invocation; key and `how` outlive the call.
+        match unsafe { (self.calls().delete)(self.invocation, table, key.as_ptr(), key.len(), how) } {
+            STATUS_OK => Ok(true),
+            STATUS_NOT_FOUND => Ok(false),
+            status => Err(Error::from_status(status)),
+        }
+    }
+
+    pub(crate) fn increment(&self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
+        let mut sum = 0;
+        // SAFETY: a live invocation; the key outlives the call; `sum` is a local.
+        check(unsafe { (self.calls().increment)(self.invocation, table, key.as_ptr(), key.len(), delta, &mut sum) })?;
+        Ok(sum)
+    }
+
+    /// Fills `out` with records from the cursor on; answers how many.
+    pub(crate) fn scan(&self, table: u64, cursor: &mut RawCursor, out: &mut [RawRecord]) -> Result<usize, Error> {
+        let mut filled = 0;
+        // SAFETY: a live invocation; cursor, `out` (with its length) and `filled` outlive the call.
+        check(unsafe {
+            (self.calls().scan)(self.invocation, table, cursor, out.as_mut_ptr(), out.len(), &mut filled)
+        })?;
+        Ok(filled.min(out.len()))
+    }
+
+    pub(crate) fn table_by_name(&self, name: &str) -> Result<u64, Error> {
+        let mut table = 0;
+        // SAFETY: a live invocation; the name outlives the call; `table` is a local.
+        match unsafe { (self.calls().table_by_name)(self.invocation, name.as_ptr(), name.len(), &mut table) } {
+            STATUS_OK => Ok(table),
+            STATUS_NOT_FOUND => Err(Error::from_status(crate::abi::STATUS_UNKNOWN_TABLE)),
+            status => Err(Error::from_status(status)),
+        }
+    }
+
+    pub(crate) fn reply(&self, bytes: &[u8]) -> Result<(), Error> {
+        // SAFETY: a live invocation; the bytes outlive the call.
+        check(unsafe { (self.calls().reply)(self.invocation, bytes.as_ptr(), bytes.len()) })
+    }
+
+    /// The record that the host wrote, borrowed for the life of the invocation.
+    pub(crate) fn record(&self, raw: RawRecord) -> Record<'a> {
+        // SAFETY: the host's records are valid and immutable for the life of the invocation, which is 'a.
+        let (key, value) = unsafe {
+            (core::slice::from_raw_parts(raw.key, raw.key_len), core::slice::from_raw_parts(raw.value, raw.value_len))
+        };
+        Record { key, value, version: raw.version, flags: raw.flags }
+    }
+}

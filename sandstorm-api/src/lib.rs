@@ -1,0 +1,43 @@
+//! What an extension of the Sandstorm storage server may see: its database, its arguments, its reply.
+//!
+//! An extension is one `async fn` that the server calls next to the data:
+//!
+//! ```
+//! use sandstorm_api::prelude::*;
+//!
+//! /// Replies with the first byte of the record whose key is `args`.
+//! pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+//!     let table = db.table("numbers")?;
+//!     let record = db.get(table, args).await?.ok_or(Error::not_found("no such number"))?;
+//!     let first = record.value().first().ok_or(Error::new("an empty record"))?;
+//!     db.reply(&[*first])
+//! }
+//! ```
+//!
+//! The core concepts:
+//! - [`Db`] is the invocation's view of its tenant's tables: the only way for an extension to reach anything outside.
+//! - An `.await` on a read prefetches and yields: other invocations run while the cache miss is under way. A read
+//!   hands out the record itself, borrowed for the life of the invocation, never a copy.
+//! - A long computation calls [`yield_now`] now and then: what computes past its budget between two yields is ended.
+//! - Memory comes from an arena with a quota, which is freed whole when the invocation ends.
+//! - A returned [`Error`] reaches the caller with its kind and text; a panic ends this invocation and nothing else.
+#![no_std]
+#![deny(unsafe_code)]
+
+extern crate alloc;
+#[cfg(any(test, feature = "testing"))]
+extern crate std;
+
+#[doc(hidden)]
+pub mod abi;
+mod db;
+mod error;
+mod host;
+pub mod prelude;
+#[doc(hidden)]
+pub mod rt;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, Record, ScanPage, TableId, YieldNow, yield_now};
+pub use error::{Error, ErrorKind};

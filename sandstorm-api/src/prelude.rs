@@ -1,0 +1,10 @@
+//! What most extensions want in scope: `use sandstorm_api::prelude::*;`.
+
+pub use alloc::borrow::{Cow, ToOwned};
+pub use alloc::boxed::Box;
+pub use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+pub use alloc::string::{String, ToString};
+pub use alloc::vec::Vec;
+pub use alloc::{format, vec};
+
+pub use crate::{Db, Error, ErrorKind, Record, ScanPage, TableId, yield_now};
