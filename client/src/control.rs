@@ -1,0 +1,236 @@
+//! The control API over HTTP, blocking: tenants, tables, extensions, kills, counters.
+//!
+//! | request | body -> answer |
+//! |---|---|
+//! | `GET /v1/health` | -> [`Health`] (no token needed) |
+//! | `GET /v1/stat` | -> [`Stat`] |
+//! | `POST /v1/shutdown` | -> `{}` |
+//! | `GET /v1/tenants`, `POST /v1/tenants` | -> `[`[`Tenant`]`]`; [`CreateTenant`] -> [`TenantCreated`] |
+//! | `GET`, `DELETE /v1/tenants/{tenant}` | -> [`Tenant`]; -> `{}` |
+//! | `POST /v1/tenants/{tenant}/rotate` | -> [`TokenRotated`] |
+//! | `GET`, `POST /v1/tenants/{tenant}/tables` | -> `[`[`Table`]`]`; [`CreateTable`] -> [`Table`] |
+//! | `GET`, `DELETE /v1/tenants/{tenant}/tables/{table}` | -> [`Table`]; -> `{}` |
+//! | `GET /v1/tenants/{tenant}/extensions` | -> `[`[`Extension`]`]` |
+//! | `PUT`, `GET`, `DELETE /v1/tenants/{tenant}/extensions/{name}` | [`Push`] -> [`Pushed`]; -> [`Extension`]; -> `{}` |
+//! | `GET /v1/tenants/{tenant}/kills`, `GET /v1/kills` | -> `[`[`Kill`]`]`, newest first (`?limit=n`) |
+//!
+//! Every request but `health` carries `authorization: Bearer TOKEN`, the operator's or the tenant's. What is not a
+//! success (2xx) has an [`ErrorBody`].
+
+mod error;
+mod types;
+
+pub use error::ControlError;
+pub use types::*;
+
+use crate::limits;
+use serde::{Serialize, de::DeserializeOwned};
+use std::time::Duration;
+
+/// A connection to a server's control port. Cheap to clone; requests block the calling thread.
+#[derive(Clone, Debug)]
+pub struct Control {
+    agent: ureq::Agent,
+    address: String,
+    token: Option<String>,
+}
+
+/// The body of requests and answers that say nothing.
+#[derive(Serialize, serde::Deserialize)]
+struct Nothing {}
+
+impl Control {
+    /// A client of the control port at `address` (`host:port`, or a whole `http://…`), with the operator's or a tenant's
+    /// token. Nothing is sent yet.
+    pub fn new(address: &str, token: Option<&str>) -> Control {
+        Control::with_timeout(address, token, limits::CONTROL_TIMEOUT)
+    }
+
+    /// The same with another timeout for each request; a push waits for the compiler within it.
+    pub fn with_timeout(address: &str, token: Option<&str>, timeout: Duration) -> Control {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(timeout))
+            .proxy(None)
+            .max_redirects(0)
+            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let address = address.trim_end_matches('/');
+        let address = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+        Control { agent: config.new_agent(), address, token: token.map(str::to_owned) }
+    }
+
+    /// Whether the server runs, and where its data ports are.
+    ///
+    /// # Errors
+    /// As every request here: [`ControlError`].
+    pub fn health(&self) -> Result<Health, ControlError> {
+        self.get("/v1/health")
+    }
+
+    /// The counters: the operator's token sees the whole server, a tenant's its own.
+    pub fn stat(&self) -> Result<Stat, ControlError> {
+        self.get("/v1/stat")
+    }
+
+    /// Asks the server to stop.
+    pub fn shutdown(&self) -> Result<(), ControlError> {
+        self.post("/v1/shutdown", &Nothing {}).map(|Nothing {}| ())
+    }
+
+    /// All tenants.
+    pub fn tenants(&self) -> Result<Vec<Tenant>, ControlError> {
+        self.get("/v1/tenants")
+    }
+
+    /// Makes a tenant.
+    pub fn create_tenant(&self, tenant: &CreateTenant) -> Result<TenantCreated, ControlError> {
+        self.post("/v1/tenants", tenant)
+    }
+
+    /// One tenant, by name.
+    pub fn tenant(&self, tenant: &str) -> Result<Tenant, ControlError> {
+        self.get(&format!("/v1/tenants/{}", segment(tenant)))
+    }
+
+    /// Deletes a tenant with all that it has.
+    pub fn delete_tenant(&self, tenant: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}", segment(tenant)))
+    }
+
+    /// Gives a tenant a new token; the old one is void.
+    pub fn rotate_token(&self, tenant: &str) -> Result<TokenRotated, ControlError> {
+        self.post(&format!("/v1/tenants/{}/rotate", segment(tenant)), &Nothing {})
+    }
+
+    /// A tenant's tables.
+    pub fn tables(&self, tenant: &str) -> Result<Vec<Table>, ControlError> {
+        self.get(&format!("/v1/tenants/{}/tables", segment(tenant)))
+    }
+
+    /// Makes a table.
+    pub fn create_table(&self, tenant: &str, table: &CreateTable) -> Result<Table, ControlError> {
+        self.post(&format!("/v1/tenants/{}/tables", segment(tenant)), table)
+    }
+
+    /// One table, by name.
+    pub fn table(&self, tenant: &str, table: &str) -> Result<Table, ControlError> {
+        self.get(&format!("/v1/tenants/{}/tables/{}", segment(tenant), segment(table)))
+    }
+
+    /// Drops a table with its records.
+    pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}/tables/{}", segment(tenant), segment(table)))
+    }
+
+    /// Pushes an extension's source under `name`: checked, compiled, signed, loaded; the former version drains.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] with the remarks of the checker or the compiler; others as everywhere here.
+    pub fn push(&self, tenant: &str, name: &str, source: &Push) -> Result<Pushed, ControlError> {
+        let path = format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name));
+        self.send(self.agent.put(self.url(&path)), source)
+    }
+
+    /// A tenant's extensions.
+    pub fn extensions(&self, tenant: &str) -> Result<Vec<Extension>, ControlError> {
+        self.get(&format!("/v1/tenants/{}/extensions", segment(tenant)))
+    }
+
+    /// One extension.
+    pub fn extension(&self, tenant: &str, name: &str) -> Result<Extension, ControlError> {
+        self.get(&format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name)))
+    }
+
+    /// Unloads an extension; calls under way end first or are ended.
+    pub fn unload(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name)))
+    }
+
+    /// The latest kills, newest first: of one tenant, or of all (the operator's token only).
+    pub fn kills(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<Kill>, ControlError> {
+        match tenant {
+            Some(tenant) => self.get(&format!("/v1/tenants/{}/kills?limit={limit}", segment(tenant))),
+            None => self.get(&format!("/v1/kills?limit={limit}")),
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.address)
+    }
+
+    fn with_token<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
+        }
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
+        self.finish(self.with_token(self.agent.get(self.url(path))).call())
+    }
+
+    fn delete(&self, path: &str) -> Result<(), ControlError> {
+        self.finish(self.with_token(self.agent.delete(self.url(path))).call()).map(|Nothing {}| ())
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ControlError> {
+        self.send(self.agent.post(self.url(path)), body)
+    }
+
+    /// Sends a body whole, with its length said first (no chunks: a server's limit on bodies can then refuse at once).
+    fn send<T: DeserializeOwned>(
+        &self,
+        request: ureq::RequestBuilder<ureq::typestate::WithBody>,
+        body: &impl Serialize,
+    ) -> Result<T, ControlError> {
+        let json = serde_json::to_vec(body)
+            .map_err(|error| ControlError::Protocol { address: self.address.clone(), reason: error.to_string() })?;
+        self.finish(self.with_token(request).content_type("application/json").send(&json[..]))
+    }
+
+    fn finish<T: DeserializeOwned>(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<T, ControlError> {
+        let mut answer = answer.map_err(|error| self.broken(error))?;
+        let status = answer.status().as_u16();
+        let body = answer.body_mut().with_config().limit(limits::CONTROL_MAX_ANSWER).lossy_utf8(true);
+        let body = body.read_to_string().map_err(|error| self.broken(error))?;
+        if !(200..300).contains(&status) {
+            return Err(ControlError::from_answer(status, &body));
+        }
+        let text = if body.trim().is_empty() { "{}" } else { body.as_str() };
+        serde_json::from_str(text)
+            .map_err(|error| ControlError::Protocol { address: self.address.clone(), reason: error.to_string() })
+    }
+
+    fn broken(&self, error: ureq::Error) -> ControlError {
+        let address = self.address.clone();
+        let reason = error.to_string();
+        match error {
+            ureq::Error::Io(_)
+            | ureq::Error::Timeout(_)
+            | ureq::Error::HostNotFound
+            | ureq::Error::ConnectionFailed
+            | ureq::Error::BodyStalled => ControlError::Unreachable { address, reason },
+            _ => ControlError::Protocol { address, reason },
+        }
+    }
+}
+
+/// A name as one segment of a path: everything but letters, digits and `-_.~` percent-encoded.
+fn segment(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! What can go wrong with a control request.
+
+use super::types::{Diagnostic, ErrorBody};
+use thiserror::Error;
+
+/// Why a control request has no answer. Its text says what to do.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// Nobody answers at the address.
+    #[error("no answer from {address}: {reason}; is the server running (sandstorm serve), and is the address right?")]
+    Unreachable {
+        /// The control address.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The token is missing, wrong, or not for this.
+    #[error("not authorised: {message}; give the operator's token, or the token of the tenant it is about")]
+    Unauthorised {
+        /// The server's words.
+        message: String,
+    },
+    /// The builder refused the extension: the checker's or the compiler's remarks.
+    #[error("the extension was refused: {message}{}", rendered(diagnostics))]
+    Refused {
+        /// A line that sums it up.
+        message: String,
+        /// Each remark, in the order of the source.
+        diagnostics: Vec<Diagnostic>,
+    },
+    /// There is no such tenant, table or extension.
+    #[error("not found: {message}")]
+    NotFound {
+        /// What is not there.
+        message: String,
+    },
+    /// There is one of that name already.
+    #[error("exists already: {message}")]
+    Exists {
+        /// What is there.
+        message: String,
+    },
+    /// A quota stands in the way.
+    #[error("over quota: {message}")]
+    OverQuota {
+        /// Which one.
+        message: String,
+    },
+    /// Any other error that the server answered with.
+    #[error("{message}{}", hinted(hint))]
+    Server {
+        /// HTTP status.
+        status: u16,
+        /// The word for programs; empty when the body was not ours.
+        code: String,
+        /// The server's words.
+        message: String,
+        /// What to do.
+        hint: Option<String>,
+    },
+    /// The answer is not what this client expects.
+    #[error("answer of {address} not understood: {reason}; is this a sandstorm control port of this version?")]
+    Protocol {
+        /// The control address.
+        address: String,
+        /// What did not fit.
+        reason: String,
+    },
+}
+
+fn rendered(diagnostics: &[Diagnostic]) -> String {
+    let mut text = String::new();
+    for diagnostic in diagnostics {
+        text.push('\n');
+        if diagnostic.rendered.is_empty() {
+            let Diagnostic { severity, file, line, column, message, .. } = diagnostic;
+            text.push_str(&format!("{severity}: {message}\n  --> {file}:{line}:{column}"));
+        } else {
+            text.push_str(diagnostic.rendered.trim_end());
+        }
+    }
+    text
+}
+
+fn hinted(hint: &Option<String>) -> String {
+    hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default()
+}
+
+impl ControlError {
+    /// The error that an answer of `status` with `body` means.
+    pub(super) fn from_answer(status: u16, body: &str) -> ControlError {
+        let ErrorBody { code, message, hint, diagnostics } = serde_json::from_str(body).unwrap_or_default();
+        let message = if message.is_empty() { plain_message(status, body) } else { message };
+        match (status, code.as_str()) {
+            (401 | 403, _) => ControlError::Unauthorised { message },
+            (_, "refused") => ControlError::Refused { message, diagnostics },
+            (_, "over_quota") => ControlError::OverQuota { message },
+            (404, _) => ControlError::NotFound { message },
+            (409, "exists") => ControlError::Exists { message },
+            _ => ControlError::Server { status, code, message, hint },
+        }
+    }
+
+    /// The word for programs, as the command line prints it with `--json`.
+    pub fn code(&self) -> &str {
+        match self {
+            ControlError::Unreachable { .. } => "unreachable",
+            ControlError::Unauthorised { .. } => "unauthorised",
+            ControlError::Refused { .. } => "refused",
+            ControlError::NotFound { .. } => "not_found",
+            ControlError::Exists { .. } => "exists",
+            ControlError::OverQuota { .. } => "over_quota",
+            ControlError::Server { code, .. } if !code.is_empty() => code,
+            ControlError::Server { .. } => "server",
+            ControlError::Protocol { .. } => "protocol",
+        }
+    }
+}
+
+/// For a body that is not an [`ErrorBody`]: its first line, cut short.
+fn plain_message(status: u16, body: &str) -> String {
+    let line: String = body.lines().next().unwrap_or("").chars().take(200).collect();
+    if line.is_empty() { format!("http status {status}") } else { format!("http status {status}: {line}") }
+}

@@ -1,0 +1,91 @@
+use super::*;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+
+/// Serves one connection: answers each request with the next of `answers`, and gives back what was asked.
+fn serve(answers: Vec<(u16, String)>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut head = String::new();
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+                head.push_str(&line);
+            }
+            let mut text = vec![0; length];
+            reader.read_exact(&mut text).unwrap();
+            asked.push(format!("{head}\n{}", String::from_utf8(text).unwrap()));
+            write!(
+                stream,
+                "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            )
+            .unwrap();
+        }
+        asked
+    });
+    (address, thread)
+}
+
+#[test]
+fn a_request_carries_path_token_and_body_and_its_answer_is_typed() {
+    let (address, server) = serve(vec![
+        (200, r#"{"tenant":{"id":7,"name":"a/b","open":false,"news":1},"token":"t"}"#.into()),
+        (200, "[]".into()),
+        (200, String::new()),
+    ]);
+    let control = Control::new(&address, Some("secret"));
+    let created = control.create_tenant(&CreateTenant { name: "a/b".into(), ..CreateTenant::default() }).unwrap();
+    assert_eq!((created.tenant.id, created.token.as_str()), (7, "t"), "unknown fields are skipped");
+    assert_eq!(control.kills(Some("a/b"), 5).unwrap(), vec![]);
+    control.unload("a/b", "x y").unwrap();
+    let asked = server.join().unwrap();
+    assert!(asked[0].starts_with("POST /v1/tenants HTTP/1.1"), "{}", asked[0]);
+    assert!(asked[0].to_lowercase().contains("authorization: bearer secret"));
+    assert!(asked[0].contains(r#""name":"a/b""#));
+    assert!(asked[1].starts_with("GET /v1/tenants/a%2Fb/kills?limit=5 "), "{}", asked[1]);
+    assert!(asked[2].starts_with("DELETE /v1/tenants/a%2Fb/extensions/x%20y "), "{}", asked[2]);
+}
+
+#[test]
+fn every_kind_of_refusal_has_its_own_error() {
+    let refused = r#"{"code":"refused","message":"1 error","diagnostics":[{"severity":"error","file":"src/lib.rs",
+        "line":3,"column":5,"message":"unsafe is not allowed"}]}"#;
+    let (address, server) = serve(vec![
+        (422, refused.into()),
+        (401, r#"{"code":"unauthorised","message":"no token"}"#.into()),
+        (404, r#"{"code":"not_found","message":"tenant x"}"#.into()),
+        (409, r#"{"code":"exists","message":"tenant x"}"#.into()),
+        (409, r#"{"code":"over_quota","message":"tables"}"#.into()),
+        (503, r#"{"code":"builder","message":"no rustc","hint":"install it"}"#.into()),
+        (500, "<html>".into()),
+        (200, "not json".into()),
+    ]);
+    let control = Control::new(&address, None);
+    let error = control.push("t", "e", &Push::default()).unwrap_err();
+    assert!(error.to_string().contains("src/lib.rs:3:5"), "{error}");
+    assert_eq!(error.code(), "refused");
+    let codes: Vec<String> = (0..7).map(|_| control.health().unwrap_err().code().to_owned()).collect();
+    assert_eq!(codes, ["unauthorised", "not_found", "exists", "over_quota", "builder", "server", "protocol"]);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_that_is_not_there_is_unreachable_with_a_hint() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let error = Control::new(&address, None).health().unwrap_err();
+    assert_eq!(error.code(), "unreachable", "{error:?}");
+    assert!(error.to_string().contains("is the server running"), "{error}");
+}

@@ -1,0 +1,280 @@
+//! The JSON bodies of the control API (`/v1/…`). Field names are snake_case; a field that a server does not send takes its
+//! default, and one that this side does not know is skipped, so that either may be a little older than the other.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /v1/health`: that the server runs, and where its data ports are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Health {
+    /// The server's version.
+    pub version: String,
+    /// Address of the first worker's data port; worker `i` serves the port after it by `i`.
+    pub data_address: String,
+    /// Number of workers, so of data ports.
+    pub workers: u32,
+    /// Seconds since the server started.
+    pub uptime_s: u64,
+    /// Whether the builder answers: `ok`, or why it does not.
+    pub builder: String,
+}
+
+/// What a tenant may use, and how its invocations are bounded. A field left out (`null`) takes the server's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quotas {
+    /// Tables, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tables: Option<u64>,
+    /// Extensions, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extensions: Option<u64>,
+    /// Bytes of records with their overhead, over all tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Requests in a second, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_s: Option<u64>,
+    /// CPU time of an invocation between two yields, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice_us: Option<u64>,
+    /// CPU time of a whole invocation, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_us: Option<u64>,
+    /// Bytes of an invocation's arena.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arena_bytes: Option<u64>,
+}
+
+/// `POST /v1/tenants`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateTenant {
+    /// Its name: 1-64 of `a-z 0-9 - _`.
+    pub name: String,
+    /// Whether its data requests need no token (only where the data port is on loopback).
+    pub open: bool,
+    /// Quotas that differ from the defaults.
+    pub quotas: Quotas,
+}
+
+/// A tenant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tenant {
+    /// Its id, as it travels in data requests.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether its data requests need no token.
+    pub open: bool,
+    /// The worker that serves it.
+    pub home_worker: u32,
+    /// Its quotas, with the defaults filled in.
+    pub quotas: Quotas,
+    /// Number of its tables.
+    pub tables: u64,
+    /// Number of its extensions.
+    pub extensions: u64,
+    /// Bytes of its records.
+    pub memory_bytes: u64,
+}
+
+/// The answer to creating a tenant: the only time that its token is shown (and at `rotate`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TenantCreated {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Its secret; the server keeps only a hash.
+    pub token: String,
+}
+
+/// `POST /v1/tenants/{tenant}/rotate`: the new token; the old one is void.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TokenRotated {
+    /// The new secret.
+    pub token: String,
+}
+
+/// What a table does at its quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TableMode {
+    /// Refuses writes.
+    #[default]
+    Store,
+    /// Evicts.
+    Cache,
+}
+
+/// `POST /v1/tenants/{tenant}/tables`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateTable {
+    /// Its name: 1-64 of `a-z 0-9 - _`.
+    pub name: String,
+    /// What it does at its quota.
+    pub mode: TableMode,
+    /// Bytes of records with their overhead; left out: what the tenant may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Table {
+    /// Its id, as it travels in data requests and in the arguments of extensions.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// What it does at its quota.
+    pub mode: TableMode,
+    /// Its quota in bytes.
+    pub quota_bytes: u64,
+    /// Number of its records.
+    pub records: u64,
+    /// Bytes of its records with their overhead.
+    pub bytes: u64,
+    /// Records evicted so far.
+    pub evictions: u64,
+    /// Records expired so far.
+    pub expirations: u64,
+}
+
+/// One source file of a push.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// Its path inside the extension, with `/`: `src/lib.rs`.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// `PUT /v1/tenants/{tenant}/extensions/{name}`: an extension's source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Push {
+    /// Text of `extension.toml`.
+    pub manifest: String,
+    /// The `.rs` files.
+    pub files: Vec<SourceFile>,
+}
+
+/// The answer to a push that was taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pushed {
+    /// The extension as it now runs.
+    pub extension: Extension,
+    /// Warnings of the compiler, if any.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Milliseconds that the check and the compilation took.
+    pub build_ms: u64,
+}
+
+/// An extension and what it has done since it was first pushed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Extension {
+    /// Its name.
+    pub name: String,
+    /// The version that runs now; grows by one with each push.
+    pub version: u64,
+    /// The version that its manifest names.
+    pub manifest_version: String,
+    /// Digest of its source, hexadecimal.
+    pub source_digest: String,
+    /// Bytes of its library.
+    pub library_bytes: u64,
+    /// Whether it is suspended (calls are refused).
+    pub suspended: bool,
+    /// Its counters.
+    pub stats: ExtensionStats,
+}
+
+/// Counters of an extension; they only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExtensionStats {
+    /// Calls begun.
+    pub invocations: u64,
+    /// Calls that replied.
+    pub ok: u64,
+    /// Calls that returned an error.
+    pub failed: u64,
+    /// Calls that were ended.
+    pub killed: u64,
+    /// CPU time spent in it, in microseconds.
+    pub cpu_us: u64,
+}
+
+/// One remark of the checker or the compiler.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Diagnostic {
+    /// `error` or `warning`.
+    pub severity: String,
+    /// File inside the extension.
+    pub file: String,
+    /// Line, from 1; 0: none.
+    pub line: u32,
+    /// Column, from 1; 0: none.
+    pub column: u32,
+    /// The rule that refused it, or the compiler's error code.
+    pub rule: Option<String>,
+    /// What is wrong.
+    pub message: String,
+    /// As the compiler prints it, with the source line.
+    pub rendered: String,
+}
+
+/// One invocation that was ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kill {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Whose.
+    pub tenant: String,
+    /// Which extension.
+    pub extension: String,
+    /// Which version of it.
+    pub version: u64,
+    /// Why, such as `slice_budget` or `panic`.
+    pub cause: String,
+    /// More about it, such as the panic's message.
+    pub text: String,
+    /// CPU time that it had spent, in microseconds.
+    pub cpu_us: u64,
+    /// The worker that it ran on.
+    pub worker: u32,
+}
+
+/// `GET /v1/stat`: counters since the server started, by name; `sandstorm stat` prints their growth.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stat {
+    /// When they were read, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Sums over all workers (or, with a tenant's token, the tenant's own), each by its documented name.
+    pub counters: std::collections::BTreeMap<String, u64>,
+    /// The same, worker by worker; empty for a tenant.
+    pub workers: Vec<std::collections::BTreeMap<String, u64>>,
+}
+
+/// The body of every answer that is not a success.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ErrorBody {
+    /// A word for programs: `refused`, `unauthorised`, `not_found`, `exists`, `invalid`, `over_quota`, `builder`,
+    /// `internal`, …
+    pub code: String,
+    /// What is wrong, for people.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Of a refused push: every remark.
+    pub diagnostics: Vec<Diagnostic>,
+}
