@@ -1,2 +1,644 @@
 //! An in-memory stand-in for the store, so that an extension's own `#[test]`s run without a server.
+//!
+//! ```
+//! use sandstorm_api::prelude::*;
+//! use sandstorm_api::testing::TestStore;
+//!
+//! async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+//!     let table = db.table("numbers")?;
+//!     let record = db.get(table, args).await?.ok_or(Error::not_found("no such number"))?;
+//!     db.reply(record.value())
+//! }
+//!
+//! let mut store = TestStore::new();
+//! let numbers = store.table("numbers");
+//! store.put(numbers, b"one", b"1");
+//! assert_eq!(store.invoke(run, b"one"), Ok(b"1".to_vec()));
+//! assert_eq!(store.invoke(run, b"two").unwrap_err().kind(), ErrorKind::NotFound);
+//! ```
+//!
+//! It speaks the same interface as the server: records that an invocation has read stay as they were until it ends,
+//! awaited reads yield (switch that off with [`TestStore::interleave`]), limits answer with the same errors. What it does
+//! not do: count CPU time, bound the arena (tests run on the system's allocator), or end a panic quietly (a panicking
+//! extension panics its test). [`TestStore::limit_polls`] stands in for the total budget.
+//!
+//! Guarantees: every pointer that it hands out points into a record that the invocation holds until it ends; an
+//! [`Invocation`] is only live inside [`TestStore::invoke`].
 #![allow(unsafe_code)]
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::collections::HashMap;
+
+use crate::abi::{self, ARENA_CLASSES, Arena, HostCalls, Invocation, RawCursor, RawRecord, RawWrite};
+use crate::{Db, Error, TableId};
+
+/// Longest key in bytes, as in the server.
+pub const MAX_KEY_LEN: usize = 64 << 10;
+/// Longest value in bytes, as in the server.
+pub const MAX_VALUE_LEN: usize = 8 << 20;
+/// Longest reply in bytes unless [`TestStore::limit_reply`] says otherwise.
+pub const DEFAULT_REPLY_LEN: usize = 8 << 20;
+/// Polls of one invocation unless [`TestStore::limit_polls`] says otherwise.
+pub const DEFAULT_POLLS: u64 = 1_000_000;
+/// What the clock shows at first, in milliseconds since the Unix epoch; see [`TestStore::set_now_ms`].
+pub const DEFAULT_NOW_MS: u64 = 1_700_000_000_000;
+
+/// One record of a [`TestStore`], as [`TestStore::record`] shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestRecord {
+    key: Box<[u8]>,
+    value: Box<[u8]>,
+    version: u64,
+    flags: u32,
+    expires_at_ms: u64,
+}
+
+impl TestRecord {
+    /// The value.
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// The version; grows with every write.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The flags that the writer stored.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// When the record expires, in milliseconds since the Unix epoch; 0: never.
+    pub fn expires_at_ms(&self) -> u64 {
+        self.expires_at_ms
+    }
+
+    fn lives_at(&self, now_ms: u64) -> bool {
+        self.expires_at_ms == 0 || now_ms < self.expires_at_ms
+    }
+
+    fn bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+
+    fn raw(&self) -> RawRecord {
+        RawRecord {
+            value: self.value.as_ptr(),
+            value_len: self.value.len(),
+            key: self.key.as_ptr(),
+            key_len: self.key.len(),
+            version: self.version,
+            flags: self.flags,
+            reserved: 0,
+        }
+    }
+}
+
+/// A table: `places` gives each key the place at which a scan meets it; the places look random on purpose, since scans
+/// promise no order.
+#[derive(Debug, Default)]
+struct Table {
+    places: HashMap<Box<[u8]>, u64>,
+    records: BTreeMap<u64, Arc<TestRecord>>,
+}
+
+impl Table {
+    fn get(&self, key: &[u8], now_ms: u64) -> Option<&Arc<TestRecord>> {
+        self.records.get(self.places.get(key)?).filter(|record| record.lives_at(now_ms))
+    }
+}
+
+type Hook = Box<dyn FnMut(&mut TestStore)>;
+
+/// Tables in memory, a clock that stands still, and limits to run into. See the [module's example](self).
+pub struct TestStore {
+    tables: BTreeMap<u64, Table>,
+    names: BTreeMap<String, u64>,
+    now_ms: u64,
+    last_version: u64,
+    last_place: u64,
+    bytes: usize,
+    interleave: bool,
+    max_reply: usize,
+    max_bytes: usize,
+    max_polls: u64,
+    polls: u64,
+    reads: u64,
+    hook: Option<Hook>,
+}
+
+impl Default for TestStore {
+    fn default() -> TestStore {
+        TestStore::new()
+    }
+}
+
+impl TestStore {
+    /// A store without tables, with interleaving on.
+    pub fn new() -> TestStore {
+        TestStore {
+            tables: BTreeMap::new(),
+            names: BTreeMap::new(),
+            now_ms: DEFAULT_NOW_MS,
+            last_version: 0,
+            last_place: 0,
+            bytes: 0,
+            interleave: true,
+            max_reply: DEFAULT_REPLY_LEN,
+            max_bytes: usize::MAX,
+            max_polls: DEFAULT_POLLS,
+            polls: 0,
+            reads: 0,
+            hook: None,
+        }
+    }
+
+    /// The id of the table of that name, which is made if there is none yet.
+    pub fn table(&mut self, name: &str) -> TableId {
+        if let Some(id) = self.names.get(name) {
+            return TableId(*id);
+        }
+        let id = self.tables.len() as u64 + 1;
+        self.names.insert(name.to_string(), id);
+        self.tables.insert(id, Table::default());
+        TableId(id)
+    }
+
+    /// Writes a record that never expires and gives its version.
+    ///
+    /// # Panics
+    /// When there is no such table, or the write passes a limit: a test's own set-up must hold.
+    pub fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> u64 {
+        self.put_with(table, key, value, 0, 0)
+    }
+
+    /// Writes a record with flags that expires `ttl_ms` milliseconds from now (0: never) and gives its version.
+    ///
+    /// # Panics
+    /// As [`TestStore::put`].
+    pub fn put_with(&mut self, table: TableId, key: &[u8], value: &[u8], flags: u32, ttl_ms: u64) -> u64 {
+        let how = RawWrite { condition: abi::CONDITION_ALWAYS, flags, version: 0, ttl_ms };
+        match self.write(table.0, key, value, &how) {
+            Ok(version) => version,
+            Err(status) => panic!("put into the test store: {}", Error::from_status(status)),
+        }
+    }
+
+    /// The value under the key, if there is a record that has not expired.
+    pub fn get(&self, table: TableId, key: &[u8]) -> Option<&[u8]> {
+        self.record(table, key).map(TestRecord::value)
+    }
+
+    /// The record under the key, if there is one that has not expired.
+    pub fn record(&self, table: TableId, key: &[u8]) -> Option<&TestRecord> {
+        self.tables.get(&table.0)?.get(key, self.now_ms).map(|record| &**record)
+    }
+
+    /// Deletes the record under the key; tells whether there was one.
+    pub fn delete(&mut self, table: TableId, key: &[u8]) -> bool {
+        self.remove(table.0, key)
+    }
+
+    /// Number of records of the table that have not expired.
+    pub fn len(&self, table: TableId) -> usize {
+        let lives = |table: &Table| table.records.values().filter(|record| record.lives_at(self.now_ms)).count();
+        self.tables.get(&table.0).map_or(0, lives)
+    }
+
+    /// Whether the table holds no record that has not expired.
+    pub fn is_empty(&self, table: TableId) -> bool {
+        self.len(table) == 0
+    }
+
+    /// On (as at first): awaited reads and writes yield, as in a server with more to do. Off: they do not.
+    pub fn interleave(&mut self, on: bool) -> &mut TestStore {
+        self.interleave = on;
+        self
+    }
+
+    /// The clock, in milliseconds since the Unix epoch.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Sets the clock, in milliseconds since the Unix epoch: records expire by it, and `Db::now_ms` shows it.
+    pub fn set_now_ms(&mut self, now_ms: u64) -> &mut TestStore {
+        self.now_ms = now_ms;
+        self
+    }
+
+    /// Bytes that a reply may have.
+    pub fn limit_reply(&mut self, bytes: usize) -> &mut TestStore {
+        self.max_reply = bytes;
+        self
+    }
+
+    /// Bytes of keys and values that all tables together may hold: a write past it gets `OutOfMemory`.
+    pub fn limit_bytes(&mut self, bytes: usize) -> &mut TestStore {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// Polls that one invocation may take, in place of the server's budget of CPU time.
+    pub fn limit_polls(&mut self, polls: u64) -> &mut TestStore {
+        self.max_polls = polls;
+        self
+    }
+
+    /// Bytes of keys and values in all tables, expired records among them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How often the last invocation was polled: its yields and one.
+    pub fn polls(&self) -> u64 {
+        self.polls
+    }
+
+    /// How many records the last invocation asked for by `get` and `get_many`.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    /// Calls `hook` between any two polls of an invocation: it may write as others would meanwhile.
+    pub fn between_polls(&mut self, hook: impl FnMut(&mut TestStore) + 'static) -> &mut TestStore {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+
+    /// Runs an extension to its end and gives its reply, or the error that its caller would get.
+    ///
+    /// # Errors
+    /// What the extension returned; an `Other` error when it was polled more often than [`TestStore::limit_polls`] allows.
+    ///
+    /// # Panics
+    /// When the extension does.
+    pub fn invoke<F>(&mut self, run: F, args: &[u8]) -> Result<Vec<u8>, Error>
+    where
+        F: for<'a> AsyncFn(Db<'a>, &'a [u8]) -> Result<(), Error>,
+    {
+        (self.polls, self.reads) = (0, 0);
+        let running = Running::start(self, args);
+        // SAFETY: the invocation lives until `running` is dropped, which is after the future below, and this thread
+        // alone uses it. `F` works for any lifetime, so it cannot keep the `Db` or a record beyond the future.
+        let db = unsafe { crate::rt::db(running.at.cast::<Invocation>()) };
+        let outcome = {
+            let mut future = pin!(run(db, args));
+            running.drive(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+        };
+        outcome.map(|()| running.take_reply())
+    }
+
+    /// The hash that `prefetch` writes: never 0, the same for the same key.
+    fn hash(key: &[u8]) -> u64 {
+        key.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+            | 1
+    }
+
+    fn remove(&mut self, table: u64, key: &[u8]) -> bool {
+        let Some(table) = self.tables.get_mut(&table) else { return false };
+        let Some(place) = table.places.remove(key) else { return false };
+        match table.records.remove(&place) {
+            Some(record) => {
+                self.bytes -= record.bytes();
+                record.lives_at(self.now_ms)
+            }
+            None => false,
+        }
+    }
+
+    fn check(&self, table: u64, key: &[u8], how: &RawWrite) -> Result<(), u32> {
+        let table = self.tables.get(&table).ok_or(abi::STATUS_UNKNOWN_TABLE)?;
+        let old = table.get(key, self.now_ms);
+        let holds = match how.condition {
+            abi::CONDITION_ALWAYS => true,
+            abi::CONDITION_ABSENT => old.is_none(),
+            abi::CONDITION_PRESENT => old.is_some(),
+            abi::CONDITION_VERSION => old.is_some_and(|record| record.version == how.version),
+            _ => return Err(abi::STATUS_INVALID),
+        };
+        if holds { Ok(()) } else { Err(abi::STATUS_CONFLICT) }
+    }
+
+    fn write(&mut self, table: u64, key: &[u8], value: &[u8], how: &RawWrite) -> Result<u64, u32> {
+        if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
+            return Err(abi::STATUS_TOO_LARGE);
+        }
+        self.check(table, key, how)?;
+        let expires_at_ms = if how.ttl_ms == 0 { 0 } else { self.now_ms.saturating_add(how.ttl_ms) };
+        self.replace(table, key, value, how.flags, expires_at_ms)
+    }
+
+    /// Puts a new record in the place of the key's old one, which those who have read it keep.
+    fn replace(&mut self, id: u64, key: &[u8], value: &[u8], flags: u32, expires_at_ms: u64) -> Result<u64, u32> {
+        let table = self.tables.get_mut(&id).ok_or(abi::STATUS_UNKNOWN_TABLE)?;
+        let place = table.places.get(key).copied();
+        let freed = place.and_then(|place| table.records.get(&place)).map_or(0, |record| record.bytes());
+        let bytes = self.bytes - freed + key.len() + value.len();
+        if bytes > self.max_bytes {
+            return Err(abi::STATUS_OUT_OF_MEMORY);
+        }
+        let place = place.unwrap_or_else(|| {
+            self.last_place += 1;
+            // An odd factor: distinct places for distinct numbers, in an order that looks like none.
+            self.last_place.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        self.last_version += 1;
+        self.bytes = bytes;
+        let record =
+            TestRecord { key: key.into(), value: value.into(), version: self.last_version, flags, expires_at_ms };
+        table.places.insert(key.into(), place);
+        table.records.insert(place, Arc::new(record));
+        Ok(self.last_version)
+    }
+
+    fn increment(&mut self, table: u64, key: &[u8], delta: i64) -> Result<i64, u32> {
+        let old = self.tables.get(&table).ok_or(abi::STATUS_UNKNOWN_TABLE)?.get(key, self.now_ms).cloned();
+        let (number, flags, expires_at_ms) = match &old {
+            None => (0, 0, 0),
+            Some(record) => {
+                let text = core::str::from_utf8(&record.value).map_err(|_| abi::STATUS_NOT_A_NUMBER)?;
+                let number: i64 = text.parse().map_err(|_| abi::STATUS_NOT_A_NUMBER)?;
+                (number, record.flags, record.expires_at_ms)
+            }
+        };
+        let sum = number.checked_add(delta).ok_or(abi::STATUS_NOT_A_NUMBER)?;
+        if key.len() > MAX_KEY_LEN {
+            return Err(abi::STATUS_TOO_LARGE);
+        }
+        self.replace(table, key, sum.to_string().as_bytes(), flags, expires_at_ms)?;
+        Ok(sum)
+    }
+}
+
+/// What stands behind the [`Invocation`] that the extension's side sees; the host's functions cast back to it.
+#[repr(C)]
+struct Behind {
+    invocation: Invocation,
+    store: TestStore,
+    /// Every record that was handed out: kept until the invocation ends, whatever is written meanwhile.
+    held: Vec<Arc<TestRecord>>,
+    reply: Vec<u8>,
+}
+
+/// A running invocation: holds the store's state and gives it back when dropped, after a panic too.
+struct Running<'s> {
+    at: *mut Behind,
+    home: &'s mut TestStore,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone.
+        let behind = unsafe { Box::from_raw(self.at) };
+        *self.home = behind.store;
+    }
+}
+
+impl<'s> Running<'s> {
+    fn start(home: &'s mut TestStore, args: &[u8]) -> Running<'s> {
+        let store = core::mem::take(home);
+        let arena = Arena {
+            next: core::ptr::null_mut(),
+            end: core::ptr::null_mut(),
+            free: [core::ptr::null_mut(); ARENA_CLASSES],
+        };
+        let invocation = Invocation {
+            host: &raw const CALLS,
+            args: args.as_ptr(),
+            args_len: args.len(),
+            now_ms: store.now_ms,
+            interleave: u32::from(store.interleave),
+            reserved: 0,
+            arena,
+        };
+        let behind = Behind { invocation, store, held: Vec::new(), reply: Vec::new() };
+        Running { at: Box::into_raw(Box::new(behind)), home }
+    }
+
+    /// Polls until the extension is ready or has been polled too often.
+    fn drive(&self, mut poll: impl FnMut() -> Poll<Result<(), Error>>) -> Result<(), Error> {
+        loop {
+            // SAFETY: `at` is live, and no one else looks at the store between two polls.
+            let store = unsafe { &mut (*self.at).store };
+            if store.polls == store.max_polls {
+                return Err(Error::new("polled more often than the test allows: the server would have ended this"));
+            }
+            store.polls += 1;
+            if let Poll::Ready(outcome) = poll() {
+                return outcome;
+            }
+            self.between();
+        }
+    }
+
+    fn between(&self) {
+        // SAFETY: as in `drive`: between two polls, what is behind the invocation is ours alone. Records that were
+        // handed out lie in allocations of their own.
+        let behind = unsafe { &mut *self.at };
+        if let Some(mut hook) = behind.store.hook.take() {
+            hook(&mut behind.store);
+            behind.store.hook.get_or_insert(hook);
+        }
+        behind.invocation.now_ms = behind.store.now_ms;
+        behind.invocation.interleave = u32::from(behind.store.interleave);
+    }
+
+    fn take_reply(&self) -> Vec<u8> {
+        // SAFETY: `at` is live, and the extension has ended.
+        core::mem::take(unsafe { &mut (*self.at).reply })
+    }
+}
+
+/// The host's functions over a [`TestStore`].
+static CALLS: HostCalls =
+    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort };
+
+/// What is behind an invocation, for the length of one host call.
+///
+/// # Safety
+/// `invocation` is the first field of a live [`Behind`] that no one else refers to during the call.
+unsafe fn behind<'a>(invocation: *mut Invocation) -> &'a mut Behind {
+    // SAFETY: the caller's promise; `Behind` is `repr(C)` and starts with its invocation.
+    unsafe { &mut *invocation.cast::<Behind>() }
+}
+
+/// The bytes of a host call's argument.
+///
+/// # Safety
+/// `at` points to `len` bytes that stay as they are during the call.
+unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(at, len) }
+}
+
+fn status<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {
+    match outcome {
+        Ok(value) => {
+            out(value);
+            abi::STATUS_OK
+        }
+        Err(status) => status,
+    }
+}
+
+unsafe extern "C" fn prefetch(inv: *mut Invocation, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key and a place for the hash.
+    let (behind, key, hash) = unsafe { (behind(inv), bytes(key, key_len), &mut *hash) };
+    if !behind.store.tables.contains_key(&table) {
+        return abi::STATUS_UNKNOWN_TABLE;
+    }
+    *hash = TestStore::hash(key);
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn prefetch_record(inv: *mut Invocation, table: u64, _hash: u64) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation.
+    let behind = unsafe { behind(inv) };
+    if behind.store.tables.contains_key(&table) { abi::STATUS_OK } else { abi::STATUS_UNKNOWN_TABLE }
+}
+
+unsafe extern "C" fn get(
+    inv: *mut Invocation,
+    table: u64,
+    hash: u64,
+    key: *const u8,
+    key_len: usize,
+    out: *mut RawRecord,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key and a place for the record.
+    let (behind, key, out) = unsafe { (behind(inv), bytes(key, key_len), &mut *out) };
+    behind.store.reads += 1;
+    if hash != 0 && hash != TestStore::hash(key) {
+        return abi::STATUS_INVALID;
+    }
+    let Some(table) = behind.store.tables.get(&table) else { return abi::STATUS_UNKNOWN_TABLE };
+    let Some(record) = table.get(key, behind.store.now_ms) else { return abi::STATUS_NOT_FOUND };
+    *out = record.raw();
+    behind.held.push(Arc::clone(record));
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn put(
+    inv: *mut Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    value: *const u8,
+    value_len: usize,
+    how: *const RawWrite,
+    version: *mut u64,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key, a value, and a place for the version.
+    let (behind, key, value, version) =
+        unsafe { (behind(inv), bytes(key, key_len), bytes(value, value_len), &mut *version) };
+    // SAFETY: null, or a write that lives during the call.
+    let how = unsafe { how.as_ref() }.copied().unwrap_or(ALWAYS);
+    status(behind.store.write(table, key, value, &how), |new| *version = new)
+}
+
+const ALWAYS: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
+
+unsafe extern "C" fn delete(
+    inv: *mut Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    how: *const RawWrite,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation and a key; `how` is null or lives during the call.
+    let (behind, key, how) = unsafe { (behind(inv), bytes(key, key_len), how.as_ref().copied().unwrap_or(ALWAYS)) };
+    let exists = match behind.store.tables.get(&table) {
+        None => return abi::STATUS_UNKNOWN_TABLE,
+        Some(table) => table.get(key, behind.store.now_ms).is_some(),
+    };
+    if !exists {
+        return abi::STATUS_NOT_FOUND;
+    }
+    if let Err(status) = behind.store.check(table, key, &how) {
+        return status;
+    }
+    behind.store.remove(table, key);
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn increment(
+    inv: *mut Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    delta: i64,
+    sum: *mut i64,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key and a place for the sum.
+    let (behind, key, sum) = unsafe { (behind(inv), bytes(key, key_len), &mut *sum) };
+    status(behind.store.increment(table, key, delta), |new| *sum = new)
+}
+
+unsafe extern "C" fn scan(
+    inv: *mut Invocation,
+    table: u64,
+    cursor: *mut RawCursor,
+    out: *mut RawRecord,
+    limit: usize,
+    filled: *mut usize,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a cursor, room for `limit` records and for a count.
+    let (behind, cursor, out, filled) =
+        unsafe { (behind(inv), &mut *cursor, core::slice::from_raw_parts_mut(out, limit), &mut *filled) };
+    let Some(table) = behind.store.tables.get(&table) else { return abi::STATUS_UNKNOWN_TABLE };
+    *filled = 0;
+    for (place, record) in table.records.range(cursor.position..) {
+        let Some(slot) = out.get_mut(*filled) else {
+            cursor.position = *place;
+            return abi::STATUS_OK;
+        };
+        if record.lives_at(behind.store.now_ms) {
+            *slot = record.raw();
+            behind.held.push(Arc::clone(record));
+            *filled += 1;
+        }
+    }
+    cursor.finished = 1;
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn table_by_name(inv: *mut Invocation, name: *const u8, name_len: usize, table: *mut u64) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a name and a place for the id.
+    let (behind, name, table) = unsafe { (behind(inv), bytes(name, name_len), &mut *table) };
+    match core::str::from_utf8(name).ok().and_then(|name| behind.store.names.get(name)) {
+        Some(id) => {
+            *table = *id;
+            abi::STATUS_OK
+        }
+        None => abi::STATUS_NOT_FOUND,
+    }
+}
+
+unsafe extern "C" fn reply(inv: *mut Invocation, at: *const u8, len: usize) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation and bytes.
+    let (behind, bytes) = unsafe { (behind(inv), bytes(at, len)) };
+    if bytes.len() > behind.store.max_reply.saturating_sub(behind.reply.len()) {
+        return abi::STATUS_TOO_LARGE;
+    }
+    behind.reply.extend_from_slice(bytes);
+    abi::STATUS_OK
+}
+
+/// The wrapper hands errors over here; [`TestStore::invoke`] takes them from the future itself.
+unsafe extern "C" fn fail(_inv: *mut Invocation, _code: u32, _text: *const u8, _len: usize) -> u32 {
+    abi::STATUS_OK
+}
+
+/// The wrapper's panic handler ends an invocation here; in a test, a panic is the test's own and never comes here.
+unsafe extern "C" fn abort(_inv: *mut Invocation, _cause: u32, _text: *const u8, _len: usize) -> ! {
+    std::process::abort()
+}
