@@ -1,4 +1,5 @@
 //! The Sandstorm server: store, tenants, workers, extensions, builder, control.
 #![deny(unsafe_code)]
 
+pub mod extensions;
 pub mod limits;
