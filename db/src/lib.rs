@@ -3,3 +3,4 @@
 
 pub mod extensions;
 pub mod limits;
+pub mod store;

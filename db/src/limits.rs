@@ -20,3 +20,18 @@ pub const LIBRARY_MAX_MAPPED_BYTES: u64 = 64 << 20;
 pub const FUTURE_MAX_BYTES: usize = 1 << 20;
 /// Alignment of an extension's future, bytes: a page.
 pub const FUTURE_MAX_ALIGN_BYTES: usize = 4096;
+
+// ---- store ----
+
+/// Longest key in bytes. What the wire carries; a record's header has room for twice that.
+pub const MAX_KEY_BYTES: usize = 64 << 10;
+
+/// Longest value in bytes. What the wire carries.
+pub const MAX_VALUE_BYTES: usize = 8 << 20;
+
+/// Bytes charged against a table's quota for each record beside its own allocation: its slot at middling load (24) and
+/// the allocator's word (8).
+pub const RECORD_CHARGE_BYTES: u64 = 32;
+
+/// Quota of a table that asks for none, in bytes: as good as none.
+pub const DEFAULT_TABLE_QUOTA_BYTES: u64 = 1 << 40;

@@ -1,0 +1,18 @@
+//! The store: tables of records that any number of threads read without a lock, and the reclamation of what was replaced.
+//!
+//! - [`Table`]: one tenant's named map. Readers take no lock and write nothing; writers take the lock of a stripe.
+//! - [`RecordRef`]: a borrowed record; key and value are slices of the record itself.
+//! - [`Epochs`], [`Participant`], [`Guard`], [`Pin`]: who may still be reading what was replaced.
+//!
+//! A thread registers once ([`Epochs::register`]), announces a quiescent point once a loop turn
+//! ([`Participant::quiescent`]), and reads under a [`Guard`]. An invocation holds a [`Pin`] for its life instead.
+
+mod epochs;
+mod record;
+mod table;
+mod types;
+
+pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
+pub use record::RecordRef;
+pub use table::Table;
+pub use types::{Condition, Mode, StoreError, TableConfig, TableStats, Write};

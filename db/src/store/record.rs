@@ -1,0 +1,276 @@
+//! One record: one allocation, immutable but for two bytes that eviction needs.
+//!
+//! ```text
+//! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value
+//! ```
+//! The header is 16 bytes; expiry and flags take room only in records that have them. What this module guarantees:
+//! a [`RecordPtr`] made by [`RecordPtr::allocate`] points at a fully written record until it is given to
+//! [`RecordPtr::free`]; everything but `touched` and `bits` never changes in between, so that shared slices of key
+//! and value may be handed out for as long as the record is kept (which is the business of `epochs`).
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const HAS_EXPIRY: u8 = 1;
+const HAS_FLAGS: u8 = 2;
+const LONG_KEY: u8 = 4;
+const IN_MAIN_QUEUE: u8 = 8;
+
+/// The fixed part of a record.
+#[repr(C)]
+pub(super) struct Header {
+    version: u64,
+    value_len: u32,
+    key_len: u16,
+    /// 1 once the record was read since eviction last looked; written by readers, only when it is 0.
+    touched: AtomicU8,
+    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY` never change; `IN_MAIN_QUEUE` is written under the lock of the stripe.
+    bits: AtomicU8,
+}
+
+const HEADER_BYTES: usize = size_of::<Header>();
+const ALIGN: usize = align_of::<Header>();
+const _: () = assert!(HEADER_BYTES == 16 && ALIGN == 8);
+
+/// An owned pointer to a record, as slots and garbage bags hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordPtr(NonNull<Header>);
+
+// SAFETY: a record is immutable but for its two atomic bytes; who may free it is settled by `epochs`, not by thread.
+unsafe impl Send for RecordPtr {}
+// SAFETY: as above.
+unsafe impl Sync for RecordPtr {}
+
+/// Bytes of the allocation of a record.
+pub(super) fn allocation_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
+    HEADER_BYTES + if expires_at_ms != 0 { 8 } else { 0 } + if flags != 0 { 4 } else { 0 } + key_len + value_len
+}
+
+impl RecordPtr {
+    /// Allocates and writes a record; `None` when memory is out or a length does not fit (keys to 128 KiB - 1,
+    /// values to 4 GiB - 1; the table's own limits are far lower).
+    pub(super) fn allocate(
+        version: u64,
+        key: &[u8],
+        value: &[u8],
+        flags: u32,
+        expires_at_ms: u64,
+    ) -> Option<RecordPtr> {
+        let value_len = u32::try_from(value.len()).ok()?;
+        if key.len() > (1 << 17) - 1 {
+            return None;
+        }
+        let layout =
+            Layout::from_size_align(allocation_bytes(key.len(), value.len(), flags, expires_at_ms), ALIGN).ok()?;
+        let mut bits = 0;
+        if expires_at_ms != 0 {
+            bits |= HAS_EXPIRY;
+        }
+        if flags != 0 {
+            bits |= HAS_FLAGS;
+        }
+        if key.len() > usize::from(u16::MAX) {
+            bits |= LONG_KEY;
+        }
+        let header = Header {
+            version,
+            value_len,
+            key_len: (key.len() & 0xffff) as u16,
+            touched: AtomicU8::new(0),
+            bits: AtomicU8::new(bits),
+        };
+        // SAFETY: the layout is not empty (16 bytes of header at least).
+        let base = NonNull::new(unsafe { alloc(layout) })?;
+        // SAFETY: `base` is aligned for a Header and owns `allocation_bytes` bytes, which is the sum of what is written
+        // below, in this order; none of the sources overlaps the fresh allocation.
+        unsafe {
+            base.cast::<Header>().write(header);
+            let mut at = base.add(HEADER_BYTES);
+            if expires_at_ms != 0 {
+                at.cast::<[u8; 8]>().write(expires_at_ms.to_ne_bytes());
+                at = at.add(8);
+            }
+            if flags != 0 {
+                at.cast::<[u8; 4]>().write(flags.to_ne_bytes());
+                at = at.add(4);
+            }
+            at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            at.add(key.len()).copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
+        }
+        Some(RecordPtr(base.cast()))
+    }
+
+    /// The record as a slot stores it.
+    pub(super) fn as_ptr(self) -> *mut u8 {
+        self.0.as_ptr().cast()
+    }
+
+    /// The inverse of [`RecordPtr::as_ptr`]; `None` for null.
+    ///
+    /// # Safety
+    /// `ptr` is null or came from [`RecordPtr::as_ptr`] of a record that is not freed.
+    #[allow(dead_code)]
+    pub(super) unsafe fn from_ptr(ptr: *mut u8) -> Option<RecordPtr> {
+        NonNull::new(ptr.cast()).map(RecordPtr)
+    }
+
+    /// Bytes of the allocation.
+    ///
+    /// # Safety
+    /// The record is not freed.
+    pub(super) unsafe fn bytes(self) -> usize {
+        // SAFETY: the caller's promise.
+        let record = unsafe { self.as_ref() };
+        record.key_offset() + record.key_len() + record.value_len()
+    }
+
+    /// The record, for as long as the caller knows it to be kept.
+    ///
+    /// # Safety
+    /// The record is not freed during `'a`.
+    pub(super) unsafe fn as_ref<'a>(self) -> RecordRef<'a> {
+        RecordRef { record: self.0, kept: PhantomData }
+    }
+
+    /// Frees the record.
+    ///
+    /// # Safety
+    /// Nobody reads the record any more or will, and it is freed once.
+    pub(super) unsafe fn free(self) {
+        // SAFETY: the record is alive up to here (caller); the layout is the one of `allocate`, from the same lengths.
+        unsafe {
+            let bytes = self.bytes();
+            dealloc(self.as_ptr(), Layout::from_size_align_unchecked(bytes, ALIGN));
+        }
+    }
+}
+
+/// A borrowed record. Key and value are slices of the record itself: no copy, no count, no destructor.
+#[derive(Clone, Copy)]
+pub struct RecordRef<'a> {
+    record: NonNull<Header>,
+    kept: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: shared access to immutable bytes and two atomics.
+unsafe impl Send for RecordRef<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for RecordRef<'_> {}
+
+impl std::fmt::Debug for RecordRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordRef")
+            .field("key", &self.key())
+            .field("value_len", &self.value_len())
+            .field("version", &self.version())
+            .finish()
+    }
+}
+
+impl<'a> RecordRef<'a> {
+    fn header(&self) -> &'a Header {
+        // SAFETY: a RecordRef<'a> is only made (`RecordPtr::as_ref`) for a record that is kept during 'a.
+        unsafe { self.record.as_ref() }
+    }
+
+    fn bits(&self) -> u8 {
+        self.header().bits.load(Ordering::Relaxed)
+    }
+
+    fn key_offset(&self) -> usize {
+        let bits = self.bits();
+        HEADER_BYTES + if bits & HAS_EXPIRY != 0 { 8 } else { 0 } + if bits & HAS_FLAGS != 0 { 4 } else { 0 }
+    }
+
+    fn key_len(&self) -> usize {
+        usize::from(self.header().key_len) | if self.bits() & LONG_KEY != 0 { 1 << 16 } else { 0 }
+    }
+
+    fn value_len(&self) -> usize {
+        self.header().value_len as usize
+    }
+
+    fn slice(&self, offset: usize, len: usize) -> &'a [u8] {
+        // SAFETY: offset + len lies within the allocation for the (offset, len) pairs used below: they repeat the layout
+        // written by `allocate`; those bytes never change while the record is kept, which it is during 'a.
+        unsafe { std::slice::from_raw_parts(self.record.cast::<u8>().add(offset).as_ptr(), len) }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &'a [u8] {
+        self.slice(self.key_offset(), self.key_len())
+    }
+
+    /// The value.
+    pub fn value(&self) -> &'a [u8] {
+        self.slice(self.key_offset() + self.key_len(), self.value_len())
+    }
+
+    /// The version: grows with every write of the key, also across delete and re-insert.
+    pub fn version(&self) -> u64 {
+        self.header().version
+    }
+
+    /// The caller's flags of the last write.
+    pub fn flags(&self) -> u32 {
+        let bits = self.bits();
+        if bits & HAS_FLAGS == 0 {
+            return 0;
+        }
+        let at = HEADER_BYTES + if bits & HAS_EXPIRY != 0 { 8 } else { 0 };
+        self.slice(at, 4).try_into().map_or(0, u32::from_ne_bytes)
+    }
+
+    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
+    pub fn expires_at_ms(&self) -> u64 {
+        if self.bits() & HAS_EXPIRY == 0 {
+            return 0;
+        }
+        self.slice(HEADER_BYTES, 8).try_into().map_or(0, u64::from_ne_bytes)
+    }
+
+    /// Whether the record counts as absent at `now_ms`.
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        let at = self.expires_at_ms();
+        at != 0 && at <= now_ms
+    }
+
+    /// Notes for eviction that the record was read: one store, and only if the note is not there yet.
+    pub(super) fn touch(&self) {
+        let touched = &self.header().touched;
+        if touched.load(Ordering::Relaxed) == 0 {
+            touched.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the record was read since the last call; forgets it.
+    pub(super) fn take_touched(&self) -> bool {
+        let touched = &self.header().touched;
+        let was = touched.load(Ordering::Relaxed) != 0;
+        if was {
+            touched.store(0, Ordering::Relaxed);
+        }
+        was
+    }
+
+    /// Whether eviction holds the record in its main queue (else: in the small one). Under the lock of the stripe.
+    pub(super) fn in_main_queue(&self) -> bool {
+        self.bits() & IN_MAIN_QUEUE != 0
+    }
+
+    /// Notes that eviction holds the record in its main queue. Under the lock of the stripe: the only writer of `bits`.
+    pub(super) fn set_in_main_queue(&self) {
+        self.header().bits.store(self.bits() | IN_MAIN_QUEUE, Ordering::Relaxed);
+    }
+
+    /// Takes over what eviction knows about the record that this one replaces.
+    pub(super) fn inherit(&self, replaced: RecordRef<'_>) {
+        if replaced.in_main_queue() {
+            self.set_in_main_queue();
+        }
+        self.touch();
+    }
+}

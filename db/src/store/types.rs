@@ -1,0 +1,119 @@
+//! What callers of the store say and hear: configuration, writes, errors, counters.
+
+use crate::limits;
+
+/// What a table does when a write would take it over its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Refuses the write with [`StoreError::OutOfMemory`].
+    Store,
+    /// Evicts other records: those that were read only once leave first.
+    Cache,
+}
+
+/// How a table is to behave; fixed for its life.
+#[derive(Clone, Copy, Debug)]
+pub struct TableConfig {
+    /// What happens at the quota.
+    pub mode: Mode,
+    /// Bytes of records, each counted with its overhead (see [`limits::RECORD_CHARGE_BYTES`]).
+    pub quota_bytes: u64,
+    /// Longest key in bytes; at most [`limits::MAX_KEY_BYTES`].
+    pub max_key_len: usize,
+    /// Longest value in bytes; at most [`limits::MAX_VALUE_BYTES`].
+    pub max_value_len: usize,
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        TableConfig {
+            mode: Mode::Store,
+            quota_bytes: limits::DEFAULT_TABLE_QUOTA_BYTES,
+            max_key_len: limits::MAX_KEY_BYTES,
+            max_value_len: limits::MAX_VALUE_BYTES,
+        }
+    }
+}
+
+/// When a write or delete is to happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Whatever is there.
+    #[default]
+    Always,
+    /// Only if there is no record (an expired one is none).
+    Absent,
+    /// Only if there is a record.
+    Present,
+    /// Only if there is a record of exactly this version.
+    Version(u64),
+}
+
+impl Condition {
+    /// Whether the condition holds where `found` is the version of the live record, if there is one.
+    pub fn holds(self, found: Option<u64>) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::Absent => found.is_none(),
+            Condition::Present => found.is_some(),
+            Condition::Version(version) => found == Some(version),
+        }
+    }
+}
+
+/// How a record is to be written. The default: always, no flags, never expires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Write {
+    /// When the write is to happen.
+    pub condition: Condition,
+    /// The caller's flags, kept with the record.
+    pub flags: u32,
+    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
+    pub expires_at_ms: u64,
+}
+
+/// Why an operation did not happen; nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The condition did not hold.
+    #[error("the condition of the write does not hold: read the record again")]
+    Conflict,
+    /// The quota is reached (or the memory of the machine, or the bound on one bucket's chain).
+    #[error("the table's memory quota is reached: delete records or raise the quota")]
+    OutOfMemory,
+    /// The key is longer than the table allows.
+    #[error("the key is longer than the table allows")]
+    KeyTooLarge,
+    /// The value is longer than the table allows.
+    #[error("the value is longer than the table allows")]
+    ValueTooLarge,
+    /// An increment met a value that is no decimal number, or the sum does not fit in 64 bits.
+    #[error("the value is not a decimal number, or the sum does not fit in 64 bits")]
+    NotANumber,
+    /// The key's hash lies in a tablet that another server owns.
+    #[error("another server owns this part of the table")]
+    WrongServer,
+}
+
+/// Counters of one table. Read without a lock: each is right at some moment of the call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Records in the table; expired ones count until a read, a write or a sweep finds them.
+    pub records: u64,
+    /// Bytes charged against the quota.
+    pub bytes: u64,
+    /// The quota in bytes.
+    pub quota_bytes: u64,
+    /// Slots of the bucket array; while the table grows, of the new one.
+    pub capacity: u64,
+    /// Records evicted to make room, since the table was made.
+    pub evictions: u64,
+    /// Records removed because they had expired, since the table was made.
+    pub expirations: u64,
+    /// Writes refused because of the quota, since the table was made.
+    pub refusals: u64,
+    /// Times the bucket array grew, since the table was made.
+    pub growths: u64,
+    /// Whether records are being moved to a larger bucket array.
+    pub growing: bool,
+}
