@@ -11,24 +11,30 @@ use sandstorm_api::rt::{allocate, release};
 
 const QUOTA: usize = 64 << 10;
 
-/// An arena over memory of its own.
+/// An arena over memory of its own, which only its pointers refer to.
 struct Owned {
-    memory: Box<[u128]>,
+    memory: *mut [u128],
     arena: Arena,
 }
 
 impl Owned {
     fn new() -> Owned {
-        let mut memory = vec![0u128; QUOTA / 16].into_boxed_slice();
-        let bounds = memory.as_mut_ptr_range();
-        let arena =
-            Arena { next: bounds.start.cast(), end: bounds.end.cast(), free: [std::ptr::null_mut(); ARENA_CLASSES] };
-        Owned { memory, arena }
+        let memory = Box::into_raw(vec![0u128; QUOTA / 16].into_boxed_slice());
+        let start = memory.cast::<u8>();
+        let end = start.wrapping_add(QUOTA);
+        Owned { memory, arena: Arena { next: start, end, free: [std::ptr::null_mut(); ARENA_CLASSES] } }
     }
 
     fn bounds(&self) -> Range<usize> {
-        let range = self.memory.as_ptr_range();
-        range.start.addr()..range.end.addr()
+        let start = self.memory.cast::<u8>().addr();
+        start..start + QUOTA
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: the memory came from `Box::into_raw`, and no block of it is used any more.
+        drop(unsafe { Box::from_raw(self.memory) });
     }
 }
 

@@ -6,7 +6,7 @@
 //! | name | what it does | how it ends |
 //! |---|---|---|
 //! | `loop` | computes for ever | killed: slice budget |
-//! | `loop-gets` | reads a record for ever | killed: total budget (slice budget where nothing else waits, as reads then do not yield) |
+//! | `loop-gets` | reads a record for ever | killed: total budget, or slice budget when idle |
 //! | `loop-scans` | scans the table for ever, without a yield | killed: slice budget |
 //! | `memcpy` | copies memory for ever | killed: slice budget |
 //! | `yields` | yields for ever | killed: total budget |
