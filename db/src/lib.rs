@@ -1,6 +1,7 @@
 //! The Sandstorm server: store, tenants, workers, extensions, builder, control.
 #![deny(unsafe_code)]
 
+pub mod builder;
 pub mod extensions;
 pub mod limits;
 pub mod store;

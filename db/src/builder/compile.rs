@@ -1,0 +1,228 @@
+//! From a checked source to a library: the tenant's crate, then the generated wrapper around it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::diagnostic::{self, Diagnostic, Severity};
+use super::launch::{Launcher, Run};
+use super::sysroot::{CODEGEN, Toolchain};
+use super::{BuildError, CompileLimits, ROOT_FILE, Source, embedded, limits};
+
+/// How one compilation is to be run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// How the compiler is started.
+    pub launcher: Launcher,
+    /// What it may use.
+    pub limits: CompileLimits,
+}
+
+/// A library and what the compiler had to say about its source.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// The library.
+    pub elf: Vec<u8>,
+    /// The compiler's warnings.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Compiles a source that the checker has passed and returns the library's bytes.
+///
+/// # Errors
+/// `Compile` with the compiler's messages; `Limit` when it takes too much; `Refused` for an unknown library;
+/// `Sandbox` and `Internal` when the compiler could not be run.
+pub fn compile(toolchain: &Toolchain, source: &Source, job: &Job) -> Result<Vec<u8>, BuildError> {
+    build_library(toolchain, source, job).map(|built| built.elf)
+}
+
+/// As [`compile`], with the warnings.
+///
+/// # Errors
+/// As for [`compile`].
+pub fn build_library(toolchain: &Toolchain, source: &Source, job: &Job) -> Result<Built, BuildError> {
+    source.validate()?;
+    let externs = externs(toolchain, source)?;
+    let folder = tempfile::Builder::new()
+        .prefix("build-")
+        .tempdir_in(&toolchain.scratch)
+        .map_err(|error| BuildError::io("creating a scratch folder", error))?;
+    let folder = folder.path();
+    write_files(folder, source)?;
+    let warnings = compile_tenant(toolchain, source, job, folder, &externs)?;
+    compile_wrapper(toolchain, job, folder, &externs)?;
+    let path = folder.join("libwrapper.so");
+    let size = fs::metadata(&path).map_err(|error| BuildError::io("reading the library", error))?.len();
+    if size > job.limits.library_bytes {
+        let message = format!("the library has {size} bytes: at most {} are allowed", job.limits.library_bytes);
+        return Err(BuildError::Limit(message));
+    }
+    let elf = fs::read(&path).map_err(|error| BuildError::io("reading the library", error))?;
+    Ok(Built { elf, warnings })
+}
+
+/// The crates that the source may name: crate name and rlib.
+fn externs(toolchain: &Toolchain, source: &Source) -> Result<Vec<(String, PathBuf)>, BuildError> {
+    let mut externs = vec![("sandstorm_api".to_owned(), toolchain.rlib("sandstorm_api"))];
+    for name in &source.manifest.libraries {
+        let Some(library) = toolchain.libraries.get(name) else {
+            return Err(BuildError::Refused(vec![unknown_library(toolchain, name)]));
+        };
+        externs.push((library.crate_name.clone(), toolchain.rlib(&library.crate_name)));
+    }
+    Ok(externs)
+}
+
+fn unknown_library(toolchain: &Toolchain, name: &str) -> Diagnostic {
+    let allowed: Vec<&str> = toolchain.libraries.keys().map(String::as_str).collect();
+    let message = format!("library {name:?} is not on this server's list; allowed: {}", allowed.join(", "));
+    Diagnostic::refused(super::MANIFEST_FILE, "", 0..0, "libraries", &message)
+}
+
+fn write_files(folder: &Path, source: &Source) -> Result<(), BuildError> {
+    for file in &source.files {
+        let path = folder.join(&file.path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|error| BuildError::io("creating a scratch folder", error))?;
+        }
+        fs::write(&path, &file.text).map_err(|error| BuildError::io("writing a scratch file", error))?;
+    }
+    fs::write(folder.join("wrapper.rs"), wrapper()).map_err(|error| BuildError::io("writing the wrapper", error))
+}
+
+/// The crate around the tenant's: it alone holds unsafe code, all of it from the API's macro.
+fn wrapper() -> String {
+    format!(
+        "#![no_std]
+extern crate sandstorm_api;
+extern crate tenant;
+#[global_allocator]
+static ALLOCATOR: sandstorm_api::rt::ArenaAllocator = sandstorm_api::rt::ArenaAllocator;
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {{
+    sandstorm_api::rt::panic(info)
+}}
+#[unsafe(no_mangle)]
+extern \"C\" fn rust_eh_personality() {{}}
+#[unsafe(no_mangle)]
+extern \"C\" fn _Unwind_Resume() {{}}
+sandstorm_api::export!(tenant::run, {:#018x});
+",
+        embedded::api_fingerprint()
+    )
+}
+
+/// Flags that both compilations share.
+fn arguments(toolchain: &Toolchain, crate_name: &str, kind: &str, externs: &[(String, PathBuf)]) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--sysroot".into(), toolchain.root.clone().into()];
+    arguments.extend(["--crate-name", crate_name, "--crate-type", kind, "--edition=2024"].map(OsString::from));
+    arguments.extend(CODEGEN.map(OsString::from));
+    arguments
+        .extend(["--error-format=json", "--json=diagnostic-rendered-ansi"].map(OsString::from).into_iter().take(1));
+    arguments.extend(["-L".into(), toolchain.crates().into()]);
+    for (name, path) in externs {
+        let mut value = OsString::from(format!("{name}="));
+        value.push(path);
+        arguments.extend(["--extern".into(), value]);
+    }
+    arguments
+}
+
+fn compile_tenant(
+    toolchain: &Toolchain,
+    source: &Source,
+    job: &Job,
+    folder: &Path,
+    externs: &[(String, PathBuf)],
+) -> Result<Vec<Diagnostic>, BuildError> {
+    let mut arguments = arguments(toolchain, "tenant", "rlib", externs);
+    arguments.extend(["-Funsafe_code", "--emit=link=libtenant.rlib,dep-info=tenant.d", ROOT_FILE].map(OsString::from));
+    let messages = run_rustc(toolchain, job, folder, arguments)?;
+    let read =
+        fs::read_to_string(folder.join("tenant.d")).map_err(|error| BuildError::io("reading tenant.d", error))?;
+    check_dependencies(&read, source)?;
+    Ok(messages)
+}
+
+/// Every file that the compiler read must be one that was sent.
+fn check_dependencies(dep_info: &str, source: &Source) -> Result<(), BuildError> {
+    for line in dep_info.lines() {
+        if line.starts_with("# env-dep:") {
+            let message = format!("the source reads the compiler's environment: {line}");
+            return Err(BuildError::Refused(vec![Diagnostic::plain(&message)]));
+        }
+        let Some((_, inputs)) = line.split_once(": ") else { continue };
+        for input in inputs.split_whitespace() {
+            if !source.files.iter().any(|file| file.path == input) {
+                let message = "the source makes the compiler read a file that was not pushed";
+                return Err(BuildError::Refused(vec![Diagnostic::plain(message)]));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn compile_wrapper(
+    toolchain: &Toolchain,
+    job: &Job,
+    folder: &Path,
+    externs: &[(String, PathBuf)],
+) -> Result<(), BuildError> {
+    let mut externs = externs.to_vec();
+    externs.push(("tenant".to_owned(), folder.join("libtenant.rlib")));
+    let mut arguments = arguments(toolchain, "wrapper", "cdylib", &externs);
+    let linking = ["-Clinker-flavor=ld.lld", "-Clinker=rust-lld", "-Clink-arg=--threads=1", "-Cstrip=symbols"];
+    arguments.extend(linking.map(OsString::from));
+    arguments.extend(["--emit=link=libwrapper.so", "wrapper.rs"].map(OsString::from));
+    match run_rustc(toolchain, job, folder, arguments) {
+        Err(BuildError::Compile(diagnostics)) => Err(BuildError::Compile(explain_wrapper(diagnostics))),
+        other => other.map(|_| ()),
+    }
+}
+
+/// Errors inside the wrapper mean that the extension's entry is not what it must be; the wrapper's own text helps nobody.
+fn explain_wrapper(diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let (wrapper, tenant): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(|found| found.file == "wrapper.rs");
+    if wrapper.is_empty() {
+        return tenant;
+    }
+    let why: Vec<&str> = wrapper.iter().map(|found| found.message.as_str()).collect();
+    let message = format!(
+        "the extension's entry in {ROOT_FILE} must be \
+         `pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error>`: {}",
+        why.join("; ")
+    );
+    let mut explained = Diagnostic::refused(ROOT_FILE, "", 0..0, "entry", &message);
+    explained.file = ROOT_FILE.to_owned();
+    std::iter::once(explained).chain(tenant).collect()
+}
+
+/// Runs the compiler; returns its warnings.
+fn run_rustc(
+    toolchain: &Toolchain,
+    job: &Job,
+    folder: &Path,
+    arguments: Vec<OsString>,
+) -> Result<Vec<Diagnostic>, BuildError> {
+    let readable = vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()];
+    let run = Run { program: &toolchain.rustc.program, arguments, folder, readable, limits: &job.limits };
+    let outcome = job.launcher.run(&run)?;
+    let mut diagnostics = diagnostic::from_rustc(&outcome.stderr);
+    let prefix = format!("{}/", folder.display());
+    for found in &mut diagnostics {
+        for text in [&mut found.file, &mut found.message, &mut found.rendered] {
+            *text = text.replace(&prefix, "");
+        }
+    }
+    if outcome.success {
+        diagnostics.truncate(limits::DIAGNOSTICS);
+        return Ok(diagnostics);
+    }
+    diagnostics.retain(|found| found.severity == Severity::Error);
+    diagnostics.truncate(limits::DIAGNOSTICS);
+    if diagnostics.is_empty() {
+        let first = outcome.stderr.lines().find(|line| !line.starts_with('{')).unwrap_or("no message");
+        return Err(BuildError::Internal(format!("rustc failed: {first}")));
+    }
+    Err(BuildError::Compile(diagnostics))
+}

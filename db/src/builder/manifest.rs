@@ -1,0 +1,274 @@
+//! What a tenant pushes: one manifest, `extension.toml`, and `.rs` files under `src/`.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::diagnostic::Diagnostic;
+use super::{BuildError, limits};
+
+/// Name of the manifest's file.
+pub const MANIFEST_FILE: &str = "extension.toml";
+/// The file that every extension has: the root of its crate.
+pub const ROOT_FILE: &str = "src/lib.rs";
+
+/// The contents of `extension.toml`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The extension's name: 1 to 64 of `a-z`, `0-9`, `_`, `-`.
+    pub name: String,
+    /// The tenant's own version of it, for people to read.
+    #[serde(default = "first_version")]
+    pub version: String,
+    /// Rust edition; `"2024"`.
+    #[serde(default = "edition_2024")]
+    pub edition: String,
+    /// Version of the extension API; `1`.
+    #[serde(default = "api_1")]
+    pub api: u32,
+    /// Names of vetted libraries that the extension uses.
+    #[serde(default)]
+    pub libraries: Vec<String>,
+}
+
+fn first_version() -> String {
+    "0.1.0".to_owned()
+}
+
+fn edition_2024() -> String {
+    "2024".to_owned()
+}
+
+fn api_1() -> u32 {
+    1
+}
+
+impl Manifest {
+    /// Reads and checks a manifest.
+    ///
+    /// # Errors
+    /// `Refused`, with the line, for anything that is not as it should be.
+    pub fn parse(text: &str) -> Result<Manifest, BuildError> {
+        if text.len() > limits::MANIFEST_BYTES {
+            return Err(refuse(text, 0..0, format!("a manifest may have {} bytes at most", limits::MANIFEST_BYTES)));
+        }
+        let manifest: Manifest = toml::from_str(text).map_err(|error| {
+            refuse(text, error.span().unwrap_or(0..0), error.message().lines().next().unwrap_or("not TOML").to_owned())
+        })?;
+        manifest.validate().map_err(|(field, message)| refuse(text, line_of(text, field), message))?;
+        Ok(manifest)
+    }
+
+    /// Checks the values; on failure names the field and says why.
+    pub(super) fn validate(&self) -> Result<(), (&'static str, String)> {
+        let name_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+        if self.name.is_empty() || self.name.len() > limits::NAME_BYTES || !self.name.bytes().all(name_char) {
+            return Err(("name", format!("the name must be 1 to {} of a-z, 0-9, _ and -", limits::NAME_BYTES)));
+        }
+        if self.version.len() > limits::NAME_BYTES || !self.version.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(("version", format!("the version must be at most {} visible characters", limits::NAME_BYTES)));
+        }
+        if self.edition != "2024" {
+            return Err(("edition", format!("edition {:?} is not supported: write \"2024\"", self.edition)));
+        }
+        if self.api != 1 {
+            return Err(("api", format!("api version {} is not supported: this builder has 1", self.api)));
+        }
+        if self.libraries.len() > limits::LIBRARIES {
+            return Err(("libraries", format!("at most {} libraries may be named", limits::LIBRARIES)));
+        }
+        for (index, library) in self.libraries.iter().enumerate() {
+            if self.libraries.iter().take(index).any(|earlier| earlier == library) {
+                return Err(("libraries", format!("library {library:?} is named twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The span of the line that sets a field, or the start of the text.
+fn line_of(text: &str, field: &str) -> std::ops::Range<usize> {
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let code = line.trim_end();
+        if code.strip_prefix(field).is_some_and(|rest| rest.trim_start().starts_with('=')) {
+            return start..start + code.len();
+        }
+        start += line.len();
+    }
+    0..0
+}
+
+fn refuse(text: &str, span: std::ops::Range<usize>, message: String) -> BuildError {
+    BuildError::Refused(vec![Diagnostic::refused(MANIFEST_FILE, text, span, "manifest", &message)])
+}
+
+/// One source file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// Path inside the crate: `src/….rs`, with forward slashes.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// A whole extension as pushed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// All files, `src/lib.rs` among them, each path once.
+    pub files: Vec<SourceFile>,
+}
+
+impl Source {
+    /// Takes a manifest's text and the files.
+    ///
+    /// # Errors
+    /// `Refused` when the manifest, a path or a size is not as it should be.
+    pub fn new(manifest: &str, files: Vec<SourceFile>) -> Result<Source, BuildError> {
+        let source = Source { manifest: Manifest::parse(manifest)?, files };
+        source.validate()?;
+        Ok(source)
+    }
+
+    /// Checks manifest, paths and sizes again: a source that came over a wire was not made by [`Source::new`].
+    ///
+    /// # Errors
+    /// `Refused`.
+    pub fn validate(&self) -> Result<(), BuildError> {
+        let refuse = |file: &str, message: String| {
+            Err(BuildError::Refused(vec![Diagnostic::refused(file, "", 0..0, "source", &message)]))
+        };
+        if let Err((_, message)) = self.manifest.validate() {
+            return refuse(MANIFEST_FILE, message);
+        }
+        if self.files.len() > limits::SOURCE_FILES {
+            let message = format!("{} files: at most {} may be pushed", self.files.len(), limits::SOURCE_FILES);
+            return refuse(MANIFEST_FILE, message);
+        }
+        let mut total = 0;
+        let mut seen = std::collections::HashSet::new();
+        for file in &self.files {
+            let shown: String = file.path.chars().take(limits::PATH_BYTES).collect();
+            if let Some(why) = bad_path(&file.path) {
+                return refuse(&shown.escape_debug().to_string(), why.to_owned());
+            }
+            if !seen.insert(file.path.as_str()) {
+                return refuse(&shown, "this path was sent twice".to_owned());
+            }
+            if file.text.len() > limits::FILE_BYTES {
+                let message = format!("{} bytes: a file may have {} at most", file.text.len(), limits::FILE_BYTES);
+                return refuse(&shown, message);
+            }
+            total += file.text.len();
+        }
+        if total > limits::SOURCE_BYTES {
+            let message = format!("{total} bytes of source: at most {} may be pushed", limits::SOURCE_BYTES);
+            return refuse(MANIFEST_FILE, message);
+        }
+        if !seen.contains(ROOT_FILE) {
+            return refuse(MANIFEST_FILE, format!("an extension needs the file {ROOT_FILE}"));
+        }
+        Ok(())
+    }
+
+    /// SHA-256 over manifest and files, in the order of their paths.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            hasher.update((bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        };
+        add(self.manifest.name.as_bytes());
+        add(self.manifest.version.as_bytes());
+        add(self.manifest.edition.as_bytes());
+        add(&self.manifest.api.to_le_bytes());
+        add(&(self.manifest.libraries.len() as u64).to_le_bytes());
+        for library in &self.manifest.libraries {
+            add(library.as_bytes());
+        }
+        let mut files: Vec<&SourceFile> = self.files.iter().collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        for file in files {
+            add(file.path.as_bytes());
+            add(file.text.as_bytes());
+        }
+        hasher.finalize().into()
+    }
+
+    /// Reads an extension from a directory: `extension.toml` and every `.rs` file under `src/`. Symbolic links are
+    /// refused; other files are left alone.
+    ///
+    /// # Errors
+    /// `Refused` for what the server would refuse too; `Internal` when a file cannot be read.
+    pub fn read(folder: &Path) -> Result<Source, BuildError> {
+        let manifest_path = folder.join(MANIFEST_FILE);
+        let manifest = std::fs::read_to_string(&manifest_path).map_err(|error| {
+            BuildError::Internal(format!(
+                "reading {}: {error}; `sandstorm ext new` writes a first one",
+                manifest_path.display()
+            ))
+        })?;
+        let mut files = Vec::new();
+        collect(&folder.join("src"), "src", 0, &mut files)?;
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Source::new(&manifest, files)
+    }
+}
+
+/// Why a path may not be pushed; `None` when it may.
+fn bad_path(path: &str) -> Option<&'static str> {
+    if path.len() > limits::PATH_BYTES {
+        return Some("the path is too long");
+    }
+    let Some(rest) = path.strip_prefix("src/") else { return Some("files must lie under src/") };
+    let Some(stem) = rest.strip_suffix(".rs") else { return Some("only .rs files may be pushed") };
+    let part_ok = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && !part.bytes().all(|byte| byte == b'_')
+    };
+    if !stem.split('/').all(part_ok) {
+        return Some("each part of a path must be letters, digits and underscores");
+    }
+    if rest.split('/').count() > limits::PATH_DEPTH {
+        return Some("the path is nested too deeply");
+    }
+    None
+}
+
+fn collect(folder: &Path, inside: &str, depth: usize, files: &mut Vec<SourceFile>) -> Result<(), BuildError> {
+    let unreadable =
+        |path: &Path, error: std::io::Error| BuildError::Internal(format!("reading {}: {error}", path.display()));
+    let refuse = |path: &str, message: &str| {
+        Err(BuildError::Refused(vec![Diagnostic::refused(path, "", 0..0, "source", message)]))
+    };
+    for entry in std::fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
+        let entry = entry.map_err(|error| unreadable(folder, error))?;
+        let path = entry.path();
+        let shown = format!("{inside}/{}", entry.file_name().to_string_lossy());
+        let kind = entry.file_type().map_err(|error| unreadable(&path, error))?;
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        if kind.is_symlink() && (is_source || path.is_dir()) {
+            return refuse(&shown, "symbolic links are not followed: put the file itself here");
+        } else if kind.is_dir() {
+            if depth + 1 >= limits::PATH_DEPTH {
+                return refuse(&shown, "the folder is nested too deeply");
+            }
+            collect(&path, &shown, depth + 1, files)?;
+        } else if kind.is_file() && is_source {
+            if files.len() >= limits::SOURCE_FILES {
+                return refuse(&shown, "too many files");
+            }
+            if entry.metadata().map_err(|error| unreadable(&path, error))?.len() > limits::FILE_BYTES as u64 {
+                return refuse(&shown, &format!("a file may have {} bytes at most", limits::FILE_BYTES));
+            }
+            let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, error))?;
+            files.push(SourceFile { path: shown, text });
+        }
+    }
+    Ok(())
+}

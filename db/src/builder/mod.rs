@@ -1,0 +1,68 @@
+//! The builder: takes a tenant's source, checks it, compiles it, signs the library.
+//!
+//! [`Source`] is what a tenant pushes; [`Toolchain`] is the compiler with a sysroot of our own (core, alloc, the extension
+//! API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
+
+mod compile;
+mod diagnostic;
+mod embedded;
+mod launch;
+pub mod limits;
+mod manifest;
+mod sysroot;
+#[cfg(test)]
+mod tests;
+mod toolchain;
+
+pub use compile::{Built, Job, build_library, compile};
+pub use diagnostic::{Diagnostic, Severity};
+pub use embedded::api_fingerprint;
+pub use launch::Launcher;
+pub use limits::CompileLimits;
+pub use manifest::{MANIFEST_FILE, Manifest, ROOT_FILE, Source, SourceFile};
+pub use sysroot::{Library, Toolchain, ToolchainConfig};
+pub use toolchain::Rustc;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a source was not built.
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
+pub enum BuildError {
+    /// The checker refuses the source.
+    #[error("refused:\n{}", rendered(.0))]
+    Refused(Vec<Diagnostic>),
+    /// The compiler refuses it.
+    #[error("does not compile:\n{}", rendered(.0))]
+    Compile(Vec<Diagnostic>),
+    /// Compiling it takes more than it may.
+    #[error("too expensive to compile: {0}")]
+    Limit(String),
+    /// There is no usable compiler.
+    #[error("{0}")]
+    Toolchain(String),
+    /// The compiler cannot be confined.
+    #[error("{0}")]
+    Sandbox(String),
+    /// The builder failed; the source is not at fault.
+    #[error("the builder failed: {0}")]
+    Internal(String),
+}
+
+impl BuildError {
+    /// The messages about the source, if it is at fault.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        match self {
+            BuildError::Refused(diagnostics) | BuildError::Compile(diagnostics) => diagnostics,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn io(what: &str, error: std::io::Error) -> BuildError {
+        BuildError::Internal(format!("{what}: {error}"))
+    }
+}
+
+fn rendered(diagnostics: &[Diagnostic]) -> String {
+    diagnostics.iter().map(|diagnostic| diagnostic.rendered.as_str()).collect()
+}
