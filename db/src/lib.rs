@@ -4,4 +4,6 @@
 pub mod builder;
 pub mod extensions;
 pub mod limits;
+pub mod metrics;
 pub mod store;
+pub mod tenants;

@@ -35,3 +35,15 @@ pub const RECORD_CHARGE_BYTES: u64 = 32;
 
 /// Quota of a table that asks for none, in bytes: as good as none.
 pub const DEFAULT_TABLE_QUOTA_BYTES: u64 = 1 << 40;
+
+/// Limits of the directory of tenants. A tenant's own quotas stand in `tenants::Quotas`.
+pub mod tenants {
+    /// Tenants on one server, by default: bounds what a snapshot costs to rebuild (about 50 ns a tenant).
+    pub const TENANTS: usize = 16_384;
+    /// Smallest quota of a table in bytes: one growth step of its slots, and room for records.
+    pub const MIN_TABLE_BYTES: u64 = 64 << 10;
+    /// Quota of a table in bytes if none is given; less if the tenant has not twice as much left.
+    pub const DEFAULT_TABLE_BYTES: u64 = 1 << 30;
+    /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
+    pub const RECENT_KILLS: usize = 64;
+}

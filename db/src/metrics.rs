@@ -1,0 +1,336 @@
+//! Counters: each declared once, with its name, its type and its meaning; `docs/metrics.md` and the Prometheus text are
+//! made from the declarations.
+//!
+//! A worker's counters stand in cache lines of their own and have one writer, so counting costs a load and a store, no
+//! locked instruction. Readers add the workers up; a sum is a moment's view, each counter in it is exact.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use sandstorm_net::rpc;
+
+/// A count with a single writer: that thread alone may call [`Counter::add`] and [`Counter::set`], any may read. (A
+/// second writer would lose counts, nothing worse.)
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; for the one thread that owns this counter.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Sets; for the one thread that owns this counter.
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    /// The value now.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows while the server runs.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+impl Kind {
+    /// The word that Prometheus has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        }
+    }
+}
+
+/// The declaration of a metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name, without the prefix `sandstorm_`.
+    pub name: &'static str,
+    /// Counter or gauge.
+    pub kind: Kind,
+    /// Its label and the label's values, when it is a family; the values stand in the order of the counts.
+    pub label: Option<(&'static str, &'static [&'static str])>,
+    /// What it counts.
+    pub meaning: &'static str,
+}
+
+/// Operations, in the order of their numbers.
+pub const OPS: &[&str] = &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke"];
+
+/// Statuses of operations, in the order of their numbers.
+pub const STATUSES: &[&str] = &[
+    "ok",
+    "not_found",
+    "conflict",
+    "malformed",
+    "version",
+    "unauthenticated",
+    "unknown_tenant",
+    "unknown_table",
+    "unknown_extension",
+    "wrong_server",
+    "over_quota",
+    "out_of_memory",
+    "too_large",
+    "killed",
+    "failed",
+    "overloaded",
+    "stale",
+    "not_a_number",
+    "suspended",
+    "shutting_down",
+];
+
+/// Causes of kills, in the order of their numbers less one.
+pub const CAUSES: &[&str] = &[
+    "slice_budget",
+    "total_budget",
+    "panic",
+    "out_of_memory",
+    "stack_overflow",
+    "division_by_zero",
+    "illegal_instruction",
+    "memory_fault",
+    "unloaded",
+];
+
+/// Kinds of malformed messages.
+pub const MALFORMED: &[&str] = &[
+    "short_header",
+    "version",
+    "operations",
+    "short_operation",
+    "short_body",
+    "too_large",
+    "unknown_op",
+    "unknown_enum",
+    "trailing",
+];
+
+/// The index of a malformed message's kind in [`MALFORMED`].
+pub fn malformed_index(malformed: &rpc::Malformed) -> usize {
+    use rpc::Malformed as M;
+    match malformed {
+        M::ShortHeader => 0,
+        M::Version(_) => 1,
+        M::Operations(_) => 2,
+        M::ShortOperation(_) => 3,
+        M::ShortBody(_) => 4,
+        M::TooLarge(_) => 5,
+        M::UnknownOp(..) => 6,
+        M::UnknownEnum(_) => 7,
+        M::Trailing(_) => 8,
+    }
+}
+
+/// The index of a kill's cause in [`CAUSES`].
+pub fn cause_index(cause: rpc::KillCause) -> usize {
+    cause as usize - 1
+}
+
+/// The name of a kill's cause.
+pub fn cause_name(cause: rpc::KillCause) -> &'static str {
+    CAUSES.get(cause_index(cause)).copied().unwrap_or("unknown")
+}
+
+/// Declares a structure of counters: `field: counter`, `field: gauge`, or `field: counter by("label", NAMES)`.
+macro_rules! metrics {
+    ($(#[doc = $what:literal])+ $name:ident, $prefix:literal {
+        $( $(#[doc = $doc:literal])+ $field:ident: $kind:ident $(by($label:literal, $names:expr))?, )*
+    }) => {
+        $(#[doc = $what])+
+        #[derive(Debug, Default)]
+        pub struct $name {
+            $( $(#[doc = $doc])+ pub $field: metrics!(@type $($names)?), )*
+        }
+
+        impl $name {
+            /// The declarations, in the order of [`Self::values`].
+            pub const METRICS: &'static [Metric] = &[$( Metric {
+                name: concat!($prefix, stringify!($field)),
+                kind: metrics!(@kind $kind),
+                label: metrics!(@label $($label, $names)?),
+                meaning: concat!($($doc),+),
+            } ),*];
+
+            /// The values now: one a metric, or one for each value of its label.
+            pub fn values(&self) -> Vec<Vec<u64>> {
+                vec![$( metrics!(@read self.$field $(, $names)?) ),*]
+            }
+        }
+    };
+    (@type) => { Counter };
+    (@type $names:expr) => { [Counter; $names.len()] };
+    (@kind counter) => { Kind::Counter };
+    (@kind gauge) => { Kind::Gauge };
+    (@label) => { None };
+    (@label $label:literal, $names:expr) => { Some(($label, $names)) };
+    (@read $field:expr) => { vec![$field.get()] };
+    (@read $field:expr, $names:expr) => { $field.iter().map(Counter::get).collect() };
+}
+
+metrics! {
+    /// What one worker counts.
+    WorkerCounters, "" {
+        /// Datagrams received.
+        packets_in: counter,
+        /// Datagrams sent.
+        packets_out: counter,
+        /// Bytes received in datagrams.
+        bytes_in: counter,
+        /// Bytes sent in datagrams.
+        bytes_out: counter,
+        /// Receive bursts that held at least one datagram.
+        bursts: counter,
+        /// Datagrams that are no R2P2 packet, or stand for no message here.
+        packets_dropped: counter,
+        /// Datagrams that could not be sent because the socket was full; the sender's retransmission makes up for them.
+        packets_unsent: counter,
+        /// Datagrams sent again because their acknowledgement did not come in time.
+        retransmissions: counter,
+        /// Messages that came a second time and were not run again.
+        duplicates: counter,
+        /// Whole messages received.
+        messages: counter,
+        /// Messages or operations that are not well-formed, by kind.
+        malformed: counter by("kind", MALFORMED),
+        /// Operations received, by what they ask for.
+        requests: counter by("op", OPS),
+        /// Operations answered, by how they ended.
+        responses: counter by("status", STATUSES),
+        /// Records whose value was read by plain operations.
+        records_read: counter,
+        /// Invocations begun.
+        invocations_started: counter,
+        /// Invocations that returned without an error.
+        invocations_done: counter,
+        /// Invocations that returned an error of their own.
+        invocations_failed: counter,
+        /// Invocations that the server ended, by cause.
+        invocations_killed: counter by("cause", CAUSES),
+        /// Polls of invocations.
+        polls: counter,
+        /// CPU time spent in invocations, in nanoseconds.
+        invocation_cpu_ns: counter,
+        /// Invocations taken over from another worker.
+        steals: counter,
+        /// Packets taken over from another worker's queue.
+        packet_steals: counter,
+        /// Turns of the loop.
+        turns: counter,
+        /// Turns of the loop that found nothing to do.
+        idle_turns: counter,
+        /// Times the worker went to sleep in the kernel.
+        sleeps: counter,
+        /// Records removed because they had expired, by the sweep.
+        swept: counter,
+        /// Invocations that are begun and not ended.
+        invocations_live: gauge,
+        /// Sessions that the worker remembers.
+        sessions: gauge,
+    }
+}
+
+/// What a worker counts for one tenant.
+pub use tenant_counters::TenantCounters;
+
+mod tenant_counters {
+    use super::{CAUSES, Counter, Kind, Metric};
+
+    metrics! {
+        /// What one worker counts for one tenant.
+        TenantCounters, "tenant_" {
+            /// Operations received for the tenant.
+            requests: counter,
+            /// Operations refused because of a quota of the tenant.
+            over_quota: counter,
+            /// Invocations that returned without an error.
+            invocations_done: counter,
+            /// Invocations that returned an error of their own.
+            invocations_failed: counter,
+            /// Invocations that the server ended, by cause.
+            invocations_killed: counter by("cause", CAUSES),
+            /// CPU time spent in the tenant's invocations, in nanoseconds.
+            invocation_cpu_ns: counter,
+        }
+    }
+}
+
+/// All counters of the server.
+#[derive(Debug)]
+pub struct Metrics {
+    started: Instant,
+    workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
+}
+
+/// A metric and its values, one a label value.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The declaration.
+    pub metric: &'static Metric,
+    /// One value, or one for each value of the label.
+    pub values: Vec<u64>,
+}
+
+impl Metrics {
+    /// Counters for that many workers.
+    pub fn new(workers: usize) -> Arc<Metrics> {
+        Arc::new(Metrics { started: Instant::now(), workers: (0..workers).map(|_| Arc::default()).collect() })
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The counters of one worker, for that worker to keep.
+    pub fn worker(&self, worker: usize) -> Option<&Arc<CachePadded<WorkerCounters>>> {
+        self.workers.get(worker)
+    }
+
+    /// Seconds since the counters were made.
+    pub fn uptime_s(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// The readings of one worker.
+    pub fn read_worker(&self, worker: usize) -> Vec<Reading> {
+        let values = self.workers.get(worker).map(|counters| counters.values()).unwrap_or_default();
+        readings(WorkerCounters::METRICS, values)
+    }
+
+    /// The readings of all workers, added up.
+    pub fn read(&self) -> Vec<Reading> {
+        readings(WorkerCounters::METRICS, sum(self.workers.iter().map(|counters| counters.values())))
+    }
+}
+
+/// Pairs declarations with values.
+pub(crate) fn readings(metrics: &'static [Metric], values: Vec<Vec<u64>>) -> Vec<Reading> {
+    metrics.iter().zip(values).map(|(metric, values)| Reading { metric, values }).collect()
+}
+
+/// Adds rows of values up.
+pub(crate) fn sum(rows: impl Iterator<Item = Vec<Vec<u64>>>) -> Vec<Vec<u64>> {
+    rows.reduce(|mut total, row| {
+        for (total, row) in total.iter_mut().flatten().zip(row.into_iter().flatten()) {
+            *total = total.wrapping_add(row);
+        }
+        total
+    })
+    .unwrap_or_default()
+}

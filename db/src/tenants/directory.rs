@@ -1,0 +1,696 @@
+//! The directory of all tenants: one lock for those who change it, immutable snapshots for those who read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use crossbeam_utils::CachePadded;
+use hashbrown::{HashMap, HashSet};
+use parking_lot::{Mutex, RwLock};
+
+use super::error::{DirectoryError, check_name};
+use super::quotas::{QuotaChanges, Quotas};
+use super::token::{self, TokenHash};
+use super::usage::Usage;
+use super::{TableEntry, Tenant, TenantView};
+use crate::extensions::{BudgetOverride, Extension};
+use crate::limits::tenants::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES, TENANTS};
+use crate::store::{Epochs, Mode, Table, TableConfig};
+
+/// What holds for all tenants of a server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of workers; homes are given out in turn.
+    pub workers: u32,
+    /// Tenants, at most.
+    pub max_tenants: usize,
+    /// Whether tenants may be open.
+    pub allow_open: bool,
+    /// Quotas of a tenant for which none are given.
+    pub quotas: Quotas,
+    /// Longest key of every table in bytes.
+    pub max_key_len: usize,
+    /// Longest value of every table in bytes.
+    pub max_value_len: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            workers: 1,
+            max_tenants: TENANTS,
+            allow_open: true,
+            quotas: Quotas::default(),
+            max_key_len: sandstorm_net::rpc::MAX_KEY_LEN,
+            max_value_len: sandstorm_net::rpc::MAX_VALUE_LEN,
+        }
+    }
+}
+
+/// A tenant to be created. `..NewTenant::named("x")` fills in the rest.
+#[derive(Clone, Debug, Default)]
+pub struct NewTenant {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    pub id: Option<u32>,
+    /// Whether it is reached without a token.
+    pub open: bool,
+    /// Its token (20 to 256 printable characters); generated if not given.
+    pub token: Option<String>,
+    /// Where its quotas differ from the server's.
+    pub quotas: QuotaChanges,
+    /// Its home worker; assigned if not given.
+    pub home_worker: Option<u32>,
+}
+
+impl NewTenant {
+    /// A tenant of that name, all else by default.
+    pub fn named(name: &str) -> NewTenant {
+        NewTenant { name: name.into(), ..NewTenant::default() }
+    }
+}
+
+/// A table to be created.
+#[derive(Clone, Debug)]
+pub struct NewTable {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    pub id: Option<u64>,
+    /// What happens at its quota.
+    pub mode: Mode,
+    /// Bytes of records it may hold; if not given: half of what the tenant has left, at most 1 GiB.
+    pub quota_bytes: Option<u64>,
+}
+
+impl NewTable {
+    /// A table of that name in store mode, all else by default.
+    pub fn named(name: &str) -> NewTable {
+        NewTable { name: name.into(), id: None, mode: Mode::Store, quota_bytes: None }
+    }
+}
+
+/// How a control thread names a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TenantRef<'a> {
+    /// By id.
+    Id(u32),
+    /// By name.
+    Name(&'a str),
+}
+
+impl<'a> From<&'a str> for TenantRef<'a> {
+    fn from(name: &'a str) -> Self {
+        TenantRef::Name(name)
+    }
+}
+
+impl<'a> From<&'a String> for TenantRef<'a> {
+    fn from(name: &'a String) -> Self {
+        TenantRef::Name(name)
+    }
+}
+
+impl From<u32> for TenantRef<'_> {
+    fn from(id: u32) -> Self {
+        TenantRef::Id(id)
+    }
+}
+
+impl std::fmt::Display for TenantRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TenantRef::Id(id) => id.fmt(f),
+            TenantRef::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// All tenants at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    generation: u64,
+    tenants: HashMap<u32, Arc<TenantView>>,
+    names: HashMap<Box<str>, u32>,
+}
+
+impl Snapshot {
+    /// The number of the change that made it.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The tenant of that id.
+    #[inline]
+    pub fn tenant(&self, id: u32) -> Option<&Arc<TenantView>> {
+        self.tenants.get(&id)
+    }
+
+    /// The tenant of that name.
+    pub fn by_name(&self, name: &str) -> Option<&Arc<TenantView>> {
+        self.tenants.get(self.names.get(name)?)
+    }
+
+    /// The tenant that is named so.
+    ///
+    /// # Errors
+    /// [`DirectoryError::UnknownTenant`].
+    pub fn find<'a>(&self, tenant: impl Into<TenantRef<'a>>) -> Result<&Arc<TenantView>, DirectoryError> {
+        let tenant = tenant.into();
+        let found = match tenant {
+            TenantRef::Id(id) => self.tenant(id),
+            TenantRef::Name(name) => self.by_name(name),
+        };
+        found.ok_or_else(|| DirectoryError::UnknownTenant(tenant.to_string()))
+    }
+
+    /// All tenants, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<TenantView>> {
+        self.tenants.values()
+    }
+
+    /// All tenants in the order of their names.
+    pub fn sorted(&self) -> Vec<&Arc<TenantView>> {
+        let mut tenants: Vec<_> = self.tenants.values().collect();
+        tenants.sort_by(|a, b| a.tenant.name.cmp(&b.tenant.name));
+        tenants
+    }
+
+    /// Number of tenants.
+    pub fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// Whether there is no tenant.
+    pub fn is_empty(&self) -> bool {
+        self.tenants.is_empty()
+    }
+}
+
+/// What the next ones get; behind the lock that changes take.
+#[derive(Debug)]
+struct Next {
+    tenant: u32,
+    home_worker: u32,
+    credential: u64,
+    /// Per tenant: ids of tables are not used again, so that a late request cannot reach another table.
+    table: HashMap<u32, u64>,
+}
+
+type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// All tenants of a server.
+pub struct Directory {
+    options: Options,
+    epochs: Arc<Epochs>,
+    next: Mutex<Next>,
+    snapshot: ArcSwap<Snapshot>,
+    generation: CachePadded<AtomicU64>,
+    waker: RwLock<Option<Waker>>,
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory").field("snapshot", &self.snapshot.load()).finish_non_exhaustive()
+    }
+}
+
+impl Directory {
+    /// No tenants yet; one worker, default limits.
+    pub fn new(epochs: Arc<Epochs>) -> Arc<Directory> {
+        Directory::with_options(epochs, Options::default())
+    }
+
+    /// No tenants yet.
+    pub fn with_options(epochs: Arc<Epochs>, options: Options) -> Arc<Directory> {
+        let next = Next { tenant: 1, home_worker: 0, credential: 1, table: HashMap::new() };
+        Arc::new(Directory {
+            options,
+            epochs,
+            next: Mutex::new(next),
+            snapshot: ArcSwap::default(),
+            generation: CachePadded::default(),
+            waker: RwLock::new(None),
+        })
+    }
+
+    /// What holds for all tenants.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Has `wake` called after every change, so that sleeping workers let go of what is deleted.
+    pub fn wake_on_change(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *self.waker.write() = Some(Box::new(wake));
+    }
+
+    /// The number of the newest change; one load. A worker whose snapshot has another one takes the new.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// All tenants now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Runs a change under the lock; publishes the snapshot if it succeeds, leaves everything as it was if not.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        let done = {
+            let mut next = self.next.lock();
+            let mut snapshot = Snapshot::clone(&self.snapshot.load());
+            let done = change(&mut next, &mut snapshot)?;
+            snapshot.generation += 1;
+            let generation = snapshot.generation;
+            self.snapshot.store(Arc::new(snapshot));
+            self.generation.store(generation, Ordering::Release);
+            done
+        };
+        if let Some(wake) = &*self.waker.read() {
+            wake();
+        }
+        Ok(done)
+    }
+
+    /// Changes one tenant's view.
+    fn change_view<'a, T>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        change: impl FnOnce(&mut Next, &mut TenantView) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        let tenant = tenant.into();
+        self.change(|next, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(tenant)?);
+            let done = change(next, &mut view)?;
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+            Ok(done)
+        })
+    }
+
+    /// Changes one tenant's settings.
+    fn change_tenant<'a, T>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        change: impl FnOnce(&mut Next, &mut Tenant) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        self.change_view(tenant, |next, view| {
+            let mut tenant = Tenant::clone(&view.tenant);
+            let done = change(next, &mut tenant)?;
+            view.tenant = Arc::new(tenant);
+            Ok(done)
+        })
+    }
+
+    /// Creates a tenant; gives it and its token, which is not kept and cannot be had again.
+    ///
+    /// # Errors
+    /// Name, id, token, quotas or home worker taken or not allowed; too many tenants; open where that is not allowed.
+    pub fn create_tenant(&self, new: NewTenant) -> Result<(Arc<TenantView>, String), DirectoryError> {
+        check_name("tenant", &new.name)?;
+        let quotas = new.quotas.apply(&self.options.quotas)?;
+        let (token, hash) = self.new_token(new.token)?;
+        self.check_open(&new.name, new.open)?;
+        if let Some(home) = new.home_worker {
+            self.check_home_worker(home)?;
+        }
+        let view = self.change(|next, snapshot| {
+            if snapshot.by_name(&new.name).is_some() {
+                return Err(DirectoryError::TenantExists(new.name.clone()));
+            }
+            if snapshot.len() >= self.options.max_tenants {
+                return Err(DirectoryError::TooManyTenants(snapshot.len()));
+            }
+            let id = free_tenant_id(next, snapshot, new.id)?;
+            let home_worker = new.home_worker.unwrap_or_else(|| {
+                let home = next.home_worker % self.workers();
+                next.home_worker = home + 1;
+                home
+            });
+            let tenant = Tenant {
+                id,
+                name: new.name.clone(),
+                open: new.open,
+                quotas,
+                budgets: HashMap::new(),
+                home_worker,
+                credential: next.credential(),
+                usage: Arc::new(Usage::new(self.workers() as usize)),
+                token: hash,
+            };
+            let view = Arc::new(TenantView {
+                tenant: Arc::new(tenant),
+                tables: HashMap::new(),
+                table_names: HashMap::new(),
+                extensions: HashMap::new(),
+                suspended: HashSet::new(),
+            });
+            next.table.insert(id, 1);
+            snapshot.tenants.insert(id, view.clone());
+            snapshot.names.insert(new.name.as_str().into(), id);
+            Ok(view)
+        })?;
+        Ok((view, token))
+    }
+
+    /// Deletes a tenant with all it has; gives what it was. Invocations that run are not stopped by this; what they use
+    /// lives as long as they do.
+    ///
+    /// # Errors
+    /// No such tenant.
+    pub fn delete_tenant<'a>(&self, tenant: impl Into<TenantRef<'a>>) -> Result<Arc<TenantView>, DirectoryError> {
+        let tenant = tenant.into();
+        self.change(|next, snapshot| {
+            let id = snapshot.find(tenant)?.tenant.id;
+            let Some(view) = snapshot.tenants.remove(&id) else {
+                return Err(DirectoryError::UnknownTenant(tenant.to_string()));
+            };
+            snapshot.names.remove(view.tenant.name.as_str());
+            next.table.remove(&id);
+            Ok(view)
+        })
+    }
+
+    /// Gives a tenant a new token and ends its sessions; gives the token.
+    ///
+    /// # Errors
+    /// No such tenant.
+    pub fn rotate_token<'a>(&self, tenant: impl Into<TenantRef<'a>>) -> Result<String, DirectoryError> {
+        let (token, hash) = self.new_token(None)?;
+        self.change_tenant(tenant, |next, tenant| {
+            tenant.token = hash;
+            tenant.credential = next.credential();
+            Ok(())
+        })?;
+        Ok(token)
+    }
+
+    /// Changes quotas. Tables that are there stay, even if their quotas now add up to more.
+    ///
+    /// # Errors
+    /// No such tenant; a quota outside of its range.
+    pub fn set_quotas<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        changes: &QuotaChanges,
+    ) -> Result<Quotas, DirectoryError> {
+        self.change_tenant(tenant, |_, tenant| {
+            let quotas = changes.apply(&tenant.quotas)?;
+            for budget in tenant.budgets.values() {
+                quotas.check_budget(budget)?;
+            }
+            tenant.quotas = quotas.clone();
+            Ok(quotas)
+        })
+    }
+
+    /// Opens or closes a tenant. Closing ends the sessions that presented no token.
+    ///
+    /// # Errors
+    /// No such tenant; open where that is not allowed.
+    pub fn set_open<'a>(&self, tenant: impl Into<TenantRef<'a>>, open: bool) -> Result<(), DirectoryError> {
+        self.change_tenant(tenant, |next, tenant| {
+            self.check_open(&tenant.name, open)?;
+            if tenant.open != open {
+                tenant.open = open;
+                tenant.credential = next.credential();
+            }
+            Ok(())
+        })
+    }
+
+    /// Moves a tenant's home.
+    ///
+    /// # Errors
+    /// No such tenant or worker.
+    pub fn set_home_worker<'a>(&self, tenant: impl Into<TenantRef<'a>>, home: u32) -> Result<(), DirectoryError> {
+        self.check_home_worker(home)?;
+        self.change_tenant(tenant, |_, tenant| {
+            tenant.home_worker = home;
+            Ok(())
+        })
+    }
+
+    /// Creates a table.
+    ///
+    /// # Errors
+    /// No such tenant; name, id or quota taken, not allowed, or over the tenant's quotas.
+    pub fn create_table<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        new: NewTable,
+    ) -> Result<Arc<TableEntry>, DirectoryError> {
+        check_name("table", &new.name)?;
+        self.change_view(tenant, |next, view| {
+            let tenant = view.tenant.clone();
+            if view.table_names.contains_key(new.name.as_str()) {
+                return Err(DirectoryError::TableExists { tenant: tenant.name.clone(), table: new.name });
+            }
+            over_quota(&tenant, "tables", tenant.quotas.tables, view.tables.len())?;
+            let quota_bytes = table_quota(view, new.quota_bytes)?;
+            let id = free_table_id(next, view, new.id)?;
+            let config = TableConfig {
+                mode: new.mode,
+                quota_bytes,
+                max_key_len: self.options.max_key_len,
+                max_value_len: self.options.max_value_len,
+            };
+            let table = Table::new(config, self.epochs.clone());
+            let name: Box<str> = new.name.into();
+            let entry = Arc::new(TableEntry { id, name: name.clone(), mode: new.mode, quota_bytes, table });
+            view.tables.insert(id, entry.clone());
+            view.table_names.insert(name, id);
+            Ok(entry)
+        })
+    }
+
+    /// Drops a table with its records; gives what it was.
+    ///
+    /// # Errors
+    /// No such tenant or table.
+    pub fn drop_table<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        table: &str,
+    ) -> Result<Arc<TableEntry>, DirectoryError> {
+        self.change_view(tenant, |_, view| {
+            let id = view.table_names.remove(table);
+            id.and_then(|id| view.tables.remove(&id))
+                .ok_or_else(|| DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() })
+        })
+    }
+
+    /// Counts a push and checks that the tenant may load an extension of that name: to be asked before compiling.
+    ///
+    /// # Errors
+    /// No such tenant; a name that is not allowed; a quota that is reached.
+    pub fn admit_push<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+        now_ms: u64,
+    ) -> Result<Arc<TenantView>, DirectoryError> {
+        check_name("extension", extension)?;
+        let view = self.snapshot().find(tenant)?.clone();
+        may_load(&view, extension)?;
+        let limit = view.tenant.quotas.pushes_per_hour;
+        if !view.tenant.usage.admit_push(now_ms, limit) {
+            return Err(DirectoryError::OverQuota {
+                tenant: view.tenant.name.clone(),
+                quota: "pushes_per_hour",
+                limit: limit.into(),
+            });
+        }
+        Ok(view)
+    }
+
+    /// Loads an extension, in place of an older version of the same name, which is given back. Requests that come from now
+    /// on call the new one; invocations of the old one that run go on and end there.
+    ///
+    /// # Errors
+    /// No such tenant; a newer version is loaded; too many extensions.
+    pub fn put_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: Arc<Extension>,
+    ) -> Result<Option<Arc<Extension>>, DirectoryError> {
+        let name: Box<str> = (*extension.name).into();
+        check_name("extension", &name)?;
+        self.change_view(tenant, |_, view| {
+            may_load(view, &name)?;
+            if let Some(current) = view.extensions.get(&name).filter(|current| current.version > extension.version) {
+                return Err(DirectoryError::OldVersion {
+                    extension: name.into(),
+                    version: extension.version,
+                    current: current.version,
+                });
+            }
+            Ok(view.extensions.insert(name, extension))
+        })
+    }
+
+    /// Unloads an extension; gives what it was. Invocations that run go on.
+    ///
+    /// # Errors
+    /// No such tenant or extension.
+    pub fn remove_extension<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+    ) -> Result<Arc<Extension>, DirectoryError> {
+        self.change_view(tenant, |_, view| {
+            view.suspended.remove(extension);
+            view.extensions.remove(extension).ok_or_else(|| unknown_extension(view, extension))
+        })
+    }
+
+    /// Sets the budget of one extension where it differs from its tenant's; it need not be loaded yet.
+    ///
+    /// # Errors
+    /// No such tenant; a name that is not allowed; a quota outside of its range; more of them than extensions allowed.
+    pub fn set_budget<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+        budget: BudgetOverride,
+    ) -> Result<(), DirectoryError> {
+        check_name("extension", extension)?;
+        self.change_tenant(tenant, |_, tenant| {
+            tenant.quotas.check_budget(&budget)?;
+            if budget == BudgetOverride::default() {
+                tenant.budgets.remove(extension);
+                return Ok(());
+            }
+            if !tenant.budgets.contains_key(extension) {
+                over_quota(tenant, "extensions", tenant.quotas.extensions, tenant.budgets.len())?;
+            }
+            tenant.budgets.insert(extension.into(), budget);
+            Ok(())
+        })
+    }
+
+    /// Suspends an extension (its calls are answered `Suspended` from now on) or resumes it.
+    ///
+    /// # Errors
+    /// No such tenant or extension.
+    pub fn set_suspended<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+        suspended: bool,
+    ) -> Result<(), DirectoryError> {
+        self.change_view(tenant, |_, view| {
+            if !view.extensions.contains_key(extension) {
+                return Err(unknown_extension(view, extension));
+            }
+            if suspended {
+                view.suspended.insert(extension.into());
+            } else {
+                view.suspended.remove(extension);
+            }
+            Ok(())
+        })
+    }
+
+    fn workers(&self) -> u32 {
+        self.options.workers.max(1)
+    }
+
+    fn check_home_worker(&self, home: u32) -> Result<(), DirectoryError> {
+        let last = self.workers() - 1;
+        if home > last { Err(DirectoryError::HomeWorker { wanted: home, last }) } else { Ok(()) }
+    }
+
+    fn check_open(&self, name: &str, open: bool) -> Result<(), DirectoryError> {
+        if open && !self.options.allow_open { Err(DirectoryError::OpenRefused(name.into())) } else { Ok(()) }
+    }
+
+    fn new_token(&self, chosen: Option<String>) -> Result<(String, TokenHash), DirectoryError> {
+        let token = chosen.unwrap_or_else(token::generate);
+        let hash = TokenHash::of_chosen(&token).ok_or(DirectoryError::Token)?;
+        Ok((token, hash))
+    }
+}
+
+impl Next {
+    fn credential(&mut self) -> u64 {
+        let credential = self.credential;
+        self.credential += 1;
+        credential
+    }
+}
+
+fn free_tenant_id(next: &mut Next, snapshot: &Snapshot, wanted: Option<u32>) -> Result<u32, DirectoryError> {
+    match wanted {
+        Some(0) => Err(DirectoryError::ZeroId("tenant")),
+        Some(id) => match snapshot.tenant(id) {
+            Some(view) => Err(DirectoryError::TenantIdTaken(id, view.tenant.name.clone())),
+            None => Ok(id),
+        },
+        None => {
+            while snapshot.tenant(next.tenant).is_some() {
+                next.tenant = next.tenant.checked_add(1).ok_or(DirectoryError::NoIdLeft("tenant"))?;
+            }
+            let id = next.tenant;
+            next.tenant = id.checked_add(1).ok_or(DirectoryError::NoIdLeft("tenant"))?;
+            Ok(id)
+        }
+    }
+}
+
+fn free_table_id(next: &mut Next, view: &TenantView, wanted: Option<u64>) -> Result<u64, DirectoryError> {
+    let next = next.table.entry(view.tenant.id).or_insert(1);
+    match wanted {
+        Some(0) => Err(DirectoryError::ZeroId("table")),
+        Some(id) => match view.tables.get(&id) {
+            Some(table) => Err(DirectoryError::TableIdTaken { id, table: table.name.to_string() }),
+            None => Ok(id),
+        },
+        None => {
+            while view.tables.contains_key(next) {
+                *next = next.checked_add(1).ok_or(DirectoryError::NoIdLeft("table"))?;
+            }
+            let id = *next;
+            *next = id.checked_add(1).ok_or(DirectoryError::NoIdLeft("table"))?;
+            Ok(id)
+        }
+    }
+}
+
+fn over_quota(tenant: &Tenant, quota: &'static str, limit: u32, has: usize) -> Result<(), DirectoryError> {
+    if has >= limit as usize {
+        return Err(DirectoryError::OverQuota { tenant: tenant.name.clone(), quota, limit: limit.into() });
+    }
+    Ok(())
+}
+
+fn unknown_extension(view: &TenantView, extension: &str) -> DirectoryError {
+    DirectoryError::UnknownExtension { tenant: view.tenant.name.clone(), extension: extension.into() }
+}
+
+fn may_load(view: &TenantView, extension: &str) -> Result<(), DirectoryError> {
+    if view.extensions.contains_key(extension) {
+        return Ok(());
+    }
+    over_quota(&view.tenant, "extensions", view.tenant.quotas.extensions, view.extensions.len())
+}
+
+/// The quota of a new table: the one asked for if it fits, else half of what the tenant has left.
+fn table_quota(view: &TenantView, wanted: Option<u64>) -> Result<u64, DirectoryError> {
+    let limit = view.tenant.quotas.memory_bytes;
+    let reserved = view.tables.values().fold(0u64, |sum, table| sum.saturating_add(table.quota_bytes));
+    let left = limit.saturating_sub(reserved);
+    let wanted = wanted.unwrap_or_else(|| (left / 2).clamp(MIN_TABLE_BYTES, DEFAULT_TABLE_BYTES));
+    if wanted < MIN_TABLE_BYTES {
+        return Err(DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES });
+    }
+    if wanted > left {
+        return Err(DirectoryError::RecordMemory { tenant: view.tenant.name.clone(), wanted, reserved, limit });
+    }
+    Ok(wanted)
+}

@@ -1,0 +1,222 @@
+//! Why the directory refused a change.
+
+use thiserror::Error;
+
+use super::quotas::QuotaError;
+
+/// What kind of refusal, for a status code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The thing is not there.
+    NotFound,
+    /// It is there already.
+    Conflict,
+    /// A quota or limit is reached.
+    OverQuota,
+    /// What was asked for is not well-formed.
+    Invalid,
+}
+
+/// Why the directory refused a change. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DirectoryError {
+    /// No tenant of that name or id.
+    #[error("there is no tenant {0:?}")]
+    UnknownTenant(String),
+    /// A tenant of that name is there.
+    #[error("there is a tenant {0:?} already")]
+    TenantExists(String),
+    /// A tenant of that id is there.
+    #[error("tenant id {0} is taken by tenant {1:?}")]
+    TenantIdTaken(u32, String),
+    /// Ids start at 1.
+    #[error("{0} id 0 is reserved; ids start at 1")]
+    ZeroId(&'static str),
+    /// Every id has been given out.
+    #[error("no {0} id is left; choose a free one")]
+    NoIdLeft(&'static str),
+    /// Too many tenants on this server.
+    #[error("the server has {0} tenants, as many as it may hold")]
+    TooManyTenants(usize),
+    /// A name that is not allowed.
+    #[error("{what} name {name:?} is not allowed: {why}")]
+    Name {
+        /// What was to be named.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The tenant has no such table.
+    #[error("tenant {tenant:?} has no table {table:?}")]
+    UnknownTable {
+        /// The tenant.
+        tenant: String,
+        /// Name or id asked for.
+        table: String,
+    },
+    /// The tenant has a table of that name.
+    #[error("tenant {tenant:?} has a table {table:?} already")]
+    TableExists {
+        /// The tenant.
+        tenant: String,
+        /// The name.
+        table: String,
+    },
+    /// The tenant has a table of that id.
+    #[error("table id {id} is taken by table {table:?}")]
+    TableIdTaken {
+        /// The id.
+        id: u64,
+        /// Who has it.
+        table: String,
+    },
+    /// The tenant has no such extension.
+    #[error("tenant {tenant:?} has no extension {extension:?}")]
+    UnknownExtension {
+        /// The tenant.
+        tenant: String,
+        /// The name asked for.
+        extension: String,
+    },
+    /// A push that came in after a newer one.
+    #[error("extension {extension:?} version {version} came after version {current} was loaded")]
+    OldVersion {
+        /// The extension.
+        extension: String,
+        /// The version that was to be loaded.
+        version: u64,
+        /// The version that is loaded.
+        current: u64,
+    },
+    /// The tenant has as many as its quota allows.
+    #[error("tenant {tenant:?} is at its quota {quota} = {limit}")]
+    OverQuota {
+        /// The tenant.
+        tenant: String,
+        /// The quota's name.
+        quota: &'static str,
+        /// Its value.
+        limit: u64,
+    },
+    /// The tables' quotas do not fit into the tenant's memory.
+    #[error(
+        "a table of {wanted} bytes does not fit: tables of tenant {tenant:?} hold {reserved} of memory_bytes = {limit}"
+    )]
+    RecordMemory {
+        /// The tenant.
+        tenant: String,
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that the tenant's tables may use already.
+        reserved: u64,
+        /// The tenant's quota.
+        limit: u64,
+    },
+    /// A table's quota is too small.
+    #[error("a table's quota of {wanted} bytes is under the smallest, {min}")]
+    TableTooSmall {
+        /// Bytes asked for.
+        wanted: u64,
+        /// The smallest quota.
+        min: u64,
+    },
+    /// A quota outside of its range.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    /// A token that is too weak.
+    #[error("the token is not allowed: it needs 20 to 256 printable ASCII characters without blanks")]
+    Token,
+    /// An open tenant on a server whose data ports others can reach.
+    #[error("tenant {0:?} may not be open: the data ports are bound to an address that other machines reach")]
+    OpenRefused(String),
+    /// A home worker that the server does not have.
+    #[error("home worker {wanted} is out of range: the server has workers 0 to {last}")]
+    HomeWorker {
+        /// The worker asked for.
+        wanted: u32,
+        /// The last worker.
+        last: u32,
+    },
+}
+
+impl DirectoryError {
+    /// What kind of refusal this is.
+    pub fn refusal(&self) -> Refusal {
+        use DirectoryError as E;
+        match self {
+            E::UnknownTenant(_) | E::UnknownTable { .. } | E::UnknownExtension { .. } => Refusal::NotFound,
+            E::TenantExists(_)
+            | E::TenantIdTaken(..)
+            | E::TableExists { .. }
+            | E::TableIdTaken { .. }
+            | E::OldVersion { .. } => Refusal::Conflict,
+            E::TooManyTenants(_) | E::OverQuota { .. } | E::RecordMemory { .. } => Refusal::OverQuota,
+            E::ZeroId(_)
+            | E::NoIdLeft(_)
+            | E::Name { .. }
+            | E::TableTooSmall { .. }
+            | E::Quota(_)
+            | E::Token
+            | E::OpenRefused(_)
+            | E::HomeWorker { .. } => Refusal::Invalid,
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        use DirectoryError as E;
+        match self {
+            E::UnknownTenant(_) => {
+                "`sandstorm tenant list` shows the tenants; `sandstorm tenant create NAME` makes one"
+            }
+            E::TenantExists(_) => "choose another name, or delete that tenant first",
+            E::TenantIdTaken(..) => "leave the id out to have a free one assigned",
+            E::ZeroId(_) | E::NoIdLeft(_) => "leave the id out to have a free one assigned, or choose another",
+            E::TooManyTenants(_) => "delete a tenant, or raise limits.tenants in the server's configuration",
+            E::Name { .. } => "use 1 to 64 letters, digits, '_', '-' and '.', with a letter or digit first",
+            E::UnknownTable { .. } => {
+                "`sandstorm table list` shows the tables; `sandstorm table create NAME` makes one"
+            }
+            E::TableExists { .. } => "choose another name, or drop that table first",
+            E::TableIdTaken { .. } => "leave the id out to have a free one assigned",
+            E::UnknownExtension { .. } => {
+                "`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one"
+            }
+            E::OldVersion { .. } => "push again if this source is the one you want",
+            E::OverQuota { quota: "pushes_per_hour", .. } => "wait, or have the operator raise the quota",
+            E::OverQuota { .. } => "remove what is not needed, or have the operator raise the quota",
+            E::RecordMemory { .. } => {
+                "give the table a smaller quota, drop a table, or have the operator raise the quota"
+            }
+            E::TableTooSmall { .. } => "give the table a larger quota",
+            E::Quota(_) => "see docs/limits.md for every quota's range",
+            E::Token => "leave the token out to have one generated",
+            E::OpenRefused(_) => "create the tenant with a token, or start the server with --allow-open",
+            E::HomeWorker { .. } => "leave the home worker out to have one assigned",
+        }
+    }
+}
+
+/// Longest name of a tenant, table or extension in bytes.
+pub const MAX_NAME_LEN: usize = 64;
+
+/// Checks the name of a tenant, table or extension (`what`): it has to fit into URLs, file names and command lines.
+///
+/// # Errors
+/// [`DirectoryError::Name`].
+pub fn check_name(what: &'static str, name: &str) -> Result<(), DirectoryError> {
+    let why = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > MAX_NAME_LEN {
+        "it is longer than 64 bytes"
+    } else if !name.as_bytes()[0].is_ascii_alphanumeric() {
+        "it does not start with a letter or digit"
+    } else if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')) {
+        "it holds something else than letters, digits, '_', '-' and '.'"
+    } else {
+        return Ok(());
+    };
+    Err(DirectoryError::Name { what, name: name.into(), why })
+}

@@ -1,0 +1,173 @@
+//! Tenants: who they are, what they may use and what they have, as immutable snapshots.
+//!
+//! The [`Directory`] is changed by control threads only; each change builds a new [`Snapshot`]. Workers keep the snapshot
+//! they have and compare its generation with [`Directory::generation`] once a loop turn: no lock, no reference counting on
+//! the way of a request. What a snapshot holds is counted (`Arc`), so a deleted tenant, a dropped table or a replaced
+//! extension lives until the last invocation that uses it is done, and is freed then.
+
+mod directory;
+mod error;
+mod quotas;
+pub mod token;
+mod usage;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::extensions::{Budget, BudgetOverride, Extension};
+use crate::store::{Mode, Table};
+
+pub use directory::{Directory, NewTable, NewTenant, Options, Snapshot, TenantRef};
+pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};
+pub use quotas::{QuotaChanges, QuotaError, Quotas};
+pub use token::TokenHash;
+pub use usage::{Kill, Usage};
+
+/// An account. Immutable: a changed setting makes a new `Tenant` that shares the usage of the old.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// Its id, which travels in every message; never 0.
+    pub id: u32,
+    /// Its name, unique on the server.
+    pub name: String,
+    /// Whether its data are reached without a token. Only on servers whose data ports are bound to loopback, or that
+    /// were told to allow it.
+    pub open: bool,
+    /// What it may use.
+    pub quotas: Quotas,
+    /// Budgets that the operator set for single extensions, by name.
+    pub budgets: HashMap<Box<str>, BudgetOverride>,
+    /// The worker that its requests should go to.
+    pub home_worker: u32,
+    /// Grows whenever a token is set on this server and is never the same for two tenants: a session that was
+    /// authenticated stays so as long as this number is the one it was authenticated under.
+    pub credential: u64,
+    /// What it uses; shared between this tenant's snapshots.
+    pub usage: Arc<Usage>,
+    token: TokenHash,
+}
+
+impl Tenant {
+    /// Whether `token` is the tenant's. Hashes: for the start of a session, not for every message.
+    pub fn token_matches(&self, token: &[u8]) -> bool {
+        self.token.matches(token)
+    }
+
+    /// Whether one that presents `token` may use this tenant's data: it is open, or the token is right.
+    pub fn admits(&self, token: &[u8]) -> bool {
+        self.open || self.token_matches(token)
+    }
+
+    /// Takes a place among the tenant's concurrent invocations; `false` (nothing taken) if all are taken: answer
+    /// `OverQuota`. Each place that was given has to be given back with [`Tenant::end_invocation`].
+    #[inline]
+    pub fn begin_invocation(&self) -> bool {
+        self.usage.begin(self.quotas.concurrent_invocations)
+    }
+
+    /// Gives a place back.
+    #[inline]
+    pub fn end_invocation(&self) {
+        self.usage.end();
+    }
+
+    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all workers) keep within the tenant's rate.
+    /// Costs one comparison when the rate is unlimited.
+    #[inline]
+    pub fn admit_requests(&self, now_ns: u64, requests: u32) -> bool {
+        self.quotas.requests_per_s == 0 || self.usage.admit(now_ns, requests, self.quotas.requests_per_s)
+    }
+}
+
+/// A tenant and what it has, at one moment.
+#[derive(Clone)]
+pub struct TenantView {
+    /// The tenant.
+    pub tenant: Arc<Tenant>,
+    /// Its tables by id.
+    pub tables: HashMap<u64, Arc<TableEntry>>,
+    /// Ids of its tables by name.
+    pub table_names: HashMap<Box<str>, u64>,
+    /// Its extensions by name, the newest version of each.
+    pub extensions: HashMap<Box<str>, Arc<Extension>>,
+    /// Names of extensions that are not to be called for now.
+    pub suspended: HashSet<Box<str>>,
+}
+
+impl TenantView {
+    /// The table of that id.
+    #[inline]
+    pub fn table(&self, id: u64) -> Option<&Arc<TableEntry>> {
+        self.tables.get(&id)
+    }
+
+    /// The table of that name.
+    pub fn table_by_name(&self, name: &str) -> Option<&Arc<TableEntry>> {
+        self.tables.get(self.table_names.get(name)?)
+    }
+
+    /// The extension of that name.
+    #[inline]
+    pub fn extension(&self, name: &str) -> Option<&Arc<Extension>> {
+        self.extensions.get(name)
+    }
+
+    /// Whether calls of the extension of that name are to be answered `Suspended`.
+    #[inline]
+    pub fn is_suspended(&self, name: &str) -> bool {
+        self.suspended.contains(name)
+    }
+
+    /// What one invocation of `extension` may use: the tenant's quotas, then what the extension says for itself, then what
+    /// the operator set for it.
+    #[inline]
+    pub fn budget(&self, extension: &Extension) -> Budget {
+        let budget = self.tenant.quotas.budget().with(&extension.budget);
+        match self.tenant.budgets.get(&*extension.name) {
+            Some(own) => budget.with(own),
+            None => budget,
+        }
+    }
+
+    /// The tables in the order of their ids.
+    pub fn sorted_tables(&self) -> Vec<&Arc<TableEntry>> {
+        let mut tables: Vec<_> = self.tables.values().collect();
+        tables.sort_by_key(|table| table.id);
+        tables
+    }
+
+    /// The extensions in the order of their names.
+    pub fn sorted_extensions(&self) -> Vec<&Arc<Extension>> {
+        let mut extensions: Vec<_> = self.extensions.iter().collect();
+        extensions.sort_by_key(|(name, _)| *name);
+        extensions.into_iter().map(|(_, extension)| extension).collect()
+    }
+}
+
+impl std::fmt::Debug for TenantView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TenantView")
+            .field("tenant", &self.tenant.name)
+            .field("tables", &self.table_names)
+            .field("extensions", &self.extensions.keys())
+            .finish()
+    }
+}
+
+/// A table of a tenant.
+pub struct TableEntry {
+    /// Its id within its tenant; never 0.
+    pub id: u64,
+    /// Its name within its tenant.
+    pub name: Box<str>,
+    /// What happens at its quota.
+    pub mode: Mode,
+    /// Bytes of records, with overhead, that it may hold.
+    pub quota_bytes: u64,
+    /// The records.
+    pub table: Table,
+}

@@ -1,0 +1,165 @@
+//! What a tenant may use. Every quota is declared once, in the table below, with unit, default, range and reason; the
+//! structure, the partial form that configuration and HTTP take, and the checks come out of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::extensions::{Budget, BudgetOverride};
+use crate::limits::{ARENA_BYTES, ARENA_MAX_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US};
+
+macro_rules! quotas {
+    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $min:expr, $max:expr; )*) => {
+        /// What one tenant may use.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct Quotas {
+            $( $(#[doc = $doc])+ pub $name: $type, )*
+        }
+
+        impl Default for Quotas {
+            fn default() -> Quotas {
+                Quotas { $( $name: $default, )* }
+            }
+        }
+
+        /// Some quotas; the others stay as they are.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct QuotaChanges {
+            $( $(#[doc = $doc])+ #[serde(default, skip_serializing_if = "Option::is_none")] pub $name: Option<$type>, )*
+        }
+
+        impl QuotaChanges {
+            /// Names of all quotas.
+            pub const NAMES: &'static [&'static str] = &[$( stringify!($name) ),*];
+
+            /// `quotas` with these changes.
+            ///
+            /// # Errors
+            /// [`QuotaError`] for a value outside of its range, or a slice that is longer than the total.
+            pub fn apply(&self, quotas: &Quotas) -> Result<Quotas, QuotaError> {
+                let changed = Quotas { $( $name: self.$name.unwrap_or(quotas.$name), )* };
+                changed.check()?;
+                Ok(changed)
+            }
+
+            /// Sets the quota of that name; `false` if there is none of that name or the value does not fit.
+            pub fn set(&mut self, name: &str, value: u64) -> bool {
+                match name {
+                    $( stringify!($name) => match <$type>::try_from(value) {
+                        Ok(value) => { self.$name = Some(value); true }
+                        Err(_) => false,
+                    }, )*
+                    _ => false,
+                }
+            }
+        }
+
+        impl Quotas {
+            /// Each quota's name and value.
+            pub fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$( (stringify!($name), u64::from(self.$name)) ),*]
+            }
+
+            /// Whether every quota is in its range.
+            ///
+            /// # Errors
+            /// The first one that is not.
+            pub fn check(&self) -> Result<(), QuotaError> {
+                $( if !($min..=$max).contains(&self.$name) {
+                    return Err(QuotaError::Range {
+                        name: stringify!($name),
+                        value: u64::from(self.$name),
+                        min: u64::from($min),
+                        max: u64::from($max),
+                    });
+                } )*
+                if self.slice_us > self.total_us {
+                    return Err(QuotaError::SliceOverTotal { slice_us: self.slice_us, total_us: self.total_us });
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+quotas! {
+    /// Bytes of records, with their overhead, that the quotas of all tables of the tenant may add up to.
+    memory_bytes: u64 = 4 * GIB, MIB, 64u64 << 40;
+    /// Bytes of memory of one invocation (its arena). The tenant's invocations together hold at most this times
+    /// `concurrent_invocations`.
+    arena_bytes: u64 = ARENA_BYTES as u64, 64u64 << 10, ARENA_MAX_BYTES as u64;
+    /// Invocations that run or wait at the same time; one more is answered `OverQuota`. Bounds arenas and queues.
+    concurrent_invocations: u32 = 256u32, 1u32, 65_536u32;
+    /// Requests (messages) a second, 0: unlimited. A tenth of a second's worth may come at once.
+    requests_per_s: u32 = 0u32, 0u32, u32::MAX;
+    /// Tables.
+    tables: u32 = 64u32, 0u32, 65_536u32;
+    /// Extensions loaded at the same time.
+    extensions: u32 = 64u32, 0u32, 4_096u32;
+    /// Pushes within any hour: each costs a compilation.
+    pushes_per_hour: u32 = 240u32, 0u32, 100_000u32;
+    /// Bytes of one invocation's reply.
+    reply_bytes: u64 = REPLY_BYTES as u64, 0u64, sandstorm_net::rpc::MAX_VALUE_LEN as u64;
+    /// CPU microseconds that an invocation may compute between two yields.
+    slice_us: u64 = SLICE_US, 10u64, 60_000_000u64;
+    /// CPU microseconds that an invocation may compute in all.
+    total_us: u64 = TOTAL_US, 10u64, 3_600_000_000u64;
+    /// Share of CPU time against the other tenants of a worker, for deficit round robin.
+    weight: u32 = 1u32, 1u32, 1_000u32;
+}
+
+impl Quotas {
+    /// What one invocation of the tenant may use.
+    #[inline]
+    pub fn budget(&self) -> Budget {
+        Budget {
+            slice_us: self.slice_us,
+            total_us: self.total_us,
+            memory_bytes: self.arena_bytes as usize,
+            reply_bytes: self.reply_bytes as usize,
+        }
+    }
+
+    /// Whether an extension may have this budget, which need not keep within the tenant's.
+    ///
+    /// # Errors
+    /// [`QuotaError`] for a value outside of its range, or a slice that is longer than the total.
+    pub fn check_budget(&self, budget: &BudgetOverride) -> Result<(), QuotaError> {
+        let changes = QuotaChanges {
+            slice_us: budget.slice_us,
+            total_us: budget.total_us,
+            arena_bytes: budget.memory_bytes.map(|bytes| bytes as u64),
+            reply_bytes: budget.reply_bytes.map(|bytes| bytes as u64),
+            ..QuotaChanges::default()
+        };
+        changes.apply(self).map(|_| ())
+    }
+}
+
+/// A quota that cannot be set so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// Outside of its range.
+    #[error("quota {name} = {value} is outside of {min}..={max}")]
+    Range {
+        /// The quota.
+        name: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// Smallest value.
+        min: u64,
+        /// Largest value.
+        max: u64,
+    },
+    /// A slice longer than the whole budget can never be reached.
+    #[error("quota slice_us = {slice_us} is longer than total_us = {total_us}")]
+    SliceOverTotal {
+        /// The slice.
+        slice_us: u64,
+        /// The total.
+        total_us: u64,
+    },
+}
