@@ -1,4 +1,11 @@
 //! Packets in, packets out: drivers, R2P2 messages, and the RPC codec of the Sandstorm storage server.
+//!
+//! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`once`] runs each request at most
+//! once, [`driver`] moves datagrams. All but the driver are free of sockets and clocks.
 #![deny(unsafe_code)]
 
+pub mod driver;
+pub mod limits;
+pub mod once;
+pub mod r2p2;
 pub mod rpc;

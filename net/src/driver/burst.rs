@@ -1,0 +1,97 @@
+//! The receiving end: preallocated buffers and the datagrams in them.
+
+use super::sys::Arrived;
+use crate::limits::{BURST, GRO_BUFFER};
+use crate::r2p2::Peer;
+
+/// Datagrams received in one call, in buffers that are allocated once.
+#[derive(Debug)]
+pub struct Burst {
+    pub(super) bytes: Vec<u8>,
+    pub(super) stride: usize,
+    pub(super) arrived: Vec<Arrived>,
+    /// Where each datagram stands in `bytes`, and who sent it.
+    datagrams: Vec<(Peer, u32, u32)>,
+}
+
+impl Default for Burst {
+    /// Buffers that take whatever a UDP driver coalesces: 2 MiB, touched only as far as they are used.
+    fn default() -> Burst {
+        Burst::new(BURST, GRO_BUFFER)
+    }
+}
+
+impl Burst {
+    /// Buffers for `messages` (1..=32) messages of `stride` bytes each.
+    pub fn new(messages: usize, stride: usize) -> Burst {
+        let messages = messages.clamp(1, BURST);
+        let stride = stride.clamp(64, GRO_BUFFER);
+        Burst {
+            bytes: vec![0; messages * stride],
+            stride,
+            arrived: Vec::with_capacity(BURST),
+            datagrams: Vec::with_capacity(BURST * 64),
+        }
+    }
+
+    /// Number of datagrams.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.datagrams.len()
+    }
+
+    /// No datagram is there.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.datagrams.is_empty()
+    }
+
+    /// Forgets the datagrams.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.datagrams.clear();
+    }
+
+    /// Datagram `index` and its sender.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<(Peer, &[u8])> {
+        let (peer, start, len) = *self.datagrams.get(index)?;
+        Some((peer, self.bytes.get(start as usize..(start + len) as usize)?))
+    }
+
+    /// All datagrams, in the order in which they came.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Peer, &[u8])> {
+        self.datagrams.iter().map(|(peer, start, len)| {
+            let range = *start as usize..(start + len) as usize;
+            (*peer, self.bytes.get(range).unwrap_or_default())
+        })
+    }
+
+    /// Lists the datagrams of message `slot`: `len` bytes that the kernel has coalesced from segments of `segment` bytes.
+    pub(super) fn list(&mut self, slot: usize, peer: Peer, len: usize, segment: usize) {
+        let start = slot * self.stride;
+        let segment = if segment == 0 { len } else { segment };
+        if len == 0 {
+            self.datagrams.push((peer, start as u32, 0));
+        }
+        let mut at = 0;
+        while at < len {
+            let size = segment.min(len - at);
+            self.datagrams.push((peer, (start + at) as u32, size as u32));
+            at += size;
+        }
+    }
+
+    /// Puts a datagram in, as a test or another driver would. False if there is no room for it.
+    pub fn push(&mut self, peer: Peer, datagram: &[u8]) -> bool {
+        let slot = self.datagrams.len();
+        if slot * self.stride >= self.bytes.len() || datagram.len() > self.stride {
+            return false;
+        }
+        let start = slot * self.stride;
+        let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };
+        place.copy_from_slice(datagram);
+        self.datagrams.push((peer, start as u32, datagram.len() as u32));
+        true
+    }
+}

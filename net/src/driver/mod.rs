@@ -1,0 +1,63 @@
+//! Drivers: what moves bursts of datagrams between a worker and the network.
+//!
+//! A worker owns a [`Burst`] to receive into and an [`Outbox`] to send from; a driver owns the socket. So a request can borrow
+//! its datagram while its response is queued, and a neighbour that steals packets uses its own burst and outbox with this
+//! driver, under the lock that the server keeps it in.
+
+mod burst;
+mod outbox;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod udp;
+mod wait;
+
+pub use burst::Burst;
+pub use outbox::Outbox;
+pub use udp::{BindError, UdpDriver, UdpOptions};
+pub use wait::{Waiter, Waker, Woken};
+
+use crate::r2p2::Peer;
+
+/// What a driver has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverCounters {
+    /// Datagrams received.
+    pub received: u64,
+    /// Messages that the kernel handed over: fewer than datagrams where it coalesced them.
+    pub received_messages: u64,
+    /// Datagrams cut off because they were longer than a buffer, and thrown away.
+    pub truncated: u64,
+    /// Errors of receiving other than "nothing there" (such as a port that was unreachable).
+    pub receive_errors: u64,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Messages that the kernel took for them.
+    pub sent_messages: u64,
+    /// Datagrams that the kernel refused for good, such as an unreachable address.
+    pub send_errors: u64,
+    /// Times that the kernel had no room, so that datagrams stayed in the outbox.
+    pub send_full: u64,
+}
+
+/// Moves datagrams.
+pub trait Driver: Send {
+    /// The address that peers send to.
+    fn local(&self) -> Peer;
+
+    /// Fills `burst` with what has arrived, and returns the number of datagrams. Never waits.
+    fn receive(&mut self, burst: &mut Burst) -> usize;
+
+    /// Sends what is queued. What the network has no room for stays queued, to be tried again at the next call. Never waits.
+    /// Returns the number of datagrams that left the outbox.
+    fn transmit(&mut self, outbox: &mut Outbox) -> usize;
+
+    /// Something to sleep on until a datagram or a signal comes, usable while another thread has the driver.
+    fn waiter(&self) -> Waiter;
+
+    /// Ends the sleep of whoever waits, from any thread.
+    fn waker(&self) -> Waker;
+
+    /// What was counted.
+    fn counters(&self) -> DriverCounters;
+}

@@ -1,0 +1,282 @@
+//! The system calls of the UDP driver that no safe wrapper offers: `recvmmsg` and `sendmmsg` with the control messages of
+//! segmentation offload.
+//!
+//! Guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel points into a slice
+//! or array that outlives the call and is as long as the length that goes with it; what the kernel wrote is read only as far as
+//! it says that it wrote.
+#![allow(unsafe_code)]
+
+use crate::limits::{BURST, GSO_SEGMENTS};
+use crate::r2p2::Peer;
+use rustix::io::Errno;
+use std::mem::{MaybeUninit, size_of};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+/// One received message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    /// Its sender; none if the kernel gave an address of another family.
+    pub(super) peer: Option<Peer>,
+    /// Its bytes.
+    pub(super) len: usize,
+    /// Bytes of each datagram in it but the last, 0: it is one datagram.
+    pub(super) segment: usize,
+    /// It was longer than the buffer.
+    pub(super) truncated: bool,
+}
+
+/// One message to be sent: `len` bytes from `start` on, as `count` datagrams of `segment` bytes (the last may be shorter).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) peer: Peer,
+    pub(super) start: u32,
+    pub(super) len: u32,
+    pub(super) segment: u32,
+    pub(super) count: u32,
+    /// A further datagram may be added.
+    pub(super) open: bool,
+}
+
+/// Room for one control message, aligned as the kernel wants it.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 64]);
+
+fn setsockopt(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> bool {
+    // SAFETY: `value` lives across the call and is as long as the length says.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, name, ptr::from_ref(&value).cast(), size_of::<i32>() as libc::socklen_t)
+    };
+    result == 0
+}
+
+fn getsockopt(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
+    let mut value = 0i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: `value` and `len` live across the call; the kernel writes at most `len` bytes, the size of `value`.
+    let result =
+        unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, ptr::from_mut(&mut value).cast(), &raw mut len) };
+    (result == 0).then_some(value)
+}
+
+/// Asks for large kernel buffers; what is granted is in [`buffers`].
+pub(super) fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) {
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        // The forced one needs a privilege that a server need not have.
+        let _granted = setsockopt(fd, libc::SOL_SOCKET, force, bytes) || setsockopt(fd, libc::SOL_SOCKET, plain, bytes);
+    }
+}
+
+/// Bytes of the kernel's receive and send buffers.
+pub(super) fn buffers(fd: BorrowedFd<'_>) -> (usize, usize) {
+    let read = |name| getsockopt(fd, libc::SOL_SOCKET, name).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+    (read(libc::SO_RCVBUF), read(libc::SO_SNDBUF))
+}
+
+/// Lets the kernel coalesce received datagrams. False if it cannot.
+pub(super) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
+    setsockopt(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
+}
+
+/// Whether the kernel can segment what is sent.
+pub(super) fn has_gso(fd: BorrowedFd<'_>) -> bool {
+    getsockopt(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_some()
+}
+
+/// Receives what is there, one message per `stride` bytes of `bytes`, without waiting.
+pub(super) fn receive(
+    fd: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    stride: usize,
+    arrived: &mut Vec<Arrived>,
+) -> Result<(), Errno> {
+    arrived.clear();
+    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BURST];
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; BURST];
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BURST];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
+    let mut count = 0;
+    for (((buffer, slice), header), (name, control)) in bytes
+        .chunks_exact_mut(stride.max(1))
+        .zip(&mut slices)
+        .zip(&mut headers)
+        .zip(names.iter_mut().zip(&mut controls))
+    {
+        *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        header.write(libc::mmsghdr {
+            msg_hdr: message(
+                name.as_mut_ptr().cast(),
+                size_of::<libc::sockaddr_storage>() as libc::socklen_t,
+                slice,
+                control.as_mut_ptr().cast(),
+                size_of::<Control>(),
+            ),
+            msg_len: 0,
+        });
+        count += 1;
+    }
+    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and a slice of `bytes` of the lengths
+    // given, all of which live across the call and are borrowed by nobody else.
+    let result = unsafe {
+        libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT, ptr::null_mut())
+    };
+    let Ok(filled) = usize::try_from(result) else { return Err(last_error()) };
+    for (header, name) in headers.iter().zip(&names).take(filled) {
+        // SAFETY: the kernel has filled this header, which was initialised above.
+        let header = unsafe { header.assume_init_ref() };
+        // SAFETY: the kernel has written `msg_namelen` bytes of the name.
+        let peer = unsafe { peer_of(name.as_ptr(), header.msg_hdr.msg_namelen) };
+        // SAFETY: the control buffer of this header lives, and the kernel has set `msg_controllen` to what it wrote.
+        let segment = unsafe { segment_of(&header.msg_hdr) };
+        let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        arrived.push(Arrived { peer, len: (header.msg_len as usize).min(stride), segment, truncated });
+    }
+    Ok(())
+}
+
+/// Sends messages from `bytes` without waiting. Returns how many of them the kernel took.
+pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], groups: &[Group]) -> Result<usize, Errno> {
+    let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BURST];
+    let mut controls = [Control([0; 64]); BURST];
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BURST];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
+    let mut count = 0;
+    for (((group, slice), header), (name, control)) in
+        groups.iter().zip(&mut slices).zip(&mut headers).zip(names.iter_mut().zip(&mut controls))
+    {
+        let range = group.start as usize..group.start as usize + group.len as usize;
+        let Some(payload) = bytes.get(range) else { break };
+        // The kernel only reads through this pointer, although its type lets it write.
+        *slice = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+        let name_len = write_name(group.peer, name);
+        let mut fields = message(name.as_mut_ptr().cast(), name_len, slice, ptr::null_mut(), 0);
+        if group.count > 1 {
+            fields.msg_control = ptr::from_mut(control).cast();
+            // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer is 64 bytes, zeroed and aligned, and the message needs 24,
+            // so that CMSG_FIRSTHDR gives its start and the u16 behind the header lies in it.
+            unsafe {
+                fields.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as u32) as _;
+                let head = libc::CMSG_FIRSTHDR(&raw const fields);
+                (*head).cmsg_level = libc::SOL_UDP;
+                (*head).cmsg_type = libc::UDP_SEGMENT;
+                (*head).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as _;
+                ptr::write_unaligned(libc::CMSG_DATA(head).cast::<u16>(), group.segment as u16);
+            }
+        }
+        header.write(libc::mmsghdr { msg_hdr: fields, msg_len: 0 });
+        count += 1;
+    }
+    debug_assert!(groups.iter().all(|group| group.count as usize <= GSO_SEGMENTS));
+    if count == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and a slice of `bytes` of the lengths
+    // given, all of which live across the call.
+    let result = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT) };
+    usize::try_from(result).map_err(|_| last_error())
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn message(
+    name: *mut libc::c_void,
+    name_len: libc::socklen_t,
+    slice: &mut libc::iovec,
+    control: *mut libc::c_void,
+    control_len: usize,
+) -> libc::msghdr {
+    // SAFETY: a msghdr is plain data for which zeros are valid (there are padding fields on some C libraries).
+    let mut fields: libc::msghdr = unsafe { std::mem::zeroed() };
+    fields.msg_name = name;
+    fields.msg_namelen = name_len;
+    fields.msg_iov = slice;
+    fields.msg_iovlen = 1;
+    fields.msg_control = control;
+    fields.msg_controllen = control_len as _;
+    fields
+}
+
+/// Writes a socket address. Returns its length.
+fn write_name(peer: Peer, name: &mut MaybeUninit<libc::sockaddr_storage>) -> libc::socklen_t {
+    match peer {
+        Peer::V4(address) => {
+            let fields = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is at least as large and as aligned as any socket address.
+            unsafe { name.as_mut_ptr().cast::<libc::sockaddr_in>().write(fields) };
+            size_of::<libc::sockaddr_in>() as libc::socklen_t
+        }
+        Peer::V6(address) => {
+            let fields = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_scope_id: address.scope_id(),
+            };
+            // SAFETY: sockaddr_storage is at least as large and as aligned as any socket address.
+            unsafe { name.as_mut_ptr().cast::<libc::sockaddr_in6>().write(fields) };
+            size_of::<libc::sockaddr_in6>() as libc::socklen_t
+        }
+    }
+}
+
+/// Reads a socket address.
+///
+/// # Safety
+/// `name` points to an aligned sockaddr_storage of which the first `len` bytes are initialised.
+unsafe fn peer_of(name: *const libc::sockaddr_storage, len: libc::socklen_t) -> Option<Peer> {
+    let len = len as usize;
+    if len < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: the family is the first field of every socket address, and that many bytes are initialised.
+    let family = unsafe { name.cast::<libc::sa_family_t>().read() };
+    match i32::from(family) {
+        libc::AF_INET if len >= size_of::<libc::sockaddr_in>() => {
+            // SAFETY: the family says that it is this kind of address, and the kernel wrote all of it.
+            let fields = unsafe { name.cast::<libc::sockaddr_in>().read() };
+            let ip = Ipv4Addr::from(fields.sin_addr.s_addr.to_ne_bytes());
+            Some(Peer::V4(SocketAddrV4::new(ip, u16::from_be(fields.sin_port))))
+        }
+        libc::AF_INET6 if len >= size_of::<libc::sockaddr_in6>() => {
+            // SAFETY: the family says that it is this kind of address, and the kernel wrote all of it.
+            let fields = unsafe { name.cast::<libc::sockaddr_in6>().read() };
+            let ip = Ipv6Addr::from(fields.sin6_addr.s6_addr);
+            // The flow label is not part of who the peer is.
+            Some(Peer::V6(SocketAddrV6::new(ip, u16::from_be(fields.sin6_port), 0, fields.sin6_scope_id)))
+        }
+        _ => None,
+    }
+}
+
+/// The segment size that the kernel reports for a coalesced message, 0 if there is none.
+///
+/// # Safety
+/// `fields` was filled by the kernel, and its control buffer lives.
+unsafe fn segment_of(fields: &libc::msghdr) -> usize {
+    // SAFETY: as promised by the caller; the CMSG functions stay within `msg_controllen`.
+    unsafe {
+        let mut head = libc::CMSG_FIRSTHDR(fields);
+        while !head.is_null() {
+            if (*head).cmsg_level == libc::SOL_UDP
+                && (*head).cmsg_type == libc::UDP_GRO
+                && (*head).cmsg_len as usize >= libc::CMSG_LEN(size_of::<i32>() as u32) as usize
+            {
+                let segment = ptr::read_unaligned(libc::CMSG_DATA(head).cast::<i32>());
+                return usize::try_from(segment).unwrap_or(0);
+            }
+            head = libc::CMSG_NXTHDR(fields, head);
+        }
+    }
+    0
+}

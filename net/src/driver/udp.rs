@@ -1,0 +1,180 @@
+//! Kernel sockets: one UDP socket per worker, bursts by `recvmmsg` and `sendmmsg`, segmentation offload both ways where the
+//! kernel has it. (Its cost is per packet: offload is worth a factor of three to twenty-six, bursts alone next to nothing.)
+
+use super::sys::{self, Group};
+use super::{Burst, Driver, DriverCounters, Outbox, Waiter, Waker};
+use crate::limits::{BURST, SOCKET_BUFFER};
+use crate::r2p2::Peer;
+use rustix::io::Errno;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// How to open a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// Let the kernel coalesce received datagrams (`UDP_GRO`), if it can. Default: true.
+    pub receive_coalesced: bool,
+    /// Send runs of equal datagrams to one peer in one call (`UDP_SEGMENT`), if the kernel can. Default: true.
+    pub send_segmented: bool,
+    /// Kernel buffer asked for, each way, bytes. Default [`SOCKET_BUFFER`].
+    pub socket_buffer: usize,
+}
+
+impl Default for UdpOptions {
+    fn default() -> UdpOptions {
+        UdpOptions { receive_coalesced: true, send_segmented: true, socket_buffer: SOCKET_BUFFER }
+    }
+}
+
+/// Why a socket could not be opened.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// Somebody has the port.
+    #[error("udp address {0} is in use: another server runs there? stop it or choose another port")]
+    InUse(Peer),
+    /// The machine does not have this address.
+    #[error("udp address {0} does not belong to this machine: choose one of its own, or 127.0.0.1")]
+    NotHere(Peer),
+    /// A low port without the right to it.
+    #[error("no permission to bind udp address {0}: choose a port from 1024 up")]
+    Permission(Peer),
+    /// Anything else.
+    #[error("cannot bind udp address {0}: {1}")]
+    Other(Peer, std::io::Error),
+}
+
+/// A driver over one kernel UDP socket.
+#[derive(Debug)]
+pub struct UdpDriver {
+    socket: Arc<OwnedFd>,
+    waiter: Waiter,
+    local: Peer,
+    segmented: bool,
+    coalesced: bool,
+    groups: Vec<Group>,
+    counters: DriverCounters,
+}
+
+impl UdpDriver {
+    /// Binds `address`. Port 0 lets the kernel choose: see [`Driver::local`].
+    ///
+    /// # Errors
+    /// [`BindError`] names the address and what to do.
+    pub fn bind(address: Peer, options: UdpOptions) -> Result<UdpDriver, BindError> {
+        let socket = UdpSocket::bind(address).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => BindError::InUse(address),
+            std::io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
+            std::io::ErrorKind::PermissionDenied => BindError::Permission(address),
+            _ => BindError::Other(address, error),
+        })?;
+        let other = |error| BindError::Other(address, error);
+        socket.set_nonblocking(true).map_err(other)?;
+        let local = socket.local_addr().map_err(other)?;
+        let socket = Arc::new(OwnedFd::from(socket));
+        let waiter = Waiter::new(Some(socket.clone())).map_err(other)?;
+        sys::set_buffers(socket.as_fd(), options.socket_buffer);
+        let coalesced = options.receive_coalesced && sys::enable_gro(socket.as_fd());
+        let segmented = options.send_segmented && sys::has_gso(socket.as_fd());
+        let groups = Vec::with_capacity(BURST);
+        Ok(UdpDriver { socket, waiter, local, segmented, coalesced, groups, counters: DriverCounters::default() })
+    }
+
+    /// Whether the kernel coalesces what is received, and whether sends are segmented.
+    pub fn offload(&self) -> (bool, bool) {
+        (self.coalesced, self.segmented)
+    }
+
+    /// Bytes of the kernel's buffers as granted, receiving and sending.
+    pub fn socket_buffers(&self) -> (usize, usize) {
+        sys::buffers(self.socket.as_fd())
+    }
+}
+
+impl AsFd for UdpDriver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Driver for UdpDriver {
+    fn local(&self) -> Peer {
+        self.local
+    }
+
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        burst.clear();
+        // An error that came back for something sent earlier is reported once and says nothing about what has arrived.
+        for _attempt in 0..4 {
+            match sys::receive(self.socket.as_fd(), &mut burst.bytes, burst.stride, &mut burst.arrived) {
+                Ok(()) => break,
+                Err(Errno::AGAIN) => return 0,
+                Err(Errno::INTR) => {}
+                Err(_) => self.counters.receive_errors += 1,
+            }
+        }
+        for slot in 0..burst.arrived.len() {
+            let Some(arrived) = burst.arrived.get(slot).copied() else { break };
+            self.counters.received_messages += 1;
+            match arrived.peer {
+                Some(peer) if !arrived.truncated => burst.list(slot, peer, arrived.len, arrived.segment),
+                _ => self.counters.truncated += 1,
+            }
+        }
+        burst.arrived.clear();
+        self.counters.received += burst.len() as u64;
+        burst.len()
+    }
+
+    fn transmit(&mut self, outbox: &mut Outbox) -> usize {
+        let before = outbox.len();
+        while !outbox.is_empty() {
+            outbox.groups(self.segmented, &mut self.groups);
+            match sys::send(self.socket.as_fd(), outbox.bytes(), &self.groups) {
+                Ok(messages) => {
+                    let sent: u32 = self.groups.iter().take(messages).map(|group| group.count).sum();
+                    self.counters.sent += u64::from(sent);
+                    self.counters.sent_messages += messages as u64;
+                    outbox.advance(sent as usize);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.counters.send_full += 1;
+                    break;
+                }
+                Err(error) => self.send_failed(error, outbox),
+            }
+        }
+        before - outbox.len()
+    }
+
+    fn waiter(&self) -> Waiter {
+        self.waiter.clone()
+    }
+
+    fn waker(&self) -> Waker {
+        self.waiter.waker()
+    }
+
+    fn counters(&self) -> DriverCounters {
+        self.counters
+    }
+}
+
+impl UdpDriver {
+    /// The kernel refused the first message of a send.
+    #[cold]
+    fn send_failed(&mut self, error: Errno, outbox: &mut Outbox) {
+        let first = self.groups.first().map_or(1, |group| group.count);
+        if first > 1
+            && matches!(error, Errno::INVAL | Errno::IO | Errno::MSGSIZE | Errno::OPNOTSUPP | Errno::NOPROTOOPT)
+        {
+            // This kernel or route does not segment after all: go on without.
+            self.segmented = false;
+            return;
+        }
+        self.counters.send_errors += u64::from(first);
+        outbox.advance(first as usize);
+    }
+}

@@ -1,0 +1,89 @@
+//! Sleeping until a datagram or a signal comes.
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, read, write};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// Why a sleep ended. All false: its time was up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woken {
+    /// A datagram is there.
+    pub readable: bool,
+    /// There is room for datagrams that wait in an outbox.
+    pub writable: bool,
+    /// Somebody called [`Waker::wake`].
+    pub signal: bool,
+}
+
+/// Ends the sleep of one [`Waiter`]. A signal given while nobody sleeps ends the next sleep at once.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    event: Arc<OwnedFd>,
+}
+
+impl Waker {
+    /// Ends the sleep. Never waits; costs a system call, so give it only to who may be asleep.
+    pub fn wake(&self) {
+        // An error can only mean that the counter is full: then it is signalled already.
+        let _ = write(&*self.event, &1u64.to_ne_bytes());
+    }
+}
+
+/// Sleeps on a socket (if the driver has one) and a signal.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    socket: Option<Arc<OwnedFd>>,
+    event: Arc<OwnedFd>,
+}
+
+impl Waiter {
+    /// A waiter on `socket`.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn new(socket: Option<Arc<OwnedFd>>) -> io::Result<Waiter> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Waiter { socket, event: Arc::new(event) })
+    }
+
+    /// What ends this waiter's sleep.
+    pub fn waker(&self) -> Waker {
+        Waker { event: self.event.clone() }
+    }
+
+    /// Sleeps until a datagram or a signal comes, with `for_room` also until datagrams can be sent, at most `timeout_us`.
+    ///
+    /// # Errors
+    /// What the kernel says of `poll`, other than an interruption, which counts as a time that is up.
+    pub fn wait(&self, timeout_us: Option<u64>, for_room: bool) -> io::Result<Woken> {
+        let timeout = timeout_us.map(|us| Timespec {
+            tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (us % 1_000_000 * 1000) as _,
+        });
+        let interest = if for_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let socket = self.socket.as_ref().unwrap_or(&self.event);
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.event.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(socket.as_fd(), interest),
+        ];
+        let count = if self.socket.is_some() { 2 } else { 1 };
+        match poll(fds.get_mut(..count).unwrap_or_default(), timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Woken::default()),
+            Err(error) => return Err(error.into()),
+        }
+        let on_socket = fds[1].revents();
+        let woken = Woken {
+            readable: on_socket.intersects(PollFlags::IN | PollFlags::ERR),
+            writable: on_socket.contains(PollFlags::OUT),
+            signal: !fds[0].revents().is_empty(),
+        };
+        if woken.signal {
+            let mut counter = [0; 8];
+            let _ = read(&*self.event, &mut counter);
+        }
+        Ok(woken)
+    }
+}

@@ -1,0 +1,174 @@
+//! Every limit of this crate: default, unit, reason. Endpoints take theirs from [`ServerLimits`], [`ClientLimits`] and
+//! [`OnceLimits`], so that a server may set them downwards and a test may make them tiny.
+
+use crate::rpc::MAX_MESSAGE_LEN;
+
+/// Bytes of one datagram's UDP payload, R2P2 header included. 1472 fits an Ethernet frame of 1500 behind IPv4 and UDP.
+pub const MAX_DATAGRAM: usize = 1472;
+/// Largest datagram that UDP over IPv4 can carry, bytes: upper bound of the setting.
+pub const MAX_DATAGRAM_CEILING: usize = 65_507;
+/// Least datagram setting and least chunk that is accepted, bytes: bounds the bookkeeping per byte of a message.
+pub const MIN_DATAGRAM: usize = 256;
+/// Datagrams that the kernel is asked for, or given, in one call. More gains nothing: its cost is per packet.
+pub const BURST: usize = 32;
+/// Packets of one message in flight before an ack: 47 KB at 1472 bytes, which fits the kernel's default socket buffer
+/// four times. At most 64, the width of an ack's map.
+pub const WINDOW: u16 = 32;
+/// Packets of a message after which its receiver acks: a quarter of the window keeps the sender from waiting.
+pub const ACK_EVERY: u16 = 8;
+/// Packets resent at once when a timer expires: enough to restart a window, few enough not to flood a congested path.
+pub const RESEND_AT_ONCE: usize = 8;
+/// First wait before resending, microseconds: well over a loaded server's answer time (one invocation may take 10 ms).
+pub const FIRST_RTO_US: u64 = 20_000;
+/// Longest wait before resending, microseconds: the doubling stops here.
+pub const MAX_RTO_US: u64 = 1_000_000;
+/// Time that a request lives at its client unless told otherwise, microseconds.
+pub const REQUEST_TIMEOUT_US: u64 = 5_000_000;
+/// Longest life of a request, microseconds. No client repeats a request for longer, so a server that forgot a session may
+/// take it up again after this time without running anything twice. Longer timeouts are cut to it.
+pub const REQUEST_LIFE_US: u64 = 60_000_000;
+
+/// Limits of a server endpoint (one port).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Bytes of a datagram sent. Default [`MAX_DATAGRAM`].
+    pub max_datagram: usize,
+    /// Bytes of one message, either way. Default [`MAX_MESSAGE_LEN`]; longer requests are refused with a drop.
+    pub max_message: usize,
+    /// Bytes of messages under reassembly, all peers. Default 64 MiB: seven largest puts at once.
+    pub partial_bytes: usize,
+    /// The same of one peer. Default 24 MiB: two largest puts, so that no peer takes all the room.
+    pub partial_bytes_per_peer: usize,
+    /// Messages under reassembly, all peers. Default 4096.
+    pub partials: usize,
+    /// The same of one peer. Default 256.
+    pub partials_per_peer: usize,
+    /// Time without a packet after which a message under reassembly is given up, microseconds. Default 5 s: over
+    /// [`MAX_RTO_US`], so that no living client is given up between two of its attempts.
+    pub partial_timeout_us: u64,
+    /// Bytes of responses that wait for their acks, all peers. Default 128 MiB.
+    pub outgoing_bytes: usize,
+    /// The same of one peer. Default 32 MiB: three largest gets at once.
+    pub outgoing_bytes_per_peer: usize,
+    /// Time after which a response that nobody acks is given up, microseconds. Default 5 s.
+    pub outgoing_timeout_us: u64,
+    /// Multi-packet requests remembered after they were complete, so that a repeated packet is answered with an ack or
+    /// the response and not by a second transfer. Default 1024.
+    pub completed: usize,
+    /// Time for which they are remembered, microseconds. Default 10 s.
+    pub completed_timeout_us: u64,
+    /// Packets in flight of one response. Default [`WINDOW`].
+    pub window: u16,
+    /// First wait before a response's packets are resent, microseconds. Default [`FIRST_RTO_US`].
+    pub first_rto_us: u64,
+    /// Bytes of buffers kept for reuse. Default 18 MiB: two largest messages.
+    pub spare_bytes: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> ServerLimits {
+        ServerLimits {
+            max_datagram: MAX_DATAGRAM,
+            max_message: MAX_MESSAGE_LEN,
+            partial_bytes: 64 << 20,
+            partial_bytes_per_peer: 24 << 20,
+            partials: 4096,
+            partials_per_peer: 256,
+            partial_timeout_us: 5_000_000,
+            outgoing_bytes: 128 << 20,
+            outgoing_bytes_per_peer: 32 << 20,
+            outgoing_timeout_us: 5_000_000,
+            completed: 1024,
+            completed_timeout_us: 10_000_000,
+            window: WINDOW,
+            first_rto_us: FIRST_RTO_US,
+            spare_bytes: 18 << 20,
+        }
+    }
+}
+
+/// Limits of a client endpoint (one server port).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Bytes of a datagram sent. Default [`MAX_DATAGRAM`].
+    pub max_datagram: usize,
+    /// Bytes of one message, either way. Default [`MAX_MESSAGE_LEN`].
+    pub max_message: usize,
+    /// Requests in flight, rounded up to a power of two, at most 4096. Default 1024: what a server's window of answers
+    /// holds for one session.
+    pub in_flight: usize,
+    /// Bytes of requests in flight. Default 64 MiB.
+    pub request_bytes: usize,
+    /// Bytes of responses under reassembly. Default 64 MiB; packets over it are left to be resent.
+    pub response_bytes: usize,
+    /// Life of a request, microseconds. Default [`REQUEST_TIMEOUT_US`], cut to [`REQUEST_LIFE_US`].
+    pub timeout_us: u64,
+    /// First wait before a request is resent, microseconds. Default [`FIRST_RTO_US`].
+    pub first_rto_us: u64,
+    /// Packets in flight of one request. Default [`WINDOW`].
+    pub window: u16,
+    /// Bytes of buffers kept for reuse. Default 18 MiB: two largest messages.
+    pub spare_bytes: usize,
+}
+
+impl Default for ClientLimits {
+    fn default() -> ClientLimits {
+        ClientLimits {
+            max_datagram: MAX_DATAGRAM,
+            max_message: MAX_MESSAGE_LEN,
+            in_flight: 1024,
+            request_bytes: 64 << 20,
+            response_bytes: 64 << 20,
+            timeout_us: REQUEST_TIMEOUT_US,
+            first_rto_us: FIRST_RTO_US,
+            window: WINDOW,
+            spare_bytes: 18 << 20,
+        }
+    }
+}
+
+/// Limits of an at-most-once window (one port).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnceLimits {
+    /// Answers remembered for one session, a power of two. Default 1024; a client keeps `sequence - acked` below it.
+    pub answers_per_session: usize,
+    /// Bytes of remembered answers, all sessions. Default 64 MiB.
+    pub bytes: usize,
+    /// Sessions. Default 4096; beyond it the longest idle one is evicted.
+    pub sessions: usize,
+    /// Evicted sessions that are remembered as such for [`OnceLimits::life_us`]. Default 65,536 (8 bytes each). When this many
+    /// were evicted within that time, unknown sessions are refused as stale: not run, rather than run twice.
+    pub tombstones: usize,
+    /// Longest time for which a client repeats a request, microseconds. Default [`REQUEST_LIFE_US`].
+    pub life_us: u64,
+    /// Bytes of an answer's buffer that stay allocated for the next answer in its place. Default 512.
+    pub reuse_bytes: usize,
+}
+
+impl Default for OnceLimits {
+    fn default() -> OnceLimits {
+        OnceLimits {
+            answers_per_session: 1024,
+            bytes: 64 << 20,
+            sessions: 4096,
+            tombstones: 65_536,
+            life_us: REQUEST_LIFE_US,
+            reuse_bytes: 512,
+        }
+    }
+}
+
+/// Kernel buffer asked for a socket, each way, bytes. The kernel grants up to its own limit (`net.core.rmem_max`) to an
+/// unprivileged process; 4 MiB rides out 2 ms of a worker's absence at a million packets a second.
+pub const SOCKET_BUFFER: usize = 4 << 20;
+/// Bytes of datagrams that an outbox holds; beyond it a datagram is dropped and counted. 8 MiB: a full window of responses
+/// to each datagram of a burst.
+pub const OUTBOX_BYTES: usize = 8 << 20;
+/// Datagrams that an outbox holds.
+pub const OUTBOX_DATAGRAMS: usize = 16_384;
+/// Datagrams in one segmented send, at most (the kernel's `UDP_MAX_SEGMENTS` is 64 or more).
+pub const GSO_SEGMENTS: usize = 64;
+/// Bytes in one segmented send, at most: what an IPv4 datagram can carry.
+pub const GSO_BYTES: usize = 65_507;
+/// Bytes of a receive buffer when the kernel coalesces datagrams (`UDP_GRO`).
+pub const GRO_BUFFER: usize = 65_536;

@@ -1,0 +1,460 @@
+//! At-most-once execution: which requests of a session have run, and what was answered.
+//!
+//! A request is named by peer, session and sequence (see [`crate::rpc`]). A session's window covers the sequences above the
+//! highest that the client has said to be answered (`acked`); an answer in it is remembered until `acked` passes it. What is
+//! below the window is [`Admit::Stale`].
+//!
+//! Memory is bounded: answers per session, bytes, sessions. A session that was evicted for room may come back with a request
+//! that has run already. Its name is therefore kept as a tombstone for as long as a client may repeat a request
+//! ([`OnceLimits::life_us`]) and answered as stale; so a session that is unknown and has no tombstone is either new, and may begin
+//! at any sequence (its first packet may be late), or so old that nothing of it is still being repeated.
+//! A server that restarts forgets its sessions together with the records that their requests wrote.
+
+use crate::limits::OnceLimits;
+use crate::r2p2::Peer;
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use std::hash::BuildHasher;
+
+/// What to do with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admit<'w> {
+    /// It is new: run it, then [`OnceWindow::complete`] it (or [`OnceWindow::cancel`] it if it was not run).
+    Run,
+    /// It was admitted and has not completed: its answer will go out, do nothing.
+    Running,
+    /// It has run: this was the answer.
+    Answered(&'w [u8]),
+    /// It is below the window, or its answer was forgotten: it may or may not have run.
+    Stale,
+}
+
+/// What a window has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OnceCounters {
+    /// Requests admitted to run.
+    pub admitted: u64,
+    /// Repeated requests that were answered from the window.
+    pub answered: u64,
+    /// Repeated requests that were still running.
+    pub running: u64,
+    /// Requests refused as stale.
+    pub stale: u64,
+    /// Sessions evicted for room.
+    pub sessions_evicted: u64,
+    /// Answers forgotten for room (bytes).
+    pub answers_forgotten: u64,
+    /// New sessions refused as stale because too many were evicted lately.
+    pub sessions_refused: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Empty,
+    Running,
+    Done,
+    Forgotten,
+}
+
+#[derive(Debug)]
+struct Entry {
+    sequence: u64,
+    state: State,
+    answer: Vec<u8>,
+}
+
+impl Entry {
+    const fn empty() -> Entry {
+        Entry { sequence: 0, state: State::Empty, answer: Vec::new() }
+    }
+}
+
+const NONE: u32 = u32::MAX;
+const FIRST_RING: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    peer: Peer,
+    session: u64,
+}
+
+#[derive(Debug)]
+struct Session {
+    name: Name,
+    /// Every sequence up to this one is below the window.
+    low: u64,
+    /// Entry `sequence % ring.len()` is that of `sequence`, for `low < sequence <= low + ring.len()`.
+    ring: Vec<Entry>,
+    /// Bytes of the ring and of its answers' buffers.
+    bytes: usize,
+    used_us: u64,
+    newer: u32,
+    older: u32,
+}
+
+/// The at-most-once window of one port.
+#[derive(Debug)]
+pub struct OnceWindow {
+    limits: OnceLimits,
+    hasher: DefaultHashBuilder,
+    index: HashMap<Name, u32>,
+    sessions: Vec<Session>,
+    free: Vec<u32>,
+    newest: u32,
+    oldest: u32,
+    bytes: usize,
+    /// Digests of evicted sessions: of this period of `life_us`, and of the one before.
+    tombs: [HashSet<u64>; 2],
+    turned_us: u64,
+    counters: OnceCounters,
+}
+
+impl Session {
+    fn entry(&mut self, sequence: u64) -> Option<&mut Entry> {
+        let mask = self.ring.len() as u64 - 1;
+        self.ring.get_mut((sequence & mask) as usize)
+    }
+
+    /// Moves the lower end of the window up to `low`, forgetting what falls out. Returns bytes freed.
+    fn raise(&mut self, low: u64, reuse_bytes: usize) -> usize {
+        if low <= self.low {
+            return 0;
+        }
+        let mut freed = 0;
+        let steps = (low - self.low).min(self.ring.len() as u64);
+        for step in 1..=steps {
+            let sequence = self.low.wrapping_add(step);
+            if let Some(entry) = self.entry(sequence) {
+                entry.state = State::Empty;
+                if entry.answer.capacity() > reuse_bytes {
+                    freed += entry.answer.capacity();
+                    entry.answer = Vec::new();
+                }
+            }
+        }
+        self.low = low;
+        self.bytes -= freed;
+        freed
+    }
+
+    /// Doubles the ring until `sequence` fits, up to `max` entries.
+    fn grow(&mut self, sequence: u64, max: usize) {
+        let want = (sequence - self.low).min(max as u64) as usize;
+        let new_len = want.next_power_of_two().min(max);
+        let mut ring: Vec<Entry> = (0..new_len).map(|_| Entry::empty()).collect();
+        for entry in self.ring.drain(..) {
+            if let Some(place) = ring.get_mut((entry.sequence & (new_len as u64 - 1)) as usize)
+                && entry.state != State::Empty
+            {
+                *place = entry;
+            }
+        }
+        let held: usize = ring.iter().map(|entry| entry.answer.capacity()).sum();
+        self.ring = ring;
+        self.bytes = held + new_len * size_of::<Entry>();
+    }
+
+    /// Frees the buffer of the oldest answer. Returns bytes freed, 0 if there is none.
+    fn forget_oldest(&mut self) -> usize {
+        for step in 1..=self.ring.len() as u64 {
+            let sequence = self.low.saturating_add(step);
+            let Some(entry) = self.entry(sequence) else { break };
+            let freed = entry.answer.capacity();
+            if freed > 0 {
+                entry.answer = Vec::new();
+                if entry.state == State::Done {
+                    entry.state = State::Forgotten;
+                }
+                self.bytes -= freed;
+                return freed;
+            }
+        }
+        0
+    }
+}
+
+impl OnceWindow {
+    /// A window that knows nothing.
+    pub fn new(mut limits: OnceLimits) -> OnceWindow {
+        limits.answers_per_session = limits.answers_per_session.clamp(FIRST_RING, 1 << 20).next_power_of_two();
+        limits.sessions = limits.sessions.clamp(1, NONE as usize - 1);
+        let hasher = DefaultHashBuilder::default();
+        OnceWindow {
+            limits,
+            index: HashMap::with_hasher(hasher.clone()),
+            hasher,
+            sessions: Vec::new(),
+            free: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            bytes: 0,
+            tombs: [HashSet::new(), HashSet::new()],
+            turned_us: 0,
+            counters: OnceCounters::default(),
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &OnceCounters {
+        &self.counters
+    }
+
+    /// Sessions known.
+    pub fn sessions(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Bytes held for them, answers and rings.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether to run the request `sequence` of `session`, which says that every request up to `acked` has been answered.
+    /// Requests that are marked idempotent need not be admitted.
+    #[inline]
+    pub fn admit(&mut self, now_us: u64, peer: Peer, session: u64, sequence: u64, acked: u64) -> Admit<'_> {
+        self.age(now_us);
+        let name = Name { peer, session };
+        let slot = match self.index.get(&name) {
+            Some(slot) => *slot,
+            None => match self.open(now_us, name, sequence, acked) {
+                Some(slot) => slot,
+                None => {
+                    self.counters.stale += 1;
+                    return Admit::Stale;
+                }
+            },
+        };
+        self.touch(slot);
+        let limits = self.limits;
+        let Some(found) = self.sessions.get_mut(slot as usize) else { return Admit::Stale };
+        found.used_us = now_us;
+        let mut freed = found.raise(acked, limits.reuse_bytes);
+        if sequence <= found.low {
+            self.bytes -= freed;
+            self.counters.stale += 1;
+            return Admit::Stale;
+        }
+        freed += found.raise(sequence.saturating_sub(limits.answers_per_session as u64), limits.reuse_bytes);
+        self.bytes -= freed;
+        if sequence - found.low > found.ring.len() as u64 {
+            self.grow(slot, sequence);
+        }
+        let Some(found) = self.sessions.get_mut(slot as usize) else { return Admit::Stale };
+        let Some(entry) = found.entry(sequence) else { return Admit::Stale };
+        if entry.state == State::Empty || entry.sequence != sequence {
+            entry.sequence = sequence;
+            entry.state = State::Running;
+            entry.answer.clear();
+            self.counters.admitted += 1;
+            return Admit::Run;
+        }
+        match entry.state {
+            State::Running | State::Empty => {
+                self.counters.running += 1;
+                Admit::Running
+            }
+            State::Done => {
+                self.counters.answered += 1;
+                Admit::Answered(&entry.answer)
+            }
+            State::Forgotten => {
+                self.counters.stale += 1;
+                Admit::Stale
+            }
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, slot: u32, sequence: u64) {
+        let Some(found) = self.sessions.get_mut(slot as usize) else { return };
+        let before = found.bytes;
+        found.grow(sequence, self.limits.answers_per_session);
+        self.bytes = self.bytes - before + found.bytes;
+        while self.bytes > self.limits.bytes && self.oldest != slot && self.evict_oldest() {}
+    }
+
+    fn running(&mut self, peer: Peer, session: u64, sequence: u64) -> Option<u32> {
+        let slot = *self.index.get(&Name { peer, session })?;
+        let entry = self.sessions.get_mut(slot as usize)?.entry(sequence)?;
+        (entry.sequence == sequence && entry.state == State::Running).then_some(slot)
+    }
+
+    /// Remembers the answer of an admitted request. Does nothing if the session or its window has moved on since.
+    #[inline]
+    pub fn complete(&mut self, peer: Peer, session: u64, sequence: u64, response: &[u8]) {
+        let Some(slot) = self.running(peer, session, sequence) else { return };
+        let Some(found) = self.sessions.get_mut(slot as usize) else { return };
+        let Some(entry) = found.entry(sequence) else { return };
+        if entry.answer.capacity() < response.len() && !self.make_room(slot, sequence, response.len()) {
+            if let Some(entry) = self.sessions.get_mut(slot as usize).and_then(|found| found.entry(sequence)) {
+                entry.state = State::Forgotten;
+            }
+            self.counters.answers_forgotten += 1;
+            return;
+        }
+        let Some(found) = self.sessions.get_mut(slot as usize) else { return };
+        let Some(entry) = found.entry(sequence) else { return };
+        let before = entry.answer.capacity();
+        entry.answer.clear();
+        entry.answer.extend_from_slice(response);
+        entry.state = State::Done;
+        let grown = entry.answer.capacity() - before;
+        found.bytes += grown;
+        self.bytes += grown;
+    }
+
+    /// Makes room for an answer of `size` bytes in place of a smaller buffer. False if there can be none.
+    #[cold]
+    fn make_room(&mut self, slot: u32, sequence: u64, size: usize) -> bool {
+        // No session takes more than a quarter: many others would have to go for it.
+        let cap = self.limits.bytes / 4;
+        let Some(found) = self.sessions.get_mut(slot as usize) else { return false };
+        if let Some(entry) = found.entry(sequence) {
+            let old = std::mem::take(&mut entry.answer).capacity();
+            found.bytes -= old;
+            self.bytes -= old;
+        }
+        loop {
+            let Some(found) = self.sessions.get_mut(slot as usize) else { return false };
+            let over_own = found.bytes + size > cap;
+            if !over_own && self.bytes + size <= self.limits.bytes {
+                return true;
+            }
+            if !over_own && self.oldest != slot && self.evict_oldest() {
+                continue;
+            }
+            let Some(found) = self.sessions.get_mut(slot as usize) else { return false };
+            let freed = found.forget_oldest();
+            if freed == 0 {
+                return false;
+            }
+            self.bytes -= freed;
+            self.counters.answers_forgotten += 1;
+        }
+    }
+
+    /// Takes an admission back: the request was not run, and may be admitted again.
+    pub fn cancel(&mut self, peer: Peer, session: u64, sequence: u64) {
+        let Some(slot) = self.running(peer, session, sequence) else { return };
+        if let Some(entry) = self.sessions.get_mut(slot as usize).and_then(|found| found.entry(sequence)) {
+            entry.state = State::Empty;
+            self.counters.admitted -= 1;
+        }
+    }
+
+    /// Forgets what no client can be repeating any more.
+    #[inline]
+    fn age(&mut self, now_us: u64) {
+        if now_us.saturating_sub(self.turned_us) >= self.limits.life_us {
+            self.tombs.swap(0, 1);
+            self.tombs[0].clear();
+            if now_us.saturating_sub(self.turned_us) >= 2 * self.limits.life_us {
+                self.tombs[1].clear();
+            }
+            self.turned_us = now_us;
+        }
+        if let Some(session) = self.sessions.get(self.oldest as usize)
+            && now_us.saturating_sub(session.used_us) > 2 * self.limits.life_us
+        {
+            self.remove(self.oldest);
+        }
+    }
+
+    /// Begins a session that is not known. None if it may have been known before.
+    #[cold]
+    fn open(&mut self, now_us: u64, name: Name, sequence: u64, acked: u64) -> Option<u32> {
+        let tomb = self.hasher.hash_one(name);
+        if sequence == 0 || acked >= sequence || self.tombs.iter().any(|tombs| tombs.contains(&tomb)) {
+            return None;
+        }
+        let ring_bytes = FIRST_RING * size_of::<Entry>();
+        while self.index.len() >= self.limits.sessions
+            || (self.bytes + ring_bytes > self.limits.bytes && self.oldest != NONE)
+        {
+            if !self.evict_oldest() {
+                self.counters.sessions_refused += 1;
+                return None;
+            }
+        }
+        let session = Session {
+            name,
+            low: acked,
+            ring: (0..FIRST_RING).map(|_| Entry::empty()).collect(),
+            bytes: ring_bytes,
+            used_us: now_us,
+            newer: NONE,
+            older: self.newest,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                *self.sessions.get_mut(slot as usize)? = session;
+                slot
+            }
+            None => {
+                self.sessions.push(session);
+                self.sessions.len() as u32 - 1
+            }
+        };
+        self.bytes += ring_bytes;
+        match self.sessions.get_mut(self.newest as usize) {
+            Some(newest) => newest.newer = slot,
+            None => self.oldest = slot,
+        }
+        self.newest = slot;
+        self.index.insert(name, slot);
+        Some(slot)
+    }
+
+    /// Evicts the longest idle session. False if there is none, or too many were evicted lately.
+    fn evict_oldest(&mut self) -> bool {
+        let Some(session) = self.sessions.get(self.oldest as usize) else { return false };
+        if self.tombs[0].len() >= (self.limits.tombstones / 2).max(1) {
+            return false;
+        }
+        let tomb = self.hasher.hash_one(session.name);
+        self.tombs[0].insert(tomb);
+        self.counters.sessions_evicted += 1;
+        self.remove(self.oldest);
+        true
+    }
+
+    fn remove(&mut self, slot: u32) {
+        self.unlink(slot);
+        let Some(session) = self.sessions.get_mut(slot as usize) else { return };
+        self.bytes -= std::mem::take(&mut session.bytes);
+        session.ring = Vec::new();
+        self.index.remove(&session.name);
+        self.free.push(slot);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Some(session) = self.sessions.get(slot as usize) else { return };
+        let (newer, older) = (session.newer, session.older);
+        match self.sessions.get_mut(newer as usize) {
+            Some(session) => session.older = older,
+            None => self.newest = older,
+        }
+        match self.sessions.get_mut(older as usize) {
+            Some(session) => session.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    /// Makes a session the newest.
+    #[inline]
+    fn touch(&mut self, slot: u32) {
+        if self.newest == slot {
+            return;
+        }
+        self.unlink(slot);
+        let before = self.newest;
+        if let Some(session) = self.sessions.get_mut(slot as usize) {
+            (session.newer, session.older) = (NONE, before);
+        }
+        match self.sessions.get_mut(before as usize) {
+            Some(session) => session.newer = slot,
+            None => self.oldest = slot,
+        }
+        self.newest = slot;
+    }
+}

@@ -1,0 +1,529 @@
+//! The client's side: requests go out, responses come in. One endpoint per server port.
+
+use super::header::{Body, Kind, Packet, Part, Report, report, single};
+use super::stream::{Name, Partial, Sender, Shape, announce, newer};
+use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident, identity};
+use crate::limits::{ClientLimits, MAX_RTO_US, REQUEST_LIFE_US, WINDOW};
+use crate::rpc::MESSAGE_HEADER_LEN;
+use std::collections::VecDeque;
+use thiserror::Error;
+
+/// Why a request was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RequestError {
+    /// As many requests or bytes are in flight as allowed.
+    #[error("as many requests or bytes are in flight as the limits allow; wait for an answer")]
+    Busy,
+    /// The message is longer than the limit.
+    #[error("message of {0} bytes is longer than the limit of {1}")]
+    TooLarge(usize, usize),
+    /// The message has no RPC header.
+    #[error("message of {0} bytes is shorter than an RPC header")]
+    TooShort(usize),
+}
+
+/// How a request ended without an answer. It may or may not have run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// No answer in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// No answer in time, and the last that the server said was that it has no room.
+    #[error("the server had no room for the request until its time was up")]
+    Refused,
+}
+
+/// A request that ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The request.
+    pub request_id: u16,
+    /// Why.
+    pub failure: Failure,
+}
+
+/// The answer to a request. Its session and sequence have been compared with the request's.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Response<'p> {
+    /// The request.
+    pub request_id: u16,
+    /// The RPC message.
+    pub message: Message<'p>,
+}
+
+/// What an endpoint has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientCounters {
+    /// Datagrams taken.
+    pub datagrams: u64,
+    /// Datagrams that were no packets for a client.
+    pub malformed: MalformedCounters,
+    /// Requests sent.
+    pub requests: u64,
+    /// Responses delivered.
+    pub responses: u64,
+    /// Packets resent.
+    pub retransmissions: u64,
+    /// Packets of a response that had been received before.
+    pub duplicates: u64,
+    /// Packets for no request in flight, or with another session or sequence than the request of that id.
+    pub stray: u64,
+    /// Packets of a response for which there was no room, or whose message is over the limit.
+    pub no_room: u64,
+    /// Drops received: the server had no room.
+    pub refusals: u64,
+    /// Requests that ended without an answer.
+    pub timed_out: u64,
+    /// Acks sent.
+    pub acks_sent: u64,
+}
+
+/// What an endpoint holds now; all zero when nothing is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientUse {
+    /// Requests in flight.
+    pub requests: usize,
+    /// Their bytes.
+    pub request_bytes: usize,
+    /// Bytes of responses under reassembly.
+    pub response_bytes: usize,
+}
+
+/// How the request goes out.
+#[derive(Debug)]
+enum Way {
+    /// In one packet.
+    Single,
+    /// Announced; no ack came yet.
+    Announced(Sender),
+    /// In windows.
+    Sending(Sender),
+    /// All of it is acked; the answer has not come.
+    Acked(Sender),
+}
+
+#[derive(Debug)]
+struct Flight {
+    message: Vec<u8>,
+    ident: u32,
+    incarnation: u32,
+    way: Way,
+    due_us: u64,
+    rto_us: u64,
+    ends_us: u64,
+    refused: bool,
+    partial: Option<Partial>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u16,
+    flight: Option<Flight>,
+}
+
+/// The client's side towards one server port.
+#[derive(Debug)]
+pub struct ClientEndpoint {
+    server: Peer,
+    limits: ClientLimits,
+    /// Slot `id % slots.len()` holds the request; the bits above are its generation. Free slots are used in turn, so an id
+    /// comes again only after 65,536 requests, or fewer when many are in flight.
+    slots: Vec<Slot>,
+    free: VecDeque<u16>,
+    held: ClientUse,
+    spares: Spares,
+    incarnation: u32,
+    due_us: u64,
+    counters: ClientCounters,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl ClientEndpoint {
+    /// An endpoint towards `server` with nothing in flight. Settings out of range are brought into it.
+    pub fn new(server: Peer, mut limits: ClientLimits) -> ClientEndpoint {
+        limits.max_datagram = datagram_len(limits.max_datagram);
+        limits.window = if limits.window == 0 { WINDOW } else { limits.window };
+        limits.first_rto_us = limits.first_rto_us.max(1);
+        limits.in_flight = limits.in_flight.clamp(1, 4096).next_power_of_two();
+        let slots: Vec<Slot> = (0..limits.in_flight).map(|_| Slot::default()).collect();
+        ClientEndpoint {
+            server,
+            limits,
+            free: (0..limits.in_flight as u16).collect(),
+            slots,
+            held: ClientUse::default(),
+            spares: Spares::new(limits.spare_bytes),
+            incarnation: 0,
+            due_us: NEVER,
+            counters: ClientCounters::default(),
+        }
+    }
+
+    /// The server's address: only datagrams from there may be given to [`ClientEndpoint::receive`].
+    pub fn server(&self) -> Peer {
+        self.server
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &ClientCounters {
+        &self.counters
+    }
+
+    /// What is held now.
+    pub fn held(&self) -> ClientUse {
+        self.held
+    }
+
+    /// Sends a request with the default timeout. `message` is an RPC message whose session and sequence name it.
+    ///
+    /// # Errors
+    /// [`RequestError`]; nothing was sent then.
+    pub fn request(&mut self, now_us: u64, message: &[u8], tx: &mut impl Transmit) -> Result<u16, RequestError> {
+        self.request_for(now_us, self.limits.timeout_us, message, tx)
+    }
+
+    /// Sends a request that lives `timeout_us` microseconds (at most [`REQUEST_LIFE_US`]).
+    ///
+    /// # Errors
+    /// [`RequestError`]; nothing was sent then.
+    pub fn request_for(
+        &mut self,
+        now_us: u64,
+        timeout_us: u64,
+        message: &[u8],
+        tx: &mut impl Transmit,
+    ) -> Result<u16, RequestError> {
+        let size = message.len();
+        if size < MESSAGE_HEADER_LEN {
+            return Err(RequestError::TooShort(size));
+        }
+        let shape = Shape::of(size, self.limits.max_datagram).filter(|_| size <= self.limits.max_message);
+        let shape = shape.ok_or(RequestError::TooLarge(size, self.limits.max_message))?;
+        if self.held.request_bytes + size > self.limits.request_bytes && self.held.requests > 0 {
+            return Err(RequestError::Busy);
+        }
+        let index = self.free.pop_front().ok_or(RequestError::Busy)?;
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return Err(RequestError::Busy) };
+        slot.generation = slot.generation.wrapping_add(1);
+        let request_id = slot.generation.wrapping_mul(self.limits.in_flight as u16) | index;
+        let mut bytes = self.spares.take(size);
+        bytes.clear();
+        bytes.extend_from_slice(message);
+        self.incarnation = self.incarnation.wrapping_add(1);
+        let rto_us = self.limits.first_rto_us;
+        let mut flight = Flight {
+            ident: ident(message),
+            incarnation: self.incarnation,
+            message: bytes,
+            way: Way::Single,
+            due_us: now_us + rto_us,
+            rto_us,
+            ends_us: now_us + timeout_us.min(REQUEST_LIFE_US),
+            refused: false,
+            partial: None,
+        };
+        let head = single(Kind::Request, request_id);
+        if head.len() + size <= self.limits.max_datagram {
+            tx.send(self.server, &[&head, message]);
+        } else {
+            announce(&flight.name(request_id), &shape, self.server, tx);
+            flight.way = Way::Announced(Sender::new(shape, self.limits.window, rto_us, now_us));
+        }
+        self.due_us = self.due_us.min(flight.due_us).min(flight.ends_us);
+        slot.flight = Some(flight);
+        self.held.requests += 1;
+        self.held.request_bytes += size;
+        self.counters.requests += 1;
+        Ok(request_id)
+    }
+
+    /// Gives up a request; its answer will be ignored. It may or may not run.
+    pub fn cancel(&mut self, request_id: u16) -> bool {
+        self.end(request_id).is_some()
+    }
+
+    fn flight(&mut self, request_id: u16) -> Option<&mut Flight> {
+        let count = self.limits.in_flight as u16;
+        let slot = self.slots.get_mut(usize::from(request_id & (count - 1)))?;
+        let current = slot.generation.wrapping_mul(count) == request_id & !(count - 1);
+        if current { slot.flight.as_mut() } else { None }
+    }
+
+    /// Removes a request. Returns what was received of its response.
+    fn end(&mut self, request_id: u16) -> Option<Option<Partial>> {
+        self.flight(request_id)?;
+        let index = request_id & (self.limits.in_flight as u16 - 1);
+        let flight = self.slots.get_mut(usize::from(index))?.flight.take()?;
+        self.free.push_back(index);
+        self.held.requests -= 1;
+        self.held.request_bytes -= flight.message.len();
+        if let Some(partial) = &flight.partial {
+            self.held.response_bytes -= partial.shape.message_len as usize;
+        }
+        self.spares.give(flight.message);
+        Some(flight.partial)
+    }
+
+    /// Takes one datagram that came from the server. Returns the response that it completes, if it does.
+    #[inline]
+    pub fn receive<'p>(&mut self, now_us: u64, datagram: &'p [u8], tx: &mut impl Transmit) -> Option<Response<'p>> {
+        self.counters.datagrams += 1;
+        let packet = match Packet::parse(datagram) {
+            Ok(packet) => packet,
+            Err(bad) => {
+                self.counters.malformed.count(bad);
+                return None;
+            }
+        };
+        let request_id = packet.request_id;
+        match (packet.kind, packet.body) {
+            (Kind::Response, Body::Single(message)) => {
+                let asked = self.flight(request_id).map(|flight| identity(&flight.message));
+                if message.len() < MESSAGE_HEADER_LEN || asked != Some(identity(message)) {
+                    self.counters.stray += 1;
+                    return None;
+                }
+                self.end(request_id)?;
+                self.counters.responses += 1;
+                Some(Response { request_id, message: Message::Datagram(message) })
+            }
+            (Kind::Response, Body::Part(part)) => {
+                let message = self.receive_part(now_us, request_id, &part, tx)?;
+                Some(Response { request_id, message: Message::Assembled(message) })
+            }
+            (Kind::Ack, Body::Report(report)) => {
+                self.receive_ack(now_us, request_id, &report, tx);
+                None
+            }
+            (Kind::Drop, Body::Report(report)) => {
+                self.receive_drop(now_us, request_id, &report);
+                None
+            }
+            _ => {
+                self.counters.malformed.kind += 1;
+                None
+            }
+        }
+    }
+
+    fn receive_part(
+        &mut self,
+        now_us: u64,
+        request_id: u16,
+        part: &Part<'_>,
+        tx: &mut impl Transmit,
+    ) -> Option<Vec<u8>> {
+        let shape = Shape::of_part(part);
+        let size = shape.message_len as usize;
+        let room = self.limits.response_bytes.saturating_sub(self.held.response_bytes);
+        let max_message = self.limits.max_message;
+        let server = self.server;
+        let Some(flight) = self.flight(request_id).filter(|flight| flight.ident == part.ident) else {
+            // Answered or given up: without this ack the server would resend until its time is up.
+            self.counters.stray += 1;
+            self.counters.acks_sent += 1;
+            let whole = Report { ident: part.ident, incarnation: part.incarnation, next: part.count, map: 0 };
+            tx.send(server, &[&report(Kind::Ack, request_id, &whole)]);
+            return None;
+        };
+        let mut freed = 0;
+        if let Some(old) = &flight.partial
+            && (old.incarnation != part.incarnation || old.shape != shape)
+        {
+            if !newer(part.incarnation, old.incarnation) {
+                self.counters.duplicates += 1;
+                return None;
+            }
+            freed = old.shape.message_len as usize;
+            flight.partial = None;
+        }
+        if flight.partial.is_none() {
+            if size > max_message || size > room + freed {
+                self.held.response_bytes -= freed;
+                self.counters.no_room += 1;
+                return None;
+            }
+            flight.partial = Some(Partial::new(shape, part.incarnation, Vec::new(), now_us));
+            self.held.response_bytes = self.held.response_bytes - freed + size;
+        }
+        let flight = self.flight(request_id)?;
+        // The response is on its way: asking again can wait.
+        flight.due_us = now_us + flight.rto_us;
+        let ident = flight.ident;
+        let partial = flight.partial.as_mut()?;
+        let taken = partial.take(part, now_us);
+        if taken.ack {
+            let fields = partial.report(ident);
+            tx.send(server, &[&report(Kind::Ack, request_id, &fields)]);
+        }
+        self.counters.acks_sent += u64::from(taken.ack);
+        self.counters.duplicates += u64::from(!taken.new);
+        if taken.complete { self.finish_long(request_id) } else { None }
+    }
+
+    fn finish_long(&mut self, request_id: u16) -> Option<Vec<u8>> {
+        let asked = self.flight(request_id).map(|flight| identity(&flight.message))?;
+        let came = self.flight(request_id)?.partial.as_ref().map(|partial| identity(&partial.bytes))?;
+        if asked != came {
+            // The digest was the same, the message is another: start over.
+            let partial = self.flight(request_id)?.partial.take()?;
+            self.held.response_bytes -= partial.shape.message_len as usize;
+            self.counters.stray += 1;
+            return None;
+        }
+        let partial = self.end(request_id)??;
+        self.counters.responses += 1;
+        Some(partial.bytes)
+    }
+
+    fn receive_ack(&mut self, now_us: u64, request_id: u16, report: &Report, tx: &mut impl Transmit) {
+        let (server, first_rto_us) = (self.server, self.limits.first_rto_us);
+        let known = self.flight(request_id);
+        let matches = |flight: &&mut Flight| flight.ident == report.ident && flight.incarnation == report.incarnation;
+        let Some(flight) = known.filter(matches) else {
+            self.counters.stray += 1;
+            return;
+        };
+        let name = flight.name(request_id);
+        let (way, resent) = match std::mem::replace(&mut flight.way, Way::Single) {
+            Way::Single => (Way::Single, 0),
+            Way::Acked(sender) => (Way::Acked(sender), 0),
+            Way::Announced(sender) => flight.advance(sender, true, report, first_rto_us, now_us, |sender, message| {
+                sender.pump(&name, server, message, tx)
+            }),
+            Way::Sending(sender) => flight.advance(sender, false, report, first_rto_us, now_us, |sender, message| {
+                sender.pump(&name, server, message, tx)
+            }),
+        };
+        flight.way = way;
+        let due_us = flight.due_us;
+        self.due_us = self.due_us.min(due_us);
+        self.counters.retransmissions += resent;
+    }
+
+    fn receive_drop(&mut self, now_us: u64, request_id: u16, report: &Report) {
+        let Some(flight) = self.flight(request_id).filter(|flight| flight.ident == report.ident) else {
+            self.counters.stray += 1;
+            return;
+        };
+        flight.refused = true;
+        // The server forgot what it had of the request: begin anew, after a wait.
+        flight.way = match std::mem::replace(&mut flight.way, Way::Single) {
+            Way::Single => Way::Single,
+            Way::Announced(mut sender) | Way::Sending(mut sender) | Way::Acked(mut sender) => {
+                sender.restart();
+                Way::Announced(sender)
+            }
+        };
+        flight.due_us = now_us + flight.rto_us;
+        self.counters.refusals += 1;
+    }
+
+    /// Resends what is due, and tells of requests whose time is up. Costs one comparison when nothing is due. Returns the
+    /// time of the next timer, if there is one.
+    #[inline]
+    pub fn poll_timers(&mut self, now_us: u64, tx: &mut impl Transmit, ended: &mut impl FnMut(Ended)) -> Option<u64> {
+        if now_us >= self.due_us {
+            self.run_timers(now_us, tx, ended);
+        }
+        (self.due_us != NEVER).then_some(self.due_us)
+    }
+
+    #[cold]
+    fn run_timers(&mut self, now_us: u64, tx: &mut impl Transmit, ended: &mut impl FnMut(Ended)) {
+        let count = self.limits.in_flight as u16;
+        let mut due_us = NEVER;
+        for index in 0..self.slots.len() {
+            let Some(slot) = self.slots.get_mut(index) else { break };
+            let request_id = slot.generation.wrapping_mul(count) | index as u16;
+            let Some(flight) = slot.flight.as_mut() else { continue };
+            if flight.ends_us <= now_us {
+                let failure = if flight.refused { Failure::Refused } else { Failure::TimedOut };
+                self.end(request_id);
+                self.counters.timed_out += 1;
+                ended(Ended { request_id, failure });
+                continue;
+            }
+            if flight.due_us <= now_us {
+                self.counters.retransmissions += flight.resend(now_us, request_id, self.server, tx);
+            }
+            due_us = due_us.min(flight.due_us).min(flight.ends_us);
+        }
+        self.due_us = due_us;
+    }
+
+    /// Takes back the buffer of a response that has been dealt with.
+    #[inline]
+    pub fn recycle(&mut self, message: Message<'_>) {
+        if let Message::Assembled(buffer) = message {
+            self.spares.give(buffer);
+        }
+    }
+}
+
+impl Flight {
+    fn name(&self, request_id: u16) -> Name {
+        Name { kind: Kind::Request, request_id, ident: self.ident, incarnation: self.incarnation }
+    }
+
+    /// An ack came while the request goes out. Returns where it stands then, and packets resent.
+    fn advance(
+        &mut self,
+        mut sender: Sender,
+        announced: bool,
+        report: &Report,
+        first_rto_us: u64,
+        now_us: u64,
+        mut pump: impl FnMut(&mut Sender, &[u8]) -> u64,
+    ) -> (Way, u64) {
+        let moved = sender.ack(report, now_us);
+        if moved {
+            self.rto_us = first_rto_us;
+            self.refused = false;
+        }
+        if moved || announced {
+            self.due_us = now_us + self.rto_us;
+        }
+        if sender.done() {
+            return (Way::Acked(sender), 0);
+        }
+        if !moved && !announced {
+            return (Way::Sending(sender), 0);
+        }
+        sender.stalls = 0;
+        let resent = pump(&mut sender, &self.message);
+        (Way::Sending(sender), resent)
+    }
+
+    /// The timer expired. Returns packets sent.
+    fn resend(&mut self, now_us: u64, request_id: u16, server: Peer, tx: &mut impl Transmit) -> u64 {
+        let name = self.name(request_id);
+        self.rto_us = (self.rto_us * 2).min(MAX_RTO_US);
+        self.due_us = now_us + self.rto_us;
+        let (way, sent) = match std::mem::replace(&mut self.way, Way::Single) {
+            Way::Single => {
+                tx.send(server, &[&single(Kind::Request, request_id), &self.message]);
+                (Way::Single, 1)
+            }
+            Way::Announced(sender) => {
+                announce(&name, &sender.shape, server, tx);
+                (Way::Announced(sender), 1)
+            }
+            Way::Sending(mut sender) if sender.stalls == 0 => {
+                sender.stalls = 1;
+                let sent = sender.resend(&name, server, &self.message, tx);
+                (Way::Sending(sender), sent)
+            }
+            Way::Sending(mut sender) | Way::Acked(mut sender) => {
+                // The server may have given the message up, or its answer was lost: the announcement asks what it has. It
+                // acks, sends the answer, or wants it all again.
+                sender.restart();
+                announce(&name, &sender.shape, server, tx);
+                (Way::Announced(sender), 1)
+            }
+        };
+        self.way = way;
+        sent
+    }
+}

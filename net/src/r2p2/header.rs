@@ -1,0 +1,242 @@
+//! The R2P2 packet header, network byte order.
+//!
+//! ```text
+//! magic 0xCC u8 | header length u8 | type << 4 | policy u8 | flags u8 | request id u16 | packet order u16
+//! ```
+//! A message of one packet has both flags and order 1, and a header of 8 bytes. The packets of a longer message
+//! have 24: behind the 8 stand `ident u32 | incarnation u32 | message length u32 | chunk length u16 | 0 u16`. Packet k carries
+//! chunk k; packet 0 has the flag first and order = number of packets, the others order = k; the last one has the flag
+//! last. Packet 0 without a payload announces the message. An ack or drop has 24 too: behind the 8 stand
+//! `ident u32 | incarnation u32 | map u64`; an ack's order is the number of chunks received without a gap, and bit i of its map
+//! says that chunk order + 1 + i was received as well.
+//!
+//! `ident` is a digest of the RPC session and sequence: request ids wrap within a fraction of a second, and a late packet must
+//! not end up in another message. `incarnation` tells apart two transmissions of one message whose bytes may differ.
+
+use thiserror::Error;
+
+/// First byte of every packet.
+pub const MAGIC: u8 = 0xCC;
+/// Bytes of the header of a message of one packet.
+pub const SINGLE_HEADER_LEN: usize = 8;
+/// Bytes of the header of all other packets.
+pub const LONG_HEADER_LEN: usize = 24;
+/// Flag: first packet of a message.
+pub const FLAG_FIRST: u8 = 0x80;
+/// Flag: last packet of a message.
+pub const FLAG_LAST: u8 = 0x40;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Part of a request.
+    Request = 0,
+    /// Part of a response.
+    Response = 1,
+    /// Feedback to a request router; not used here.
+    Feedback = 2,
+    /// What of a message has been received.
+    Ack = 3,
+    /// A message was refused for lack of room.
+    Drop = 4,
+}
+
+/// Why a datagram is not a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadPacket {
+    /// Shorter than its header.
+    #[error("datagram shorter than its header")]
+    Short,
+    /// Another first byte.
+    #[error("datagram does not start with the R2P2 magic")]
+    Magic,
+    /// A header length that its type does not have.
+    #[error("header length does not fit the packet's type")]
+    HeaderLength,
+    /// An unknown type, or one that this side does not take.
+    #[error("packet type is unknown or not for this side")]
+    Kind,
+    /// Flags, order and message length contradict each other.
+    #[error("flags, order and message length contradict each other")]
+    Order,
+    /// The payload has not the length that its place in the message asks for.
+    #[error("payload length does not fit its place in the message")]
+    Length,
+}
+
+/// One packet of a longer message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'p> {
+    /// Digest of the message's RPC session and sequence.
+    pub ident: u32,
+    /// The transmission.
+    pub incarnation: u32,
+    /// Bytes of the message.
+    pub message_len: u32,
+    /// Bytes of each chunk but the last.
+    pub chunk_len: u16,
+    /// Number of this packet, from 0.
+    pub index: u16,
+    /// Number of packets.
+    pub count: u16,
+    /// The chunk; empty in an announcement.
+    pub chunk: &'p [u8],
+}
+
+/// What an ack or drop says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Digest of the message's RPC session and sequence.
+    pub ident: u32,
+    /// The transmission.
+    pub incarnation: u32,
+    /// Chunks received without a gap.
+    pub next: u16,
+    /// Bit i: chunk `next + 1 + i` was received as well.
+    pub map: u64,
+}
+
+/// What stands behind the first 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'p> {
+    /// A whole message.
+    Single(&'p [u8]),
+    /// A part of one.
+    Part(Part<'p>),
+    /// Ack or drop.
+    Report(Report),
+    /// Feedback, not looked at.
+    Ignored,
+}
+
+/// A parsed packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'p> {
+    /// What it is.
+    pub kind: Kind,
+    /// The request that it belongs to.
+    pub request_id: u16,
+    /// The rest.
+    pub body: Body<'p>,
+}
+
+fn u32_at(head: &[u8; LONG_HEADER_LEN], at: usize) -> u32 {
+    u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
+}
+
+impl<'p> Packet<'p> {
+    /// Parses a datagram.
+    ///
+    /// # Errors
+    /// [`BadPacket`] says what is wrong with it.
+    #[inline]
+    pub fn parse(datagram: &'p [u8]) -> Result<Packet<'p>, BadPacket> {
+        let Some((head, payload)) = datagram.split_first_chunk::<SINGLE_HEADER_LEN>() else {
+            return Err(BadPacket::Short);
+        };
+        if head[0] != MAGIC {
+            return Err(BadPacket::Magic);
+        }
+        let kind = match head[2] >> 4 {
+            0 => Kind::Request,
+            1 => Kind::Response,
+            2 => Kind::Feedback,
+            3 => Kind::Ack,
+            4 => Kind::Drop,
+            _ => return Err(BadPacket::Kind),
+        };
+        let flags = head[3];
+        let request_id = u16::from_be_bytes([head[4], head[5]]);
+        let order = u16::from_be_bytes([head[6], head[7]]);
+        let single = usize::from(head[1]) == SINGLE_HEADER_LEN;
+        let body = match kind {
+            Kind::Request | Kind::Response if single => {
+                if flags != FLAG_FIRST | FLAG_LAST || order != 1 {
+                    return Err(BadPacket::Order);
+                }
+                Body::Single(payload)
+            }
+            Kind::Feedback => Body::Ignored,
+            _ if usize::from(head[1]) != LONG_HEADER_LEN => return Err(BadPacket::HeaderLength),
+            Kind::Request | Kind::Response => Body::Part(parse_part(datagram, flags, order)?),
+            Kind::Ack | Kind::Drop => Body::Report(parse_report(datagram, order)?),
+        };
+        Ok(Packet { kind, request_id, body })
+    }
+}
+
+fn parse_part(datagram: &[u8], flags: u8, order: u16) -> Result<Part<'_>, BadPacket> {
+    let Some((head, chunk)) = datagram.split_first_chunk::<LONG_HEADER_LEN>() else {
+        return Err(BadPacket::Short);
+    };
+    let message_len = u32_at(head, 16);
+    let chunk_len = u16::from_be_bytes([head[20], head[21]]);
+    if usize::from(chunk_len) < crate::limits::MIN_DATAGRAM - LONG_HEADER_LEN {
+        return Err(BadPacket::Length);
+    }
+    let count = u16::try_from(message_len.div_ceil(u32::from(chunk_len))).map_err(|_| BadPacket::Length)?;
+    let first = flags & FLAG_FIRST != 0;
+    let index = if first { 0 } else { order };
+    let order_fits = if first { order == count } else { order > 0 && order < count };
+    let last_fits = (flags & FLAG_LAST != 0) == (index + 1 == count);
+    if count < 2 || !order_fits || !last_fits || flags & !(FLAG_FIRST | FLAG_LAST) != 0 {
+        return Err(BadPacket::Order);
+    }
+    let announces = first && chunk.is_empty();
+    let left = message_len - u32::from(index) * u32::from(chunk_len);
+    if !announces && chunk.len() != left.min(u32::from(chunk_len)) as usize {
+        return Err(BadPacket::Length);
+    }
+    Ok(Part { ident: u32_at(head, 8), incarnation: u32_at(head, 12), message_len, chunk_len, index, count, chunk })
+}
+
+fn parse_report(datagram: &[u8], order: u16) -> Result<Report, BadPacket> {
+    let Some((head, rest)) = datagram.split_first_chunk::<LONG_HEADER_LEN>() else {
+        return Err(BadPacket::Short);
+    };
+    if !rest.is_empty() {
+        return Err(BadPacket::Length);
+    }
+    let map = u64::from(u32_at(head, 16)) << 32 | u64::from(u32_at(head, 20));
+    Ok(Report { ident: u32_at(head, 8), incarnation: u32_at(head, 12), next: order, map })
+}
+
+/// The header of a message of one packet.
+#[inline]
+pub fn single(kind: Kind, request_id: u16) -> [u8; SINGLE_HEADER_LEN] {
+    let id = request_id.to_be_bytes();
+    [MAGIC, SINGLE_HEADER_LEN as u8, (kind as u8) << 4, FLAG_FIRST | FLAG_LAST, id[0], id[1], 0, 1]
+}
+
+fn long(kind: Kind, flags: u8, request_id: u16, order: u16, ident: u32, incarnation: u32) -> [u8; LONG_HEADER_LEN] {
+    let mut head = [0; LONG_HEADER_LEN];
+    head[0] = MAGIC;
+    head[1] = LONG_HEADER_LEN as u8;
+    head[2] = (kind as u8) << 4;
+    head[3] = flags;
+    head[4..6].copy_from_slice(&request_id.to_be_bytes());
+    head[6..8].copy_from_slice(&order.to_be_bytes());
+    head[8..12].copy_from_slice(&ident.to_be_bytes());
+    head[12..16].copy_from_slice(&incarnation.to_be_bytes());
+    head
+}
+
+/// The header of a part of a longer message. `part.chunk` is not looked at.
+pub fn part(kind: Kind, request_id: u16, part: &Part<'_>) -> [u8; LONG_HEADER_LEN] {
+    let first = part.index == 0;
+    let last = part.index + 1 == part.count;
+    let flags = if first { FLAG_FIRST } else { 0 } | if last { FLAG_LAST } else { 0 };
+    let order = if first { part.count } else { part.index };
+    let mut head = long(kind, flags, request_id, order, part.ident, part.incarnation);
+    head[16..20].copy_from_slice(&part.message_len.to_be_bytes());
+    head[20..22].copy_from_slice(&part.chunk_len.to_be_bytes());
+    head
+}
+
+/// An ack or drop.
+pub fn report(kind: Kind, request_id: u16, report: &Report) -> [u8; LONG_HEADER_LEN] {
+    let mut head = long(kind, FLAG_FIRST | FLAG_LAST, request_id, report.next, report.ident, report.incarnation);
+    head[16..24].copy_from_slice(&report.map.to_be_bytes());
+    head
+}

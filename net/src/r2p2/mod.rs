@@ -1,0 +1,159 @@
+//! R2P2: one request, one response, each of one or more packets, over an unreliable datagram network.
+//!
+//! [`ServerEndpoint`] and [`ClientEndpoint`] are sans-IO: datagrams and the time in microseconds come in, datagrams go out
+//! through [`Transmit`]. Neither has a clock, a socket, or randomness; what they do depends on what they are given alone.
+//!
+//! A request of one packet costs the server no state and no copy. A longer one is announced, acked, and then sent in windows.
+//! Responses longer than a packet are sent in windows at once, acked by the client, and resent until then. A request is
+//! resent until its response comes or its time is up; that it runs at most once is the matter of [`crate::once`].
+
+mod client;
+pub mod header;
+mod server;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use client::{ClientCounters, ClientEndpoint, Ended, Failure, RequestError, Response};
+pub use server::{Request, ServerCounters, ServerEndpoint};
+
+use crate::limits::{MAX_DATAGRAM_CEILING, MIN_DATAGRAM};
+use header::BadPacket;
+use std::ops::Deref;
+
+/// The other side's address.
+pub type Peer = std::net::SocketAddr;
+
+/// Takes datagrams to be sent.
+pub trait Transmit {
+    /// Appends one datagram, the parts behind each other. It may be lost: there is no error.
+    fn send(&mut self, peer: Peer, parts: &[&[u8]]);
+}
+
+impl Transmit for Vec<(Peer, Vec<u8>)> {
+    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+        self.push((peer, parts.concat()));
+    }
+}
+
+/// A complete message: of one packet, then it borrows the datagram, or reassembled.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Message<'p> {
+    /// Came in one packet.
+    Datagram(&'p [u8]),
+    /// Came in several. Hand it back with `recycle` to have its buffer reused.
+    Assembled(Vec<u8>),
+}
+
+impl Deref for Message<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Message::Datagram(bytes) => bytes,
+            Message::Assembled(bytes) => bytes,
+        }
+    }
+}
+
+impl Message<'_> {
+    /// The message as bytes of its own.
+    pub fn into_vec(self) -> Vec<u8> {
+        match self {
+            Message::Datagram(bytes) => bytes.to_vec(),
+            Message::Assembled(bytes) => bytes,
+        }
+    }
+}
+
+/// Datagrams that were no packets for this side, by what was wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MalformedCounters {
+    /// Shorter than their header.
+    pub short: u64,
+    /// Another first byte.
+    pub magic: u64,
+    /// A header length that the type does not have.
+    pub header_length: u64,
+    /// An unknown type, or one for the other side.
+    pub kind: u64,
+    /// Flags, order and message length contradict each other.
+    pub order: u64,
+    /// A payload of the wrong length.
+    pub length: u64,
+}
+
+impl MalformedCounters {
+    fn count(&mut self, bad: BadPacket) {
+        let counter = match bad {
+            BadPacket::Short => &mut self.short,
+            BadPacket::Magic => &mut self.magic,
+            BadPacket::HeaderLength => &mut self.header_length,
+            BadPacket::Kind => &mut self.kind,
+            BadPacket::Order => &mut self.order,
+            BadPacket::Length => &mut self.length,
+        };
+        *counter += 1;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.short + self.magic + self.header_length + self.kind + self.order + self.length
+    }
+}
+
+/// The session and sequence in a message's RPC header; zeros if the message is too short to have them.
+fn identity(message: &[u8]) -> [u8; 16] {
+    match message.get(8..24) {
+        Some(bytes) => bytes.try_into().unwrap_or([0; 16]),
+        None => [0; 16],
+    }
+}
+
+/// A 32-bit digest of a message's session and sequence.
+fn ident(message: &[u8]) -> u32 {
+    let id = u128::from_le_bytes(identity(message));
+    let (session, sequence) = (id as u64, (id >> 64) as u64);
+    // Two rounds of multiply and fold: neighbouring sequences of one session land far apart.
+    let product = u128::from(session ^ 0x9E37_79B9_7F4A_7C15) * u128::from(sequence ^ 0xD1B5_4A32_D192_ED03);
+    let folded = (product as u64) ^ (product >> 64) as u64;
+    (folded.wrapping_mul(0xA076_1D64_78BD_642F) >> 32) as u32
+}
+
+fn datagram_len(setting: usize) -> usize {
+    setting.clamp(MIN_DATAGRAM, MAX_DATAGRAM_CEILING)
+}
+
+/// Buffers kept for reuse, bounded in bytes.
+#[derive(Debug, Default)]
+struct Spares {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Spares {
+    const COUNT: usize = 64;
+
+    fn new(limit: usize) -> Spares {
+        Spares { buffers: Vec::new(), bytes: 0, limit }
+    }
+
+    /// A buffer, of any content and length; the largest that there is for a long message.
+    fn take(&mut self, want: usize) -> Vec<u8> {
+        let fits = self.buffers.iter().rposition(|buffer| buffer.capacity() >= want);
+        let Some(at) = fits else { return Vec::new() };
+        let buffer = self.buffers.swap_remove(at);
+        self.bytes -= buffer.capacity();
+        buffer
+    }
+
+    fn give(&mut self, buffer: Vec<u8>) {
+        let size = buffer.capacity();
+        if size > 0 && self.buffers.len() < Spares::COUNT && self.bytes + size <= self.limit {
+            self.bytes += size;
+            self.buffers.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! The server's side: requests come in, responses go out. One endpoint per port.
+
+use super::header::{Body, Kind, Packet, Part, Report, report, single};
+use super::stream::{Name, Partial, Sender, Shape, newer};
+use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident};
+use crate::limits::{REQUEST_LIFE_US, ServerLimits, WINDOW};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+
+/// A complete request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request<'p> {
+    /// Who asked.
+    pub peer: Peer,
+    /// The request's id, to be given to [`ServerEndpoint::respond`].
+    pub request_id: u16,
+    /// The RPC message. A repeated request comes again: see [`crate::once`].
+    pub message: Message<'p>,
+}
+
+/// What an endpoint has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerCounters {
+    /// Datagrams taken.
+    pub datagrams: u64,
+    /// Datagrams that were no packets for a server.
+    pub malformed: MalformedCounters,
+    /// Requests of one packet delivered.
+    pub single_requests: u64,
+    /// Longer requests delivered.
+    pub long_requests: u64,
+    /// Packets of longer requests that had been received before.
+    pub duplicates: u64,
+    /// Packets of longer requests that were complete already: answered with an ack, or with the response.
+    pub repeated: u64,
+    /// Packets of a transmission that a newer one of the same request has replaced, or of another shape.
+    pub outdated: u64,
+    /// Requests refused with a drop for lack of room.
+    pub requests_dropped: u64,
+    /// Responses refused with a drop for lack of room.
+    pub responses_dropped: u64,
+    /// Requests under reassembly given up because no packet came.
+    pub partials_timed_out: u64,
+    /// Responses of one packet sent.
+    pub single_responses: u64,
+    /// Longer responses begun.
+    pub long_responses: u64,
+    /// Longer responses that were under way already when they were given again.
+    pub responses_under_way: u64,
+    /// Packets of responses resent.
+    pub retransmissions: u64,
+    /// Longer responses given up because nobody acked them.
+    pub responses_timed_out: u64,
+    /// Acks sent.
+    pub acks_sent: u64,
+    /// Acks for a response that is not under way.
+    pub stray_acks: u64,
+}
+
+/// What an endpoint holds now; all zero when nothing is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerUse {
+    /// Requests under reassembly.
+    pub partials: usize,
+    /// Their bytes.
+    pub partial_bytes: usize,
+    /// Responses that wait for acks.
+    pub outgoing: usize,
+    /// Their bytes.
+    pub outgoing_bytes: usize,
+    /// Complete longer requests that are remembered.
+    pub completed: usize,
+    /// Peers with anything of the above but `completed`.
+    pub peers: usize,
+}
+
+/// A message of a peer: request id and digest of session and sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    peer: Peer,
+    request_id: u16,
+    ident: u32,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    sender: Sender,
+    incarnation: u32,
+    bytes: Vec<u8>,
+    begun_us: u64,
+    ends_us: u64,
+}
+
+#[derive(Debug)]
+struct Completed {
+    incarnation: u32,
+    count: u16,
+    at_us: u64,
+    /// The response, once it is known and if it fits one packet.
+    response: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+struct PeerUse {
+    partials: usize,
+    partial_bytes: usize,
+    outgoing_bytes: usize,
+}
+
+impl PeerUse {
+    fn idle(&self) -> bool {
+        self.partials == 0 && self.partial_bytes == 0 && self.outgoing_bytes == 0
+    }
+}
+
+/// The server's side of one port.
+#[derive(Debug)]
+pub struct ServerEndpoint {
+    limits: ServerLimits,
+    partials: HashMap<Key, Partial>,
+    outgoing: HashMap<Key, Outgoing>,
+    completed: HashMap<Key, Completed>,
+    completed_order: VecDeque<(Key, u64)>,
+    peers: HashMap<Peer, PeerUse>,
+    held: ServerUse,
+    spares: Spares,
+    incarnation: u32,
+    due_us: u64,
+    scratch: Vec<Key>,
+    counters: ServerCounters,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl ServerEndpoint {
+    /// An endpoint that holds nothing. Settings out of range are brought into it: a datagram to
+    /// [`crate::limits::MIN_DATAGRAM`]`..=`[`crate::limits::MAX_DATAGRAM_CEILING`], a window to 1..=64.
+    pub fn new(mut limits: ServerLimits) -> ServerEndpoint {
+        limits.max_datagram = datagram_len(limits.max_datagram);
+        limits.completed_timeout_us = limits.completed_timeout_us.min(REQUEST_LIFE_US);
+        limits.window = if limits.window == 0 { WINDOW } else { limits.window };
+        ServerEndpoint {
+            limits,
+            partials: HashMap::new(),
+            outgoing: HashMap::new(),
+            completed: HashMap::new(),
+            completed_order: VecDeque::new(),
+            peers: HashMap::new(),
+            held: ServerUse::default(),
+            spares: Spares::new(limits.spare_bytes),
+            incarnation: 0,
+            due_us: NEVER,
+            scratch: Vec::new(),
+            counters: ServerCounters::default(),
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &ServerCounters {
+        &self.counters
+    }
+
+    /// What is held now.
+    pub fn held(&self) -> ServerUse {
+        let (partials, outgoing) = (self.partials.len(), self.outgoing.len());
+        ServerUse { partials, outgoing, completed: self.completed.len(), peers: self.peers.len(), ..self.held }
+    }
+
+    /// Takes one datagram from `peer`. Returns the request that it completes, if it does; acks and drops go to `tx`.
+    ///
+    /// The path of a request of one packet touches no table, copies nothing and allocates nothing.
+    #[inline]
+    pub fn receive<'p>(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        datagram: &'p [u8],
+        tx: &mut impl Transmit,
+    ) -> Option<Request<'p>> {
+        self.counters.datagrams += 1;
+        match Packet::parse(datagram) {
+            Ok(Packet { kind: Kind::Request, request_id, body: Body::Single(message) }) => {
+                self.counters.single_requests += 1;
+                Some(Request { peer, request_id, message: Message::Datagram(message) })
+            }
+            Ok(packet) => self.receive_rare(now_us, peer, &packet, tx),
+            Err(bad) => {
+                self.counters.malformed.count(bad);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn receive_rare(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        packet: &Packet<'_>,
+        tx: &mut impl Transmit,
+    ) -> Option<Request<'static>> {
+        match (packet.kind, packet.body) {
+            (Kind::Request, Body::Part(part)) => {
+                let message = self.receive_part(now_us, peer, packet.request_id, &part, tx)?;
+                self.counters.long_requests += 1;
+                Some(Request { peer, request_id: packet.request_id, message: Message::Assembled(message) })
+            }
+            (Kind::Ack, Body::Report(report)) => {
+                self.receive_ack(now_us, Key { peer, request_id: packet.request_id, ident: report.ident }, &report, tx);
+                None
+            }
+            _ => {
+                self.counters.malformed.kind += 1;
+                None
+            }
+        }
+    }
+
+    fn receive_part(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        request_id: u16,
+        part: &Part<'_>,
+        tx: &mut impl Transmit,
+    ) -> Option<Vec<u8>> {
+        let key = Key { peer, request_id, ident: part.ident };
+        if self.is_complete(&key, part, tx) {
+            return None;
+        }
+        let shape = Shape::of_part(part);
+        if let Some(old) = self.partials.get(&key)
+            && (old.incarnation != part.incarnation || old.shape != shape)
+        {
+            if !newer(part.incarnation, old.incarnation) {
+                self.counters.outdated += 1;
+                return None;
+            }
+            self.end_partial(&key);
+        }
+        if !self.partials.contains_key(&key) && !self.begin_partial(now_us, key, shape, part.incarnation) {
+            self.counters.requests_dropped += 1;
+            send_report(
+                tx,
+                Kind::Drop,
+                &key,
+                Report { ident: key.ident, incarnation: part.incarnation, next: 0, map: 0 },
+            );
+            return None;
+        }
+        let partial = self.partials.get_mut(&key)?;
+        let taken = partial.take(part, now_us);
+        if !taken.new && !part.chunk.is_empty() {
+            self.counters.duplicates += 1;
+        }
+        if taken.ack {
+            self.counters.acks_sent += 1;
+            send_report(tx, Kind::Ack, &key, partial.report(key.ident));
+        }
+        if !taken.complete {
+            return None;
+        }
+        let done = self.end_partial(&key)?;
+        self.remember(
+            now_us,
+            key,
+            Completed { incarnation: done.incarnation, count: part.count, at_us: now_us, response: None },
+        );
+        Some(done.bytes)
+    }
+
+    /// Answers a packet of a request that is complete already.
+    fn is_complete(&mut self, key: &Key, part: &Part<'_>, tx: &mut impl Transmit) -> bool {
+        let Some(completed) = self.completed.get(key) else { return false };
+        if completed.incarnation != part.incarnation {
+            if newer(part.incarnation, completed.incarnation) {
+                return false;
+            }
+            self.counters.outdated += 1;
+            return true;
+        }
+        self.counters.repeated += 1;
+        match &completed.response {
+            Some(response) => tx.send(key.peer, &[&single(Kind::Response, key.request_id), response]),
+            None => {
+                let whole = Report { ident: key.ident, incarnation: part.incarnation, next: completed.count, map: 0 };
+                self.counters.acks_sent += 1;
+                send_report(tx, Kind::Ack, key, whole);
+            }
+        }
+        true
+    }
+
+    fn begin_partial(&mut self, now_us: u64, key: Key, shape: Shape, incarnation: u32) -> bool {
+        let size = shape.message_len as usize;
+        let limits = &self.limits;
+        let used = self.peers.get(&key.peer);
+        let (peer_count, peer_bytes) = used.map_or((0, 0), |used| (used.partials, used.partial_bytes));
+        if size > limits.max_message
+            || self.partials.len() >= limits.partials
+            || peer_count >= limits.partials_per_peer
+            || self.held.partial_bytes + size > limits.partial_bytes
+            || peer_bytes + size > limits.partial_bytes_per_peer
+        {
+            return false;
+        }
+        self.held.partial_bytes += size;
+        let used = self.peers.entry(key.peer).or_default();
+        used.partials += 1;
+        used.partial_bytes += size;
+        let buffer = self.spares.take(size);
+        self.partials.insert(key, Partial::new(shape, incarnation, buffer, now_us));
+        self.due_us = self.due_us.min(now_us + self.limits.partial_timeout_us);
+        true
+    }
+
+    fn end_partial(&mut self, key: &Key) -> Option<Partial> {
+        let partial = self.partials.remove(key)?;
+        let size = partial.shape.message_len as usize;
+        self.held.partial_bytes -= size;
+        if let Some(used) = self.peers.get_mut(&key.peer) {
+            used.partials -= 1;
+            used.partial_bytes -= size;
+            if used.idle() {
+                self.peers.remove(&key.peer);
+            }
+        }
+        Some(partial)
+    }
+
+    fn remember(&mut self, now_us: u64, key: Key, completed: Completed) {
+        while self.completed.len() >= self.limits.completed.max(1) {
+            let Some((oldest, at_us)) = self.completed_order.pop_front() else { break };
+            self.forget_completed(&oldest, at_us);
+        }
+        if self.completed_order.len() > 2 * self.limits.completed.max(32) {
+            // Entries that were forgotten out of turn: drop them before they pile up.
+            let live = &self.completed;
+            self.completed_order.retain(|(key, at_us)| live.get(key).is_some_and(|entry| entry.at_us == *at_us));
+        }
+        self.completed.insert(key, completed);
+        self.completed_order.push_back((key, now_us));
+        self.due_us = self.due_us.min(now_us + self.limits.completed_timeout_us);
+    }
+
+    fn forget_completed(&mut self, key: &Key, at_us: u64) {
+        if self.completed.get(key).is_some_and(|entry| entry.at_us == at_us) {
+            self.completed.remove(key);
+        }
+    }
+
+    fn receive_ack(&mut self, now_us: u64, key: Key, report: &Report, tx: &mut impl Transmit) {
+        let Some(outgoing) = self.outgoing.get_mut(&key).filter(|out| out.incarnation == report.incarnation) else {
+            self.counters.stray_acks += 1;
+            return;
+        };
+        if !outgoing.sender.ack(report, now_us) {
+            return;
+        }
+        outgoing.ends_us = (now_us + self.limits.outgoing_timeout_us).min(outgoing.begun_us + REQUEST_LIFE_US);
+        if outgoing.sender.done() {
+            self.end_outgoing(&key);
+            self.completed.remove(&key);
+            return;
+        }
+        let name = Name {
+            kind: Kind::Response,
+            request_id: key.request_id,
+            ident: key.ident,
+            incarnation: outgoing.incarnation,
+        };
+        self.counters.retransmissions += outgoing.sender.pump(&name, key.peer, &outgoing.bytes, tx);
+        self.due_us = self.due_us.min(outgoing.sender.due_us);
+    }
+
+    /// Sends the response to a request: an RPC message that mirrors the request's session and sequence. A response longer
+    /// than a packet is copied, and resent until the client acks it; if there is no room for that, a drop is sent and the client
+    /// asks again later.
+    #[inline]
+    pub fn respond(&mut self, now_us: u64, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
+        let head = single(Kind::Response, request_id);
+        if head.len() + message.len() > self.limits.max_datagram {
+            return self.respond_long(now_us, peer, request_id, message, tx);
+        }
+        self.counters.single_responses += 1;
+        tx.send(peer, &[&head, message]);
+        if !self.completed.is_empty() {
+            let key = Key { peer, request_id, ident: ident(message) };
+            if let Some(completed) = self.completed.get_mut(&key) {
+                completed.response = Some(message.to_vec());
+            }
+        }
+    }
+
+    #[cold]
+    fn respond_long(&mut self, now_us: u64, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
+        let key = Key { peer, request_id, ident: ident(message) };
+        if self.outgoing.contains_key(&key) {
+            self.counters.responses_under_way += 1;
+            return;
+        }
+        let size = message.len();
+        let peer_bytes = self.peers.get(&peer).map_or(0, |used| used.outgoing_bytes);
+        let shape = Shape::of(size, self.limits.max_datagram).filter(|_| {
+            size <= self.limits.max_message
+                && self.held.outgoing_bytes + size <= self.limits.outgoing_bytes
+                && peer_bytes + size <= self.limits.outgoing_bytes_per_peer
+        });
+        let Some(shape) = shape else {
+            self.counters.responses_dropped += 1;
+            // The request may come again, and must then reach the server again.
+            self.completed.remove(&key);
+            send_report(tx, Kind::Drop, &key, Report { ident: key.ident, incarnation: 0, next: 0, map: 0 });
+            return;
+        };
+        self.counters.long_responses += 1;
+        self.incarnation = self.incarnation.wrapping_add(1);
+        self.held.outgoing_bytes += size;
+        self.peers.entry(peer).or_default().outgoing_bytes += size;
+        let mut bytes = self.spares.take(size);
+        bytes.clear();
+        bytes.extend_from_slice(message);
+        let mut sender = Sender::new(shape, self.limits.window, self.limits.first_rto_us, now_us);
+        let name = Name { kind: Kind::Response, request_id, ident: key.ident, incarnation: self.incarnation };
+        sender.pump(&name, peer, &bytes, tx);
+        self.due_us = self.due_us.min(sender.due_us);
+        let ends_us = now_us + self.limits.outgoing_timeout_us;
+        self.outgoing.insert(key, Outgoing { sender, incarnation: self.incarnation, bytes, begun_us: now_us, ends_us });
+    }
+
+    fn end_outgoing(&mut self, key: &Key) {
+        let Some(outgoing) = self.outgoing.remove(key) else { return };
+        let size = outgoing.sender.shape.message_len as usize;
+        self.held.outgoing_bytes -= size;
+        if let Some(used) = self.peers.get_mut(&key.peer) {
+            used.outgoing_bytes -= size;
+            if used.idle() {
+                self.peers.remove(&key.peer);
+            }
+        }
+        self.spares.give(outgoing.bytes);
+    }
+
+    /// Tells the client that there is no room for its request now. It asks again later, until its time is up.
+    pub fn refuse(&mut self, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
+        let key = Key { peer, request_id, ident: ident(message) };
+        self.counters.requests_dropped += 1;
+        self.completed.remove(&key);
+        send_report(tx, Kind::Drop, &key, Report { ident: key.ident, incarnation: 0, next: 0, map: 0 });
+    }
+
+    /// Takes back the buffer of a request that has been dealt with.
+    #[inline]
+    pub fn recycle(&mut self, message: Message<'_>) {
+        if let Message::Assembled(buffer) = message {
+            self.spares.give(buffer);
+        }
+    }
+
+    /// Resends what is due and gives up what is over. Costs one comparison when nothing is due. Returns the time of the
+    /// next timer, if there is one.
+    #[inline]
+    pub fn poll_timers(&mut self, now_us: u64, tx: &mut impl Transmit) -> Option<u64> {
+        if now_us >= self.due_us {
+            self.run_timers(now_us, tx);
+        }
+        (self.due_us != NEVER).then_some(self.due_us)
+    }
+
+    #[cold]
+    fn run_timers(&mut self, now_us: u64, tx: &mut impl Transmit) {
+        let mut due_us = NEVER;
+        let mut over = std::mem::take(&mut self.scratch);
+        for (key, partial) in &self.partials {
+            let ends_us = partial.ends_us(self.limits.partial_timeout_us);
+            if ends_us <= now_us { over.push(*key) } else { due_us = due_us.min(ends_us) }
+        }
+        for key in over.drain(..) {
+            self.counters.partials_timed_out += 1;
+            if let Some(partial) = self.end_partial(&key) {
+                self.spares.give(partial.bytes);
+            }
+        }
+        for (key, outgoing) in &mut self.outgoing {
+            if outgoing.ends_us <= now_us {
+                over.push(*key);
+                continue;
+            }
+            if outgoing.sender.due_us <= now_us {
+                let name = Name {
+                    kind: Kind::Response,
+                    request_id: key.request_id,
+                    ident: key.ident,
+                    incarnation: outgoing.incarnation,
+                };
+                outgoing.sender.back_off(now_us);
+                self.counters.retransmissions += outgoing.sender.resend(&name, key.peer, &outgoing.bytes, tx);
+            }
+            due_us = due_us.min(outgoing.sender.due_us).min(outgoing.ends_us);
+        }
+        for key in over.drain(..) {
+            self.counters.responses_timed_out += 1;
+            self.end_outgoing(&key);
+            self.completed.remove(&key);
+        }
+        self.scratch = over;
+        while let Some((key, at_us)) = self.completed_order.front().copied() {
+            let ends_us = at_us + self.limits.completed_timeout_us;
+            if ends_us > now_us {
+                due_us = due_us.min(ends_us);
+                break;
+            }
+            self.completed_order.pop_front();
+            self.forget_completed(&key, at_us);
+        }
+        self.due_us = due_us;
+    }
+}
+
+fn send_report(tx: &mut impl Transmit, kind: Kind, key: &Key, fields: Report) {
+    tx.send(key.peer, &[&report(kind, key.request_id, &fields)]);
+}

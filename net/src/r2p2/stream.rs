@@ -1,0 +1,285 @@
+//! The two halves of a transfer of one longer message: a windowed sender and a reassembling receiver. They hold no bytes that
+//! they send, no sockets and no clock.
+
+use super::header::{Kind, Part, Report, part};
+use super::{Peer, Transmit};
+use crate::limits::{ACK_EVERY, MAX_RTO_US, REQUEST_LIFE_US, RESEND_AT_ONCE};
+
+/// What names a transfer on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Name {
+    pub(super) kind: Kind,
+    pub(super) request_id: u16,
+    pub(super) ident: u32,
+    pub(super) incarnation: u32,
+}
+
+/// Chunks of a message: lengths and count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) message_len: u32,
+    pub(super) chunk_len: u16,
+    pub(super) count: u16,
+}
+
+impl Shape {
+    /// The shape of a message cut for datagrams of `max_datagram` bytes, if it can be cut so.
+    pub(super) fn of(message_len: usize, max_datagram: usize) -> Option<Shape> {
+        let chunk_len = u16::try_from(max_datagram.checked_sub(super::header::LONG_HEADER_LEN)?).ok()?;
+        let message_len = u32::try_from(message_len).ok()?;
+        let count = u16::try_from(message_len.div_ceil(u32::from(chunk_len).max(1))).ok()?;
+        Some(Shape { message_len, chunk_len, count })
+    }
+
+    pub(super) fn of_part(part: &Part<'_>) -> Shape {
+        Shape { message_len: part.message_len, chunk_len: part.chunk_len, count: part.count }
+    }
+
+    fn range(&self, index: u16) -> std::ops::Range<usize> {
+        let start = usize::from(index) * usize::from(self.chunk_len);
+        start..(start + usize::from(self.chunk_len)).min(self.message_len as usize)
+    }
+}
+
+/// Sends one packet of a message: chunk `index`, or with `announce` packet 0 without its chunk.
+fn send_part(
+    name: &Name,
+    shape: &Shape,
+    index: u16,
+    announce: bool,
+    peer: Peer,
+    message: &[u8],
+    tx: &mut impl Transmit,
+) {
+    let fields = Part {
+        ident: name.ident,
+        incarnation: name.incarnation,
+        message_len: shape.message_len,
+        chunk_len: shape.chunk_len,
+        index,
+        count: shape.count,
+        chunk: &[],
+    };
+    let head = part(name.kind, name.request_id, &fields);
+    let chunk = if announce { &[] } else { message.get(shape.range(index)).unwrap_or_default() };
+    tx.send(peer, &[&head, chunk]);
+}
+
+/// Sends the packet that announces a message.
+pub(super) fn announce(name: &Name, shape: &Shape, peer: Peer, tx: &mut impl Transmit) {
+    send_part(name, shape, 0, true, peer, &[], tx);
+}
+
+/// Where the sender of a message stands.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) shape: Shape,
+    window: u16,
+    /// Chunks acked without a gap.
+    acked: u16,
+    /// Chunks acked behind the gap: bit i is chunk `acked + 1 + i`.
+    map: u64,
+    /// First chunk that was never sent.
+    fresh: u16,
+    /// Holes below this chunk were resent since the last timer.
+    mended: u16,
+    pub(super) due_us: u64,
+    rto_us: u64,
+    first_rto_us: u64,
+    /// Timers in a row without progress.
+    pub(super) stalls: u32,
+}
+
+impl Sender {
+    pub(super) fn new(shape: Shape, window: u16, first_rto_us: u64, now_us: u64) -> Sender {
+        let window = window.clamp(1, 64);
+        let due_us = now_us + first_rto_us;
+        Sender {
+            shape,
+            window,
+            acked: 0,
+            map: 0,
+            fresh: 0,
+            mended: 0,
+            due_us,
+            rto_us: first_rto_us,
+            first_rto_us,
+            stalls: 0,
+        }
+    }
+
+    /// All chunks are acked.
+    pub(super) fn done(&self) -> bool {
+        self.acked == self.shape.count
+    }
+
+    /// Forgets what was acked: the receiver may have forgotten the message.
+    pub(super) fn restart(&mut self) {
+        (self.acked, self.map, self.fresh, self.mended) = (0, 0, 0, 0);
+    }
+
+    fn has(&self, index: u16) -> bool {
+        let Some(ahead) = index.checked_sub(self.acked) else { return true };
+        (1..=64).contains(&ahead) && self.map >> (ahead - 1) & 1 == 1
+    }
+
+    /// Takes an ack. False if it says nothing new, or what cannot be.
+    pub(super) fn ack(&mut self, report: &Report, now_us: u64) -> bool {
+        if report.next > self.shape.count || report.next < self.acked {
+            return false;
+        }
+        let shift = u32::from(report.next - self.acked);
+        let known = self.map.checked_shr(shift).unwrap_or(0);
+        let map = known | report.map;
+        if shift == 0 && map == self.map {
+            return false;
+        }
+        self.acked = report.next;
+        self.map = map;
+        self.fresh = self.fresh.max(self.acked);
+        self.mended = self.mended.max(self.acked);
+        self.stalls = 0;
+        self.rto_us = self.first_rto_us;
+        self.due_us = now_us + self.rto_us;
+        true
+    }
+
+    /// Sends what the window has room for, and the holes that acks have shown. Returns packets resent.
+    pub(super) fn pump(&mut self, name: &Name, peer: Peer, message: &[u8], tx: &mut impl Transmit) -> u64 {
+        let mut resent = 0;
+        if self.map.count_ones() >= 3 {
+            // Three later chunks arrived: what is missing below the third highest was lost, not only late.
+            let highest = self.acked + (64 - self.map.leading_zeros()) as u16;
+            let below = highest.saturating_sub(2).min(self.fresh);
+            for index in self.mended.max(self.acked)..below {
+                if !self.has(index) {
+                    send_part(name, &self.shape, index, false, peer, message, tx);
+                    resent += 1;
+                }
+            }
+            self.mended = self.mended.max(below);
+        }
+        let end = self.acked.saturating_add(self.window).min(self.shape.count);
+        while self.fresh < end {
+            if !self.has(self.fresh) {
+                send_part(name, &self.shape, self.fresh, false, peer, message, tx);
+            }
+            self.fresh += 1;
+        }
+        resent
+    }
+
+    /// Backs off: the next timer comes after twice the wait.
+    pub(super) fn back_off(&mut self, now_us: u64) {
+        self.stalls += 1;
+        self.rto_us = (self.rto_us * 2).min(MAX_RTO_US.max(self.first_rto_us));
+        self.due_us = now_us + self.rto_us;
+    }
+
+    /// The timer expired: resends the oldest chunks that are not acked. Returns how many.
+    pub(super) fn resend(&mut self, name: &Name, peer: Peer, message: &[u8], tx: &mut impl Transmit) -> u64 {
+        let mut resent = 0;
+        self.mended = self.acked;
+        for index in self.acked..self.fresh {
+            if !self.has(index) {
+                send_part(name, &self.shape, index, false, peer, message, tx);
+                self.mended = index + 1;
+                resent += 1;
+                if resent == RESEND_AT_ONCE as u64 {
+                    break;
+                }
+            }
+        }
+        resent
+    }
+}
+
+/// A message under reassembly.
+#[derive(Debug)]
+pub(super) struct Partial {
+    pub(super) shape: Shape,
+    pub(super) incarnation: u32,
+    pub(super) bytes: Vec<u8>,
+    begun_us: u64,
+    touched_us: u64,
+    seen: Vec<u64>,
+    /// Chunks received without a gap.
+    next: u16,
+    /// Chunks received.
+    have: u16,
+    unacked: u16,
+}
+
+/// What became of a chunk.
+pub(super) struct Taken {
+    /// It was not there before.
+    pub(super) new: bool,
+    /// The sender should hear of it now.
+    pub(super) ack: bool,
+    /// The message is complete.
+    pub(super) complete: bool,
+}
+
+impl Partial {
+    /// A reassembly in `bytes`, whose old content does not matter.
+    pub(super) fn new(shape: Shape, incarnation: u32, mut bytes: Vec<u8>, now_us: u64) -> Partial {
+        bytes.resize(shape.message_len as usize, 0);
+        let seen = vec![0; usize::from(shape.count).div_ceil(64)];
+        Partial { shape, incarnation, bytes, begun_us: now_us, touched_us: now_us, seen, next: 0, have: 0, unacked: 0 }
+    }
+
+    fn has(&self, index: u16) -> bool {
+        self.seen.get(usize::from(index) / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// Takes the chunk of a packet whose shape is this one's.
+    pub(super) fn take(&mut self, part: &Part<'_>, now_us: u64) -> Taken {
+        if part.chunk.is_empty() || self.has(part.index) {
+            self.unacked = 0;
+            return Taken { new: false, ack: true, complete: false };
+        }
+        let Some(place) = self.bytes.get_mut(self.shape.range(part.index)) else {
+            return Taken { new: false, ack: false, complete: false };
+        };
+        if place.len() != part.chunk.len() {
+            return Taken { new: false, ack: false, complete: false };
+        }
+        place.copy_from_slice(part.chunk);
+        if let Some(word) = self.seen.get_mut(usize::from(part.index) / 64) {
+            *word |= 1 << (part.index % 64);
+        }
+        self.touched_us = now_us;
+        self.have += 1;
+        let had_gap = self.have - 1 > self.next;
+        while self.next < self.shape.count && self.has(self.next) {
+            self.next += 1;
+        }
+        self.unacked += 1;
+        let complete = self.have == self.shape.count;
+        let ack = complete || had_gap || self.have > self.next || self.unacked >= ACK_EVERY;
+        if ack {
+            self.unacked = 0;
+        }
+        Taken { new: true, ack, complete }
+    }
+
+    /// When it is given up, if nothing new comes within `timeout_us`.
+    pub(super) fn ends_us(&self, timeout_us: u64) -> u64 {
+        (self.touched_us + timeout_us).min(self.begun_us + REQUEST_LIFE_US)
+    }
+
+    /// What has been received.
+    pub(super) fn report(&self, ident: u32) -> Report {
+        let mut map = 0;
+        for bit in 0..64u16 {
+            let Some(index) = self.next.checked_add(1 + bit).filter(|index| *index < self.shape.count) else { break };
+            map |= u64::from(self.has(index)) << bit;
+        }
+        Report { ident, incarnation: self.incarnation, next: self.next, map }
+    }
+}
+
+/// Whether transmission `new` began after `old`, in wrapping order.
+pub(super) fn newer(new: u32, old: u32) -> bool {
+    new != old && new.wrapping_sub(old) < 1 << 31
+}
