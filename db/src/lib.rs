@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod builder;
+pub mod config;
 pub mod extensions;
 pub mod limits;
 pub mod metrics;

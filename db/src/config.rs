@@ -1,0 +1,466 @@
+//! The server's configuration: a TOML file, then the command line over it, then checks. What is wrong with it is one line.
+//!
+//! ```toml
+//! data = "127.0.0.1:7400"      # first worker's port; worker i serves the port after it by i
+//! control = "127.0.0.1:7399"
+//! workers = 3
+//!
+//! [quotas]                     # of every tenant, where it does not say otherwise
+//! slice_us = 500
+//!
+//! [[tenants]]
+//! name = "shop"
+//! token = "at least twenty characters"
+//! quotas = { memory_bytes = 1000000000 }
+//! tables = [{ name = "carts", mode = "cache", quota_bytes = 100000000 }]
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::builder::{CompileLimits, ToolchainConfig};
+use crate::limits::tenants::TENANTS;
+use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::store::Mode;
+use crate::tenants::{Directory, DirectoryError, NewTable, NewTenant, Options, QuotaChanges, Quotas};
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use state::{OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir, read_operator_token};
+
+/// Default address of the first worker's data port.
+pub const DEFAULT_DATA: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7400));
+/// Default address of the control port.
+pub const DEFAULT_CONTROL: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7399));
+/// Workers, at most: each has a thread, a port and a cache line in every tenant's counters.
+pub const MAX_WORKERS: usize = 256;
+/// Bytes of a configuration file, at most.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// What the server is started with. Checked: every value is one that the server can take.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Address of the first worker's data port; worker `i` serves the port after it by `i`. Port 0: any free ones.
+    pub data: SocketAddr,
+    /// Address of the control port. Port 0: any free one.
+    pub control: SocketAddr,
+    /// Number of workers.
+    pub workers: usize,
+    /// Whether each worker stays on a core of its own.
+    pub pin: bool,
+    /// Whether workers spin instead of sleeping when there is nothing to do.
+    pub poll: bool,
+    /// Directory of the operator's token, the builder's key and its sysroot.
+    pub state: PathBuf,
+    /// Whether tenants may be open although the data ports are reachable from other machines.
+    pub allow_open: bool,
+    /// Limits of the server.
+    pub limits: Limits,
+    /// Quotas of a tenant for which none are given.
+    pub quotas: Quotas,
+    /// The builder.
+    pub builder: BuilderSettings,
+    /// Tenants that are there from the start.
+    pub tenants: Vec<TenantSettings>,
+}
+
+/// Limits that can be set downwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest key in bytes.
+    pub key_bytes: usize,
+    /// Longest value in bytes.
+    pub value_bytes: usize,
+    /// Tenants.
+    pub tenants: usize,
+}
+
+/// Settings of the builder.
+#[derive(Clone, Debug)]
+pub struct BuilderSettings {
+    /// The compiler; `None`: the one on the path.
+    pub rustc: Option<PathBuf>,
+    /// The operator's own vetted libraries: package name to directory.
+    pub libraries: BTreeMap<String, PathBuf>,
+    /// What one compilation may use.
+    pub compile: CompileLimits,
+}
+
+/// A tenant that is there from the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantSettings {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    pub id: Option<u32>,
+    /// Its token; generated, and shown to nobody, if not given (`sandstorm tenant token` makes a new one).
+    pub token: Option<String>,
+    /// Whether it is reached without a token.
+    #[serde(default)]
+    pub open: bool,
+    /// The worker that serves it; assigned if not given.
+    pub home_worker: Option<u32>,
+    /// Where its quotas differ.
+    #[serde(default)]
+    pub quotas: QuotaChanges,
+    /// Its tables.
+    #[serde(default)]
+    pub tables: Vec<TableSettings>,
+}
+
+/// A table that is there from the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableSettings {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    pub id: Option<u64>,
+    /// What happens at its quota.
+    #[serde(default)]
+    pub mode: ModeName,
+    /// Its quota in bytes.
+    pub quota_bytes: Option<u64>,
+}
+
+/// A table's mode, as text has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeName {
+    /// Refuses writes.
+    #[default]
+    Store,
+    /// Evicts.
+    Cache,
+}
+
+impl From<ModeName> for Mode {
+    fn from(name: ModeName) -> Mode {
+        match name {
+            ModeName::Store => Mode::Store,
+            ModeName::Cache => Mode::Cache,
+        }
+    }
+}
+
+/// What the command line says over the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// See [`Config::data`].
+    pub data: Option<SocketAddr>,
+    /// See [`Config::control`].
+    pub control: Option<SocketAddr>,
+    /// See [`Config::workers`].
+    pub workers: Option<usize>,
+    /// See [`Config::pin`].
+    pub pin: Option<bool>,
+    /// See [`Config::poll`].
+    pub poll: Option<bool>,
+    /// See [`Config::state`].
+    pub state: Option<PathBuf>,
+    /// See [`Config::allow_open`].
+    pub allow_open: Option<bool>,
+    /// See [`BuilderSettings::rustc`].
+    pub rustc: Option<PathBuf>,
+}
+
+/// The file, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    data: Option<SocketAddr>,
+    control: Option<SocketAddr>,
+    workers: Option<usize>,
+    pin: Option<bool>,
+    poll: Option<bool>,
+    state: Option<PathBuf>,
+    allow_open: Option<bool>,
+    limits: FileLimits,
+    quotas: QuotaChanges,
+    builder: FileBuilder,
+    tenants: Vec<TenantSettings>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FileLimits {
+    key_bytes: Option<usize>,
+    value_bytes: Option<usize>,
+    tenants: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FileBuilder {
+    rustc: Option<PathBuf>,
+    libraries: BTreeMap<String, PathBuf>,
+    cpu_s: Option<u64>,
+    wall_s: Option<u64>,
+    memory_bytes: Option<u64>,
+}
+
+/// What is wrong with the configuration: one line that says where, what, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl ConfigError {
+    pub(crate) fn new(text: impl Into<String>) -> ConfigError {
+        let text: String = text.into();
+        ConfigError(text.lines().map(str::trim).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl Config {
+    /// Reads the file, if there is one to read, lays the command line over it and checks the whole.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: a file that cannot be read or is no TOML, an unknown key, a value out of its range.
+    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Config, ConfigError> {
+        match file {
+            None => Config::parse("", "the command line", overrides),
+            Some(path) => Config::parse(&read(path)?, &path.display().to_string(), overrides),
+        }
+    }
+
+    /// The same from the file's text; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, origin: &str, overrides: &Overrides) -> Result<Config, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| describe(&error, text, origin))?;
+        Config::build(file, overrides).map_err(|ConfigError(message)| ConfigError(format!("{origin}: {message}")))
+    }
+
+    fn build(file: File, over: &Overrides) -> Result<Config, ConfigError> {
+        let rustc = over.rustc.clone().or(file.builder.rustc);
+        let workers = match over.workers.or(file.workers) {
+            Some(workers) => in_range("workers", workers, 1, MAX_WORKERS)?,
+            None => default_workers(),
+        };
+        let limits = Limits {
+            key_bytes: downwards("limits.key_bytes", file.limits.key_bytes, MAX_KEY_BYTES)?,
+            value_bytes: downwards("limits.value_bytes", file.limits.value_bytes, MAX_VALUE_BYTES)?,
+            tenants: in_range("limits.tenants", file.limits.tenants.unwrap_or(TENANTS), 1, 1 << 20)?,
+        };
+        let quotas =
+            file.quotas.apply(&Quotas::default()).map_err(|error| ConfigError::new(format!("quotas: {error}")))?;
+        let compile = CompileLimits {
+            cpu: seconds("builder.cpu_s", file.builder.cpu_s, CompileLimits::default().cpu)?,
+            wall: seconds("builder.wall_s", file.builder.wall_s, CompileLimits::default().wall)?,
+            memory_bytes: in_range(
+                "builder.memory_bytes",
+                file.builder.memory_bytes.unwrap_or(CompileLimits::default().memory_bytes),
+                512 << 20,
+                1 << 40,
+            )?,
+            ..CompileLimits::default()
+        };
+        let config = Config {
+            data: over.data.or(file.data).unwrap_or(DEFAULT_DATA),
+            control: over.control.or(file.control).unwrap_or(DEFAULT_CONTROL),
+            workers,
+            pin: over.pin.or(file.pin).unwrap_or(true),
+            poll: over.poll.or(file.poll).unwrap_or(false),
+            state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),
+            allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
+            limits,
+            quotas,
+            builder: BuilderSettings { rustc, libraries: file.builder.libraries, compile },
+            tenants: file.tenants,
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Whether other machines reach the data ports.
+    pub fn data_is_public(&self) -> bool {
+        !self.data.ip().is_loopback()
+    }
+
+    /// Whether tenants of this server may be open.
+    pub fn may_be_open(&self) -> bool {
+        self.allow_open || !self.data_is_public()
+    }
+
+    /// What holds for all tenants.
+    pub fn directory_options(&self) -> Options {
+        Options {
+            workers: u32::try_from(self.workers).unwrap_or(1),
+            max_tenants: self.limits.tenants,
+            allow_open: self.may_be_open(),
+            quotas: self.quotas.clone(),
+            max_key_len: self.limits.key_bytes,
+            max_value_len: self.limits.value_bytes,
+        }
+    }
+
+    /// Where the builder finds its compiler and keeps its sysroot.
+    pub fn toolchain(&self) -> ToolchainConfig {
+        ToolchainConfig {
+            state: self.state.join("builder"),
+            rustc: self.builder.rustc.clone(),
+            libraries: self.builder.libraries.clone(),
+        }
+    }
+
+    /// Creates the configured tenants and their tables.
+    ///
+    /// # Errors
+    /// What the directory refuses, with the tenant's name.
+    pub fn create_tenants(&self, directory: &Directory) -> Result<(), ConfigError> {
+        for tenant in &self.tenants {
+            tenant.create(directory).map_err(|error| {
+                ConfigError::new(format!("configured tenant {:?}: {error}; {}", tenant.name, error.hint()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let last = usize::from(self.data.port()) + self.workers - 1;
+        if last > usize::from(u16::MAX) {
+            return Err(ConfigError::new(format!(
+                "data port {} leaves no ports for {} workers; choose one up to {}",
+                self.data.port(),
+                self.workers,
+                usize::from(u16::MAX) + 1 - self.workers
+            )));
+        }
+        let same_host = self.data.ip() == self.control.ip();
+        let clash = (usize::from(self.data.port())..=last).contains(&usize::from(self.control.port()));
+        if same_host && clash && self.control.port() != 0 {
+            // UDP and TCP ports do not exclude each other, but a person who sees the same number twice will be misled.
+            return Err(ConfigError::new(format!(
+                "control port {} is among the data ports {} to {last}; choose another",
+                self.control.port(),
+                self.data.port()
+            )));
+        }
+        if !self.control.ip().is_loopback() {
+            return Err(ConfigError::new(format!(
+                "control address {} is not on loopback: tokens would cross the network in the clear; \
+                 bind it to 127.0.0.1 and put a TLS proxy or an SSH tunnel before it",
+                self.control
+            )));
+        }
+        if let Some(open) = self.tenants.iter().find(|tenant| tenant.open && !self.may_be_open()) {
+            return Err(ConfigError::new(format!(
+                "tenant {:?} is open, but data address {} is reached from other machines: anyone there could read and \
+                 change its records and run its extensions; give it a token, or say --allow-open if that is meant",
+                open.name, self.data
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl TenantSettings {
+    fn create(&self, directory: &Directory) -> Result<(), DirectoryError> {
+        directory.create_tenant(NewTenant {
+            name: self.name.clone(),
+            id: self.id,
+            open: self.open,
+            token: self.token.clone(),
+            quotas: self.quotas.clone(),
+            home_worker: self.home_worker,
+        })?;
+        for table in &self.tables {
+            let new = NewTable {
+                name: table.name.clone(),
+                id: table.id,
+                mode: table.mode.into(),
+                quota_bytes: table.quota_bytes,
+            };
+            directory.create_table(&self.name, new)?;
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        ConfigError::new(format!("cannot read configuration {}: {error}", path.display()))
+    };
+    let length = std::fs::metadata(path).map_err(|error| unreadable(&error))?.len();
+    if length > MAX_FILE_BYTES {
+        return Err(unreadable(&format!("it has {length} bytes, more than {MAX_FILE_BYTES}")));
+    }
+    std::fs::read_to_string(path).map_err(|error| unreadable(&error))
+}
+
+/// All cores but one, which is left to the control threads and the builder; at least one.
+fn default_workers() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores.saturating_sub(1).clamp(1, MAX_WORKERS)
+}
+
+fn in_range<T: PartialOrd + std::fmt::Display>(name: &str, value: T, min: T, max: T) -> Result<T, ConfigError> {
+    if value < min || value > max {
+        return Err(ConfigError::new(format!("{name} = {value} is outside of {min}..={max}")));
+    }
+    Ok(value)
+}
+
+fn downwards(name: &str, value: Option<usize>, limit: usize) -> Result<usize, ConfigError> {
+    in_range(name, value.unwrap_or(limit), 1, limit)
+}
+
+fn seconds(name: &str, value: Option<u64>, default: Duration) -> Result<Duration, ConfigError> {
+    let Some(value) = value else { return Ok(default) };
+    in_range(name, value, 1, 3600).map(Duration::from_secs)
+}
+
+/// One line out of a parser's error: file, line, what, and for an unknown key the nearest valid one.
+fn describe(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
+    let line = error.span().map(|span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
+    let place = line.map_or_else(|| origin.to_owned(), |line| format!("{origin}:{line}"));
+    let message = error.message();
+    let mut names = message.split('`').skip(1).step_by(2);
+    let said = match (message.starts_with("unknown field"), names.next()) {
+        (true, Some(unknown)) => format!("unknown key `{unknown}`; {}", suggest(unknown, names)),
+        _ => message.to_owned(),
+    };
+    ConfigError::new(format!("{place}: {said}"))
+}
+
+/// "did you mean …" with the nearest of the names, or all of them if none is near.
+pub(crate) fn suggest<'a>(unknown: &str, valid: impl Iterator<Item = &'a str>) -> String {
+    let valid: Vec<&str> = valid.collect();
+    let near = valid.iter().map(|name| (distance(unknown, name), name)).min();
+    match near {
+        Some((distance, name)) if distance <= 1 + name.len() / 3 => format!("did you mean `{name}`?"),
+        Some(_) => format!("valid here: {}", valid.join(", ")),
+        None => "no keys are valid here".to_owned(),
+    }
+}
+
+/// Number of insertions, deletions and replacements that make one of the other.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, l) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, r) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(l != *r);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
