@@ -64,19 +64,11 @@ pub fn build_library(toolchain: &Toolchain, source: &Source, job: &Job) -> Resul
 /// The crates that the source may name: crate name and rlib.
 fn externs(toolchain: &Toolchain, source: &Source) -> Result<Vec<(String, PathBuf)>, BuildError> {
     let mut externs = vec![("sandstorm_api".to_owned(), toolchain.rlib("sandstorm_api"))];
-    for name in &source.manifest.libraries {
-        let Some(library) = toolchain.libraries.get(name) else {
-            return Err(BuildError::Refused(vec![unknown_library(toolchain, name)]));
-        };
-        externs.push((library.crate_name.clone(), toolchain.rlib(&library.crate_name)));
+    for crate_name in toolchain.crate_names(source)? {
+        let rlib = toolchain.rlib(&crate_name);
+        externs.push((crate_name, rlib));
     }
     Ok(externs)
-}
-
-fn unknown_library(toolchain: &Toolchain, name: &str) -> Diagnostic {
-    let allowed: Vec<&str> = toolchain.libraries.keys().map(String::as_str).collect();
-    let message = format!("library {name:?} is not on this server's list; allowed: {}", allowed.join(", "));
-    Diagnostic::refused(super::MANIFEST_FILE, "", 0..0, "libraries", &message)
 }
 
 fn write_files(folder: &Path, source: &Source) -> Result<(), BuildError> {

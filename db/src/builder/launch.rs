@@ -1,5 +1,6 @@
 //! Runs a compiler under limits and collects what it says.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -8,13 +9,23 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::{BuildError, CompileLimits};
+use super::sandbox::{self, Policy};
+use super::{BuildError, BuilderConfig, CompileLimits, Toolchain};
 
 /// How compilers are started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launcher {
     /// As they are: only where the operator has allowed it, and in tests of other parts.
     Unsandboxed,
+    /// Through the sandbox.
+    Sandboxed {
+        /// The program that calls [`sandbox_exec`](super::sandbox_exec) when it is given `arguments`.
+        program: PathBuf,
+        /// For the `sandstorm` binary: `builder sandbox-exec`.
+        arguments: Vec<String>,
+        /// Whether compilers get namespaces of their own too.
+        namespaces: bool,
+    },
 }
 
 /// One command to run.
@@ -31,6 +42,7 @@ pub(super) struct Run<'a> {
 /// What came of it.
 pub(super) struct Outcome {
     pub(super) success: bool,
+    pub(super) code: Option<i32>,
     pub(super) stderr: String,
 }
 
@@ -40,18 +52,8 @@ impl Launcher {
     /// # Errors
     /// `Limit` when it was ended or crashed; `Internal` when it could not be started.
     pub(super) fn run(&self, run: &Run<'_>) -> Result<Outcome, BuildError> {
-        let mut command = match self {
-            Launcher::Unsandboxed => {
-                let mut command = Command::new(run.program);
-                command.args(&run.arguments);
-                command
-            }
-        };
+        let mut command = self.command(run)?;
         command
-            .env_clear()
-            .env("TMPDIR", run.folder)
-            .env("RUST_BACKTRACE", "0")
-            .env("RUSTC_ICE", "0")
             .current_dir(run.folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -60,7 +62,103 @@ impl Launcher {
         let child = command
             .spawn()
             .map_err(|error| BuildError::Internal(format!("starting {}: {error}", run.program.display())))?;
-        supervise(child, run.limits)
+        let outcome = supervise(child, run.limits)?;
+        if *self != Launcher::Unsandboxed && outcome.code == Some(i32::from(sandbox::NOT_RUN)) {
+            return Err(BuildError::Sandbox(outcome.stderr.trim().to_owned()));
+        }
+        Ok(outcome)
+    }
+
+    fn command(&self, run: &Run<'_>) -> Result<Command, BuildError> {
+        let folder = run.folder.to_string_lossy().into_owned();
+        let environment = BTreeMap::from(
+            [("TMPDIR", folder.as_str()), ("RUST_BACKTRACE", "0"), ("RUSTC_ICE", "0")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
+        let Launcher::Sandboxed { program, arguments, namespaces } = self else {
+            let mut command = Command::new(run.program);
+            command.args(&run.arguments).env_clear().envs(environment);
+            return Ok(command);
+        };
+        let text = |argument: &OsString| match argument.to_str() {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(BuildError::Sandbox(format!("{} is not UTF-8", argument.display()))),
+        };
+        let mut readable = sandbox::system_libraries();
+        readable.extend(run.readable.iter().cloned());
+        let policy = Policy {
+            readable,
+            writable: vec![run.folder.to_owned()],
+            namespaces: *namespaces,
+            cpu_s: run.limits.cpu.as_secs().max(1),
+            memory_bytes: run.limits.memory_bytes,
+            file_bytes: run.limits.file_bytes,
+            open_files: run.limits.open_files,
+            processes: run.limits.processes,
+            second_stage: false,
+            program: run.program.to_owned(),
+            arguments: run.arguments.iter().map(text).collect::<Result<_, _>>()?,
+            environment,
+        };
+        let policy = serde_json::to_string(&policy).map_err(|error| BuildError::Sandbox(error.to_string()))?;
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().env(sandbox::POLICY_VARIABLE, policy);
+        Ok(command)
+    }
+
+    /// The strongest way that works here: with namespaces, without, or, where the operator allows it, unconfined.
+    ///
+    /// # Errors
+    /// `Sandbox`: what the kernel does not offer, and how to allow builds all the same.
+    pub fn for_config(config: &BuilderConfig, toolchain: &Toolchain) -> Result<Launcher, BuildError> {
+        let program = config.program()?;
+        let arguments = ["builder", "sandbox-exec"].map(str::to_owned).to_vec();
+        Launcher::strongest(program, arguments, config.allow_unsandboxed, toolchain)
+    }
+
+    /// As [`Launcher::for_config`], with the launching program named.
+    ///
+    /// # Errors
+    /// As for [`Launcher::for_config`].
+    pub fn strongest(
+        program: PathBuf,
+        arguments: Vec<String>,
+        allow_unsandboxed: bool,
+        toolchain: &Toolchain,
+    ) -> Result<Launcher, BuildError> {
+        let mut why = String::new();
+        for namespaces in [true, false] {
+            let launcher = Launcher::Sandboxed { program: program.clone(), arguments: arguments.clone(), namespaces };
+            match launcher.try_out(toolchain) {
+                Ok(()) => return Ok(launcher),
+                Err(error) => why = format!("{why}{}{error}", if why.is_empty() { "" } else { "; " }),
+            }
+        }
+        if allow_unsandboxed {
+            tracing::warn!(%why, "compilers run without a sandbox, as configured");
+            return Ok(Launcher::Unsandboxed);
+        }
+        Err(BuildError::Sandbox(format!(
+            "the compiler cannot be confined here ({why}); it needs Landlock (Linux 5.13) and seccomp, and better user \
+             namespaces; set allow_unsandboxed to build without, for tenants that you trust"
+        )))
+    }
+
+    /// Runs the compiler for nothing, the way builds will.
+    fn try_out(&self, toolchain: &Toolchain) -> Result<(), BuildError> {
+        let folder = tempfile::Builder::new()
+            .prefix("probe-")
+            .tempdir_in(&toolchain.scratch)
+            .map_err(|error| BuildError::io("creating a scratch folder", error))?;
+        let run = Run {
+            program: &toolchain.rustc.program,
+            arguments: vec!["-vV".into()],
+            folder: folder.path(),
+            readable: vec![toolchain.rustc.sysroot.clone()],
+            limits: &CompileLimits::default(),
+        };
+        let outcome = self.run(&run)?;
+        if outcome.success { Ok(()) } else { Err(BuildError::Sandbox(outcome.stderr.trim().to_owned())) }
     }
 }
 
@@ -109,7 +207,7 @@ fn supervise(mut child: Child, limits: &CompileLimits) -> Result<Outcome, BuildE
     if let Some(signal) = signal_of(status) {
         return Err(BuildError::Limit(died(signal, limits)));
     }
-    Ok(Outcome { success: status.success(), stderr })
+    Ok(Outcome { success: status.success(), code: status.code(), stderr })
 }
 
 fn too_slow(limits: &CompileLimits) -> BuildError {

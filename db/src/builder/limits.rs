@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Files of one extension. Plenty for one purpose; bounds what a push can make the builder open.
 pub const SOURCE_FILES: usize = 128;
 /// Bytes of one source file. The checker parses it whole in memory.
@@ -25,7 +27,8 @@ pub const RENDERED_BYTES: usize = 8 << 10;
 
 /// What one compiler run may use. Defaults leave room for honest extensions (tens of milliseconds, 150 MB) on a
 /// machine ten times slower than ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct CompileLimits {
     /// CPU time of one run; ends const-evaluation loops.
     pub cpu: Duration,

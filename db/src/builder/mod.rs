@@ -3,23 +3,35 @@
 //! [`Source`] is what a tenant pushes; [`Toolchain`] is the compiler with a sysroot of our own (core, alloc, the extension
 //! API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
 
+mod artifact;
+mod check;
 mod compile;
 mod diagnostic;
 mod embedded;
 mod launch;
 pub mod limits;
 mod manifest;
+mod process;
+mod sandbox;
+mod service;
+mod sign;
 mod sysroot;
 #[cfg(test)]
 mod tests;
 mod toolchain;
 
+pub use artifact::{Artifact, Expected, Header, VerifyError};
+pub use check::check;
 pub use compile::{Built, Job, build_library, compile};
 pub use diagnostic::{Diagnostic, Severity};
 pub use embedded::api_fingerprint;
 pub use launch::Launcher;
 pub use limits::CompileLimits;
 pub use manifest::{MANIFEST_FILE, Manifest, ROOT_FILE, Source, SourceFile};
+pub use process::{BuilderHandle, process_mode, run_process};
+pub use sandbox::sandbox_exec;
+pub use service::{Builder, BuilderConfig};
+pub use sign::{BuilderKey, KEY_FILE, PublicKey};
 pub use sysroot::{Library, Toolchain, ToolchainConfig};
 pub use toolchain::Rustc;
 

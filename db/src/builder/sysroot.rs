@@ -12,7 +12,7 @@ use std::process::Command;
 use sha2::{Digest, Sha256};
 
 use super::toolchain::{Rustc, TARGET};
-use super::{BuildError, embedded};
+use super::{BuildError, Diagnostic, MANIFEST_FILE, Source, embedded};
 
 /// Changes when the layout of the sysroot or the flags of its crates do.
 const LAYOUT: u32 = 1;
@@ -106,12 +106,22 @@ impl Toolchain {
         Ok(toolchain)
     }
 
-    /// Fingerprint of the compiler and of everything that it links into an extension: first 8 bytes, little-endian, of
-    /// the SHA-256 that also names the sysroot.
-    pub fn fingerprint(&self) -> u64 {
-        let name = self.root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let digits = name.strip_prefix("sysroot-").unwrap_or_default();
-        u64::from_str_radix(digits, 16).unwrap_or(0)
+    /// Names in Rust of the libraries that a source names.
+    ///
+    /// # Errors
+    /// `Refused` for one that is not on the list; the message says what is.
+    pub fn crate_names(&self, source: &Source) -> Result<Vec<String>, BuildError> {
+        let name = |package: &String| match self.libraries.get(package) {
+            Some(library) => Ok(library.crate_name.clone()),
+            None => Err(BuildError::Refused(vec![self.unknown_library(package)])),
+        };
+        source.manifest.libraries.iter().map(name).collect()
+    }
+
+    fn unknown_library(&self, package: &str) -> Diagnostic {
+        let allowed: Vec<&str> = self.libraries.keys().map(String::as_str).collect();
+        let message = format!("library {package:?} is not on this server's list; allowed: {}", allowed.join(", "));
+        Diagnostic::refused(MANIFEST_FILE, "", 0..0, "libraries", &message)
     }
 
     /// Folder of our own crates in the sysroot.

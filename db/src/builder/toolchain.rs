@@ -48,6 +48,12 @@ impl Rustc {
         Ok(Rustc { release: field("release"), commit: field("commit-hash"), program, sysroot, verbose })
     }
 
+    /// Fingerprint of this compiler: first 8 bytes, little-endian, of the SHA-256 over all it says of itself.
+    pub fn fingerprint(&self) -> u64 {
+        let digest = super::artifact::digest(self.verbose.as_bytes());
+        digest.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first))
+    }
+
     /// Folder of the compiled standard library.
     pub(super) fn target_libraries(&self) -> PathBuf {
         self.sysroot.join("lib/rustlib").join(TARGET).join("lib")

@@ -1,0 +1,241 @@
+//! What the builder hands out: a library with a signed header that says for whom, from what and with what it was made.
+//!
+//! Bytes, little-endian: magic (8), length of the header (u32), header, signature (64), length of the library (u64),
+//! library. The header holds the library's digest, so the signature covers all of it.
+
+use sha2::{Digest, Sha256};
+
+use super::limits;
+use super::sign::{BuilderKey, PublicKey};
+
+/// First bytes of every artifact; the last is the format's version.
+const MAGIC: [u8; 8] = *b"sandart\x01";
+
+/// Who and what an artifact is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Id of the tenant it was built for.
+    pub tenant: u32,
+    /// Version of the sandstorm ABI it speaks.
+    pub abi_version: u32,
+    /// The server's number of this version of the extension: grows with every push.
+    pub version: u64,
+    /// Fingerprint of the compiler that made it.
+    pub compiler: u64,
+    /// Fingerprint of the extension API it was built against.
+    pub api_fingerprint: u64,
+    /// SHA-256 of the source, see [`Source::digest`](super::Source::digest).
+    pub source_digest: [u8; 32],
+    /// SHA-256 of the library.
+    pub elf_digest: [u8; 32],
+    /// The extension's name.
+    pub name: String,
+}
+
+/// A signed library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    /// What the builder says about it.
+    pub header: Header,
+    /// First 8 bytes of the builder's public key.
+    pub key_id: [u8; 8],
+    /// The builder's signature over the header.
+    pub signature: [u8; 64],
+    /// The library.
+    pub elf: Vec<u8>,
+}
+
+/// What a server asks of an artifact before it maps one byte of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// The tenant that it is to be loaded for.
+    pub tenant: u32,
+    /// The server's compiler fingerprint.
+    pub compiler: u64,
+    /// The server's API fingerprint.
+    pub api_fingerprint: u64,
+    /// The server's ABI version.
+    pub abi_version: u32,
+    /// Version that is loaded now, if any: an older one is refused.
+    pub loaded_version: Option<u64>,
+}
+
+/// Why an artifact is not loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    /// Not an artifact, or cut.
+    #[error("not an artifact: {0}")]
+    Malformed(&'static str),
+    /// Signed by a key that this server does not trust.
+    #[error("the artifact is signed by another builder's key")]
+    WrongKey,
+    /// Header or library differ from what was signed.
+    #[error("the artifact was changed after it was signed")]
+    Tampered,
+    /// Built for another tenant.
+    #[error("the artifact was built for tenant {found}, not for tenant {expected}")]
+    WrongTenant {
+        /// In the header.
+        found: u32,
+        /// Asked for.
+        expected: u32,
+    },
+    /// Built by another compiler.
+    #[error(
+        "the artifact was built by another compiler ({found:016x}, this server has {expected:016x}): push the source"
+    )]
+    WrongCompiler {
+        /// In the header.
+        found: u64,
+        /// Asked for.
+        expected: u64,
+    },
+    /// Built for another ABI.
+    #[error("the artifact speaks ABI version {found}, this server {expected}: push the source")]
+    WrongAbi {
+        /// In the header.
+        found: u32,
+        /// Asked for.
+        expected: u32,
+    },
+    /// Built against another API.
+    #[error(
+        "the artifact was built against another API ({found:016x}, this server has {expected:016x}): push the source"
+    )]
+    WrongApi {
+        /// In the header.
+        found: u64,
+        /// Asked for.
+        expected: u64,
+    },
+    /// Older than what is loaded.
+    #[error("the artifact is version {found}, but version {loaded} is loaded")]
+    Downgraded {
+        /// In the header.
+        found: u64,
+        /// Loaded now.
+        loaded: u64,
+    },
+}
+
+impl Header {
+    fn encode(&self, key_id: [u8; 8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128 + self.name.len());
+        out.extend(key_id);
+        out.extend(self.tenant.to_le_bytes());
+        out.extend(self.abi_version.to_le_bytes());
+        out.extend(self.version.to_le_bytes());
+        out.extend(self.compiler.to_le_bytes());
+        out.extend(self.api_fingerprint.to_le_bytes());
+        out.extend(self.source_digest);
+        out.extend(self.elf_digest);
+        out.extend(self.name.as_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<([u8; 8], Header)> {
+        let mut rest = bytes;
+        let key_id = take(&mut rest)?;
+        let header = Header {
+            tenant: u32::from_le_bytes(take(&mut rest)?),
+            abi_version: u32::from_le_bytes(take(&mut rest)?),
+            version: u64::from_le_bytes(take(&mut rest)?),
+            compiler: u64::from_le_bytes(take(&mut rest)?),
+            api_fingerprint: u64::from_le_bytes(take(&mut rest)?),
+            source_digest: take(&mut rest)?,
+            elf_digest: take(&mut rest)?,
+            name: String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?,
+        };
+        Some((key_id, header))
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, after) = rest.split_first_chunk::<N>()?;
+    *rest = after;
+    Some(*first)
+}
+
+/// SHA-256 of some bytes.
+pub(super) fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+impl Artifact {
+    /// Signs a library. `header.elf_digest` is set here.
+    pub fn sign(key: &BuilderKey, mut header: Header, elf: Vec<u8>) -> Artifact {
+        header.elf_digest = digest(&elf);
+        let key_id = key.public().id();
+        let signature = key.sign(&header.encode(key_id));
+        Artifact { header, key_id, signature, elf }
+    }
+
+    /// The artifact as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let header = self.header.encode(self.key_id);
+        let mut out = Vec::with_capacity(MAGIC.len() + 4 + header.len() + 64 + 8 + self.elf.len());
+        out.extend(MAGIC);
+        out.extend(u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(header);
+        out.extend(self.signature);
+        out.extend((self.elf.len() as u64).to_le_bytes());
+        out.extend(&self.elf);
+        out
+    }
+
+    /// Reads an artifact's bytes. Nothing is believed yet: see [`Artifact::verify`].
+    ///
+    /// # Errors
+    /// `Malformed`.
+    pub fn decode(bytes: &[u8]) -> Result<Artifact, VerifyError> {
+        let cut = VerifyError::Malformed("it is cut short");
+        let mut rest = bytes;
+        if take(&mut rest) != Some(MAGIC) {
+            return Err(VerifyError::Malformed("it does not start as one"));
+        }
+        let header_len = u32::from_le_bytes(take(&mut rest).ok_or(cut.clone())?) as usize;
+        if header_len > rest.len() {
+            return Err(cut);
+        }
+        let (header, mut rest) = rest.split_at(header_len);
+        let (key_id, header) = Header::decode(header).ok_or(VerifyError::Malformed("its header is unreadable"))?;
+        let signature = take(&mut rest).ok_or(cut.clone())?;
+        let elf_len = u64::from_le_bytes(take(&mut rest).ok_or(cut.clone())?);
+        match elf_len.cmp(&(rest.len() as u64)) {
+            std::cmp::Ordering::Greater => return Err(cut),
+            std::cmp::Ordering::Less => return Err(VerifyError::Malformed("bytes follow its end")),
+            std::cmp::Ordering::Equal => {}
+        }
+        Ok(Artifact { header, key_id, signature, elf: rest.to_vec() })
+    }
+
+    /// Checks key, signature, digest, and then what the header says against what the server is.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, one error each.
+    pub fn verify(&self, key: &PublicKey, expected: &Expected) -> Result<(), VerifyError> {
+        let header = &self.header;
+        if self.key_id != key.id() {
+            return Err(VerifyError::WrongKey);
+        }
+        if !key.verifies(&header.encode(self.key_id), &self.signature) || digest(&self.elf) != header.elf_digest {
+            return Err(VerifyError::Tampered);
+        }
+        if header.tenant != expected.tenant {
+            return Err(VerifyError::WrongTenant { found: header.tenant, expected: expected.tenant });
+        }
+        if header.abi_version != expected.abi_version {
+            return Err(VerifyError::WrongAbi { found: header.abi_version, expected: expected.abi_version });
+        }
+        if header.api_fingerprint != expected.api_fingerprint {
+            return Err(VerifyError::WrongApi { found: header.api_fingerprint, expected: expected.api_fingerprint });
+        }
+        if header.compiler != expected.compiler {
+            return Err(VerifyError::WrongCompiler { found: header.compiler, expected: expected.compiler });
+        }
+        match expected.loaded_version {
+            Some(loaded) if header.version < loaded => Err(VerifyError::Downgraded { found: header.version, loaded }),
+            _ => Ok(()),
+        }
+    }
+}

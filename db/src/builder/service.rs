@@ -1,0 +1,113 @@
+//! The builder's work in one process: check, compile, sign.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use sandstorm_api::abi::ABI_VERSION;
+use serde::{Deserialize, Serialize};
+
+use super::artifact::{Artifact, Header};
+use super::sign::{BuilderKey, PublicKey};
+use super::{BuildError, CompileLimits, Diagnostic, Job, Launcher, Source, Toolchain, ToolchainConfig};
+use super::{api_fingerprint, build_library, check};
+
+/// How a builder is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BuilderConfig {
+    /// Folder for its key, its sysroot and the scratch files of builds.
+    pub state: PathBuf,
+    /// The rustc to use; `None`: the one on the path.
+    pub rustc: Option<PathBuf>,
+    /// The operator's own vetted libraries: package name -> folder of a `no_std` crate without dependencies.
+    pub libraries: BTreeMap<String, PathBuf>,
+    /// Whether compilers may run unconfined where the kernel offers no sandbox. Never for tenants that are not trusted.
+    pub allow_unsandboxed: bool,
+    /// The program that runs as `PROGRAM builder …`; `None`: this one.
+    pub program: Option<PathBuf>,
+    /// What one compilation may use.
+    pub limits: CompileLimits,
+}
+
+impl Default for BuilderConfig {
+    fn default() -> BuilderConfig {
+        BuilderConfig {
+            state: PathBuf::from("sandstorm-builder"),
+            rustc: None,
+            libraries: BTreeMap::new(),
+            allow_unsandboxed: false,
+            program: None,
+            limits: CompileLimits::default(),
+        }
+    }
+}
+
+impl BuilderConfig {
+    /// The program whose `builder` modes are used.
+    pub(super) fn program(&self) -> Result<PathBuf, BuildError> {
+        match &self.program {
+            Some(program) => Ok(program.clone()),
+            None => std::env::current_exe().map_err(|error| BuildError::io("finding this program", error)),
+        }
+    }
+}
+
+/// A builder in this process.
+#[derive(Debug)]
+pub struct Builder {
+    toolchain: Toolchain,
+    key: BuilderKey,
+    job: Job,
+}
+
+impl Builder {
+    /// Opens the state folder: finds the compiler, makes sysroot and key at the first start.
+    ///
+    /// # Errors
+    /// `Toolchain` when there is no usable compiler, `Sandbox` when it cannot be confined, `Internal` for files.
+    pub fn open(config: &BuilderConfig) -> Result<Builder, BuildError> {
+        std::fs::create_dir_all(&config.state)
+            .map_err(|error| BuildError::io(&format!("creating {}", config.state.display()), error))?;
+        let (state, rustc) = (config.state.clone(), config.rustc.clone());
+        let toolchain = Toolchain::prepare(&ToolchainConfig { state, rustc, libraries: config.libraries.clone() })?;
+        let launcher = Launcher::for_config(config, &toolchain)?;
+        let key = BuilderKey::open(&config.state)?;
+        Ok(Builder { toolchain, key, job: Job { launcher, limits: config.limits } })
+    }
+
+    /// Checks, compiles and signs a source; also returns the compiler's warnings.
+    ///
+    /// # Errors
+    /// What is wrong with the source, or why it could not be compiled.
+    pub fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        source.validate()?;
+        check::check(source, &self.toolchain.crate_names(source)?)?;
+        let built = build_library(&self.toolchain, source, &self.job)?;
+        let header = Header {
+            tenant,
+            abi_version: ABI_VERSION,
+            version,
+            compiler: self.compiler(),
+            api_fingerprint: api_fingerprint(),
+            source_digest: source.digest(),
+            elf_digest: [0; 32],
+            name: source.manifest.name.clone(),
+        };
+        Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
+    }
+
+    /// The key that servers must trust.
+    pub fn public_key(&self) -> PublicKey {
+        self.key.public()
+    }
+
+    /// Fingerprint of the compiler.
+    pub fn compiler(&self) -> u64 {
+        self.toolchain.rustc.fingerprint()
+    }
+
+    /// The compiler with its sysroot.
+    pub fn toolchain(&self) -> &Toolchain {
+        &self.toolchain
+    }
+}
