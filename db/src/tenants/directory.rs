@@ -166,6 +166,18 @@ impl Snapshot {
         found.ok_or_else(|| DirectoryError::UnknownTenant(tenant.to_string()))
     }
 
+    /// The tenant whose token this is. Looks at every tenant, and takes the same time whether one matches or not.
+    pub fn by_token(&self, token: &[u8]) -> Option<&Arc<TenantView>> {
+        let presented = TokenHash::of_presented(token)?;
+        let mut found = None;
+        for view in self.tenants.values() {
+            if view.tenant.token.same(&presented) {
+                found = Some(view);
+            }
+        }
+        found
+    }
+
     /// All tenants, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<TenantView>> {
         self.tenants.values()
@@ -209,6 +221,8 @@ pub struct Directory {
     snapshot: ArcSwap<Snapshot>,
     generation: CachePadded<AtomicU64>,
     waker: RwLock<Option<Waker>>,
+    /// Dropped tables that someone may still be using; freed by [`Directory::reap`].
+    dropped: Mutex<Vec<Arc<TableEntry>>>,
 }
 
 impl std::fmt::Debug for Directory {
@@ -233,6 +247,7 @@ impl Directory {
             snapshot: ArcSwap::default(),
             generation: CachePadded::default(),
             waker: RwLock::new(None),
+            dropped: Mutex::default(),
         })
     }
 
@@ -372,6 +387,7 @@ impl Directory {
             };
             snapshot.names.remove(view.tenant.name.as_str());
             next.table.remove(&id);
+            self.dropped.lock().extend(view.tables.values().cloned());
             Ok(view)
         })
     }
@@ -480,9 +496,24 @@ impl Directory {
     ) -> Result<Arc<TableEntry>, DirectoryError> {
         self.change_view(tenant, |_, view| {
             let id = view.table_names.remove(table);
-            id.and_then(|id| view.tables.remove(&id))
-                .ok_or_else(|| DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() })
+            let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(view, table))?;
+            self.dropped.lock().push(entry.clone());
+            Ok(entry)
         })
+    }
+
+    /// Frees the dropped tables that nobody uses any more; gives how many. A table's memory goes here, on a control
+    /// thread, never on the worker that happened to use it last: freeing millions of records takes a while.
+    pub fn reap(&self) -> usize {
+        // Nobody can take a new reference to one that only this list holds: it is in no snapshot any more.
+        let unused = |table: &mut Arc<TableEntry>| Arc::strong_count(table) == 1;
+        let free: Vec<_> = self.dropped.lock().extract_if(.., unused).collect();
+        free.len()
+    }
+
+    /// Dropped tables whose memory is not freed yet.
+    pub fn dropped_tables(&self) -> usize {
+        self.dropped.lock().len()
     }
 
     /// Counts a push and checks that the tenant may load an extension of that name: to be asked before compiling.
@@ -667,6 +698,10 @@ fn over_quota(tenant: &Tenant, quota: &'static str, limit: u32, has: usize) -> R
         return Err(DirectoryError::OverQuota { tenant: tenant.name.clone(), quota, limit: limit.into() });
     }
     Ok(())
+}
+
+fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
+    DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() }
 }
 
 fn unknown_extension(view: &TenantView, extension: &str) -> DirectoryError {

@@ -191,7 +191,7 @@ impl DirectoryError {
                 "give the table a smaller quota, drop a table, or have the operator raise the quota"
             }
             E::TableTooSmall { .. } => "give the table a larger quota",
-            E::Quota(_) => "see docs/limits.md for every quota's range",
+            E::Quota(_) => "choose a value in its range, and a slice no longer than the total",
             E::Token => "leave the token out to have one generated",
             E::OpenRefused(_) => "create the tenant with a token, or start the server with --allow-open",
             E::HomeWorker { .. } => "leave the home worker out to have one assigned",

@@ -213,8 +213,10 @@ fn a_held_view_outlives_deletion_and_frees_its_tables_when_let_go() {
     directory.delete_tenant("a").unwrap();
     assert!(directory.snapshot().by_name("a").is_none());
     assert!(held.table_by_name("t").is_some(), "who holds the view still has the table");
-    assert!(table.upgrade().is_some());
+    assert_eq!((directory.reap(), directory.dropped_tables()), (0, 1), "a table in use is not freed");
     drop(held);
+    assert!(table.upgrade().is_some(), "whoever lets go last does not pay for the freeing");
+    assert_eq!((directory.reap(), directory.dropped_tables()), (1, 0));
     assert!(table.upgrade().is_none(), "nothing else keeps a dropped table");
 }
 
@@ -249,6 +251,10 @@ fn a_token_admits_its_own_tenant_only_and_rotation_ends_it() {
     assert_eq!(token_a.len(), 64);
     assert!(a.tenant.admits(token_a.as_bytes()) && !a.tenant.admits(token_b.as_bytes()));
     assert!(b.tenant.admits(token_b.as_bytes()) && !b.tenant.admits(b""));
+    let snapshot = directory.snapshot();
+    let owner = |token: &str| snapshot.by_token(token.as_bytes()).map(|view| view.tenant.name.clone());
+    assert_eq!((owner(&token_a), owner(&token_b)), (Some("a".into()), Some("b".into())));
+    assert_eq!((owner(""), owner(&"x".repeat(5000))), (None, None));
     let rotated = directory.rotate_token("a").unwrap();
     let a = directory.snapshot().by_name("a").unwrap().clone();
     assert!(a.tenant.admits(rotated.as_bytes()) && !a.tenant.admits(token_a.as_bytes()));

@@ -28,12 +28,19 @@ impl TokenHash {
         (long_enough && token.bytes().all(|b| b.is_ascii_graphic())).then(|| TokenHash::of(token.as_bytes()))
     }
 
+    /// The digest of a token that someone presents; `None` if it is longer than any token.
+    pub fn of_presented(token: &[u8]) -> Option<TokenHash> {
+        (token.len() <= MAX_TOKEN_LEN).then(|| TokenHash::of(token))
+    }
+
+    /// Whether both are of the same token. Takes the same time wherever they differ.
+    pub fn same(&self, other: &TokenHash) -> bool {
+        same_bytes(&self.0, &other.0)
+    }
+
     /// Whether `token` is the one this digest was made of. Takes the same time wherever they differ.
     pub fn matches(&self, token: &[u8]) -> bool {
-        if token.len() > MAX_TOKEN_LEN {
-            return false;
-        }
-        same_bytes(&self.0, &TokenHash::of(token).0)
+        TokenHash::of_presented(token).is_some_and(|presented| self.same(&presented))
     }
 }
 

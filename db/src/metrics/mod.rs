@@ -4,12 +4,19 @@
 //! A worker's counters stand in cache lines of their own and have one writer, so counting costs a load and a store, no
 //! locked instruction. Readers add the workers up; a sum is a moment's view, each counter in it is exact.
 
+pub mod text;
+
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use sandstorm_net::rpc;
+
+use crate::tenants::Directory;
 
 /// A count with a single writer: that thread alone may call [`Counter::add`] and [`Counter::set`], any may read. (A
 /// second writer would lose counts, nothing worse.)
@@ -268,6 +275,45 @@ mod tenant_counters {
             invocation_cpu_ns: counter,
         }
     }
+}
+
+/// What is read from the directory rather than counted by workers, in the order of [`server_values`].
+pub const SERVER: &[Metric] = &[
+    gauge("uptime_seconds", "Seconds since the server started."),
+    gauge("tenants", "Tenants."),
+    gauge("tables", "Tables of all tenants."),
+    gauge("extensions", "Extensions loaded for all tenants."),
+    gauge("records", "Records in all tables."),
+    gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
+    gauge("records_evicted", "Records evicted from the tables that are there now."),
+    gauge("records_expired", "Records expired in the tables that are there now."),
+    gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
+];
+
+const fn gauge(name: &'static str, meaning: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, label: None, meaning }
+}
+
+/// The readings of [`SERVER`].
+pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
+    let snapshot = directory.snapshot();
+    let (mut tables, mut extensions) = (0, 0);
+    let (mut records, mut bytes, mut evicted, mut expired) = (0u64, 0u64, 0u64, 0u64);
+    for view in snapshot.iter() {
+        extensions += view.extensions.len() as u64;
+        for table in view.tables.values() {
+            let stats = table.table.stats();
+            tables += 1;
+            records += stats.records;
+            bytes += stats.bytes;
+            evicted += stats.evictions;
+            expired += stats.expirations;
+        }
+    }
+    let tenants = snapshot.len() as u64;
+    let dropped = directory.dropped_tables() as u64;
+    let values = [uptime_s, tenants, tables, extensions, records, bytes, evicted, expired, dropped];
+    readings(SERVER, values.into_iter().map(|value| vec![value]).collect())
 }
 
 /// All counters of the server.
