@@ -1,0 +1,10 @@
+//! expect: refused macro
+//! A file of the builder into the reply, as bytes.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use sandstorm_api::prelude::*;
+
+pub async fn run(_db: Db<'_>, _args: &[u8]) -> Result<(), Error> {
+    _db.reply(include_bytes!("/proc/self/environ"))
+}

@@ -1,0 +1,11 @@
+//! expect: refused attribute
+//! An attribute that nobody needs.
+#![no_main]
+#![no_std]
+#![forbid(unsafe_code)]
+
+use sandstorm_api::prelude::*;
+
+pub async fn run(_db: Db<'_>, _args: &[u8]) -> Result<(), Error> {
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! expect: ok or killed OutOfMemory
+//! A page as large as a number can be.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, _args: &[u8]) -> Result<(), Error> {
+    let table = db.table("t")?;
+    let page = db.scan(table, Default::default(), usize::MAX)?;
+    db.reply(&page.records.len().to_le_bytes())
+}
