@@ -5,7 +5,11 @@
 #![deny(unsafe_code)]
 
 pub mod driver;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod limits;
 pub mod once;
 pub mod r2p2;
 pub mod rpc;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;

@@ -348,9 +348,6 @@ impl OnceWindow {
         if now_us.saturating_sub(self.turned_us) >= self.limits.life_us {
             self.tombs.swap(0, 1);
             self.tombs[0].clear();
-            if now_us.saturating_sub(self.turned_us) >= 2 * self.limits.life_us {
-                self.tombs[1].clear();
-            }
             self.turned_us = now_us;
         }
         if let Some(session) = self.sessions.get(self.oldest as usize)
@@ -458,3 +455,6 @@ impl OnceWindow {
         self.newest = slot;
     }
 }
+
+#[cfg(test)]
+mod tests;

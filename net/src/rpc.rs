@@ -15,6 +15,12 @@
 
 use thiserror::Error;
 
+mod body;
+#[cfg(test)]
+mod tests;
+
+pub use body::{Answer, Answers, BadBody, HelloAnswer, Keys, push_answer, push_key, split_ttl, ttl_prefix};
+
 /// The version of this format.
 pub const VERSION: u8 = 1;
 /// Bytes of a message header.
@@ -27,8 +33,13 @@ pub const MAX_OPERATIONS: usize = 1024;
 pub const MAX_KEY_LEN: usize = 64 << 10;
 /// Longest value, arguments or reply in bytes; a server may set its own limit lower.
 pub const MAX_VALUE_LEN: usize = 8 << 20;
+/// Longest value field of an operation in bytes: a largest value, and what may stand beside it there (a put's time to live,
+/// a multiget's header of an answer).
+pub const MAX_BODY_LEN: usize = MAX_VALUE_LEN + 64;
+/// Keys of one multiget, at most: bounds the work that one operation makes.
+pub const MAX_MULTIGET_KEYS: usize = 4096;
 /// Longest message in bytes: one largest put and its headers, or as much of smaller operations.
-pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_LEN + MAX_VALUE_LEN;
+pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_LEN + MAX_BODY_LEN;
 
 /// Message flag: this is a response.
 pub const FLAG_RESPONSE: u8 = 0x01;
@@ -42,12 +53,12 @@ pub enum Op {
     /// Nothing; answers `Ok`. Value: echoed back.
     Ping = 0,
     /// Presents the tenant's token (value) for this session on this port. Answers with `number` = the worker that serves
-    /// this port and value = `workers u32 | home worker u32` little-endian.
+    /// this port and value = `workers u32 | home worker u32` little-endian ([`HelloAnswer`]).
     Hello = 1,
     /// Reads the record under key. Answer: value, user flags, number = version.
     Get = 2,
-    /// Reads many: value = keys, each `len u32 | bytes`; number = how many. Answer: value = for each key
-    /// `status u8 | user_flags u32 | version u64 | len u32 | bytes`; number = how many were found.
+    /// Reads many: value = keys, each `len u32 | bytes` ([`Keys`]); number = how many. Answer: value = for each key
+    /// `status u8 | user_flags u32 | version u64 | len u32 | bytes` ([`Answers`]); number = how many were found.
     MultiGet = 3,
     /// Writes a record under `condition`. `number` = the version that `Condition::Version` asks for. With the operation
     /// flag [`OP_FLAG_TTL`] the value starts with `ttl_ms u64`. Answer: number = new version.
@@ -258,6 +269,58 @@ impl<'m> Operation<'m> {
         }
     }
 
+    /// Presents a token.
+    pub const fn hello(token: &'m [u8]) -> Operation<'m> {
+        Operation { value: token, ..Operation::new(Op::Hello) }
+    }
+
+    /// Reads a record.
+    pub const fn get(table: u64, key: &'m [u8]) -> Operation<'m> {
+        Operation { table, key, ..Operation::new(Op::Get) }
+    }
+
+    /// Reads many records; `body` holds `count` keys as [`push_key`] writes them.
+    pub const fn multiget(table: u64, count: u64, body: &'m [u8]) -> Operation<'m> {
+        Operation { table, number: count, value: body, ..Operation::new(Op::MultiGet) }
+    }
+
+    /// Writes a record, whatever is there.
+    pub const fn put(table: u64, key: &'m [u8], value: &'m [u8]) -> Operation<'m> {
+        Operation { table, key, value, ..Operation::new(Op::Put) }
+    }
+
+    /// Writes a record that expires; `body` is the value behind a [`ttl_prefix`].
+    pub const fn put_with_ttl(table: u64, key: &'m [u8], body: &'m [u8]) -> Operation<'m> {
+        Operation { flags: OP_FLAG_TTL, ..Operation::put(table, key, body) }
+    }
+
+    /// Deletes a record.
+    pub const fn delete(table: u64, key: &'m [u8]) -> Operation<'m> {
+        Operation { table, key, ..Operation::new(Op::Delete) }
+    }
+
+    /// Adds to a decimal value.
+    pub const fn increment(table: u64, key: &'m [u8], delta: i64) -> Operation<'m> {
+        Operation { table, key, number: delta as u64, ..Operation::new(Op::Increment) }
+    }
+
+    /// Calls the newest version of an extension.
+    pub const fn invoke(extension: &'m [u8], args: &'m [u8]) -> Operation<'m> {
+        Operation { key: extension, value: args, ..Operation::new(Op::Invoke) }
+    }
+
+    /// The same operation under a condition; `version` counts for [`Condition::Version`] alone.
+    pub const fn under(mut self, condition: Condition, version: u64) -> Operation<'m> {
+        self.condition = condition;
+        self.number = version;
+        self
+    }
+
+    /// The answer to this operation: same `op` and table, everything else at rest.
+    pub const fn answer<'a>(&self, status: Status) -> Operation<'a> {
+        Operation { status, table: self.table, ..Operation::new(self.op) }
+    }
+
     /// Bytes of this operation in a message.
     pub const fn encoded_len(&self) -> usize {
         OP_HEADER_LEN + self.key.len() + self.value.len()
@@ -283,7 +346,7 @@ pub enum Malformed {
     #[error("operation {0} is longer than its message")]
     ShortBody(u16),
     /// A key or value over the format's limits.
-    #[error("operation {0} has a key over {MAX_KEY_LEN} bytes or a value over {MAX_VALUE_LEN}")]
+    #[error("operation {0} has a key over {MAX_KEY_LEN} bytes or a value over {MAX_BODY_LEN}")]
     TooLarge(u16),
     /// An unknown operation number.
     #[error("operation {0} has the unknown number {1}")]
@@ -332,6 +395,22 @@ impl MessageHeader {
         Ok((header, Operations { rest: body, next: 0, count: operations }))
     }
 
+    /// The header of the response to this request, with so many operations.
+    pub const fn response(&self, operations: u16) -> MessageHeader {
+        MessageHeader { flags: self.flags | FLAG_RESPONSE, operations, ..*self }
+    }
+
+    /// Running the request twice does no harm.
+    pub const fn is_idempotent(&self) -> bool {
+        self.flags & FLAG_IDEMPOTENT != 0
+    }
+
+    /// Begins a message: its operations are appended behind, and counted at the end with [`set_operations`].
+    pub fn begin(&self, message: &mut Vec<u8>) {
+        message.clear();
+        message.extend_from_slice(&self.encode());
+    }
+
     /// The header's bytes.
     pub fn encode(&self) -> [u8; MESSAGE_HEADER_LEN] {
         let mut head = [0; MESSAGE_HEADER_LEN];
@@ -362,7 +441,7 @@ impl<'m> Operations<'m> {
         };
         let key_len = u32_at(head, 4) as usize;
         let value_len = u32_at(head, 8) as usize;
-        if key_len > MAX_KEY_LEN || value_len > MAX_VALUE_LEN {
+        if key_len > MAX_KEY_LEN || value_len > MAX_BODY_LEN {
             return Err(Malformed::TooLarge(index));
         }
         if body.len() < key_len + value_len {
@@ -413,7 +492,7 @@ pub fn encode_op_header(operation: &Operation<'_>) -> [u8; OP_HEADER_LEN] {
 
 /// The bytes of an operation's header for a key and value that are sent from elsewhere.
 pub fn op_header(operation: &Operation<'_>, key_len: usize, value_len: usize) -> [u8; OP_HEADER_LEN] {
-    debug_assert!(key_len <= MAX_KEY_LEN && value_len <= MAX_VALUE_LEN);
+    debug_assert!(key_len <= MAX_KEY_LEN && value_len <= MAX_BODY_LEN);
     let mut head = [0; OP_HEADER_LEN];
     head[0] = operation.op as u8;
     head[1] = operation.flags;
@@ -425,6 +504,13 @@ pub fn op_header(operation: &Operation<'_>, key_len: usize, value_len: usize) ->
     head[16..24].copy_from_slice(&operation.table.to_le_bytes());
     head[24..32].copy_from_slice(&operation.number.to_le_bytes());
     head
+}
+
+/// Writes the number of operations into a message that has been begun.
+pub fn set_operations(message: &mut [u8], operations: u16) {
+    if let Some(place) = message.get_mut(2..4) {
+        place.copy_from_slice(&operations.to_le_bytes());
+    }
 }
 
 /// Appends an operation to a message.

@@ -121,6 +121,12 @@ fn ident(message: &[u8]) -> u32 {
     (folded.wrapping_mul(0xA076_1D64_78BD_642F) >> 32) as u32
 }
 
+/// The digest that names a message on the wire, for the fuzz targets.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn ident_of(message: &[u8]) -> u32 {
+    ident(message)
+}
+
 fn datagram_len(setting: usize) -> usize {
     setting.clamp(MIN_DATAGRAM, MAX_DATAGRAM_CEILING)
 }

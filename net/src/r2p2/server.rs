@@ -75,7 +75,7 @@ pub struct ServerUse {
 }
 
 /// A message of a peer: request id and digest of session and sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     peer: Peer,
     request_id: u16,
@@ -481,29 +481,28 @@ impl ServerEndpoint {
                 self.spares.give(partial.bytes);
             }
         }
-        for (key, outgoing) in &mut self.outgoing {
+        let due = |outgoing: &Outgoing| outgoing.ends_us.min(outgoing.sender.due_us);
+        over.extend(self.outgoing.iter().filter(|(_, outgoing)| due(outgoing) <= now_us).map(|(key, _)| *key));
+        // In order, so that what is sent does not depend on the table's hash seed.
+        over.sort_unstable();
+        over.retain(|key| {
+            let Some(outgoing) = self.outgoing.get_mut(key) else { return false };
             if outgoing.ends_us <= now_us {
-                over.push(*key);
-                continue;
+                return true;
             }
-            if outgoing.sender.due_us <= now_us {
-                let name = Name {
-                    kind: Kind::Response,
-                    request_id: key.request_id,
-                    ident: key.ident,
-                    incarnation: outgoing.incarnation,
-                };
-                outgoing.sender.back_off(now_us);
-                self.counters.retransmissions += outgoing.sender.resend(&name, key.peer, &outgoing.bytes, tx);
-            }
-            due_us = due_us.min(outgoing.sender.due_us).min(outgoing.ends_us);
-        }
+            let (request_id, ident, incarnation) = (key.request_id, key.ident, outgoing.incarnation);
+            let name = Name { kind: Kind::Response, request_id, ident, incarnation };
+            outgoing.sender.back_off(now_us);
+            self.counters.retransmissions += outgoing.sender.resend(&name, key.peer, &outgoing.bytes, tx);
+            false
+        });
         for key in over.drain(..) {
             self.counters.responses_timed_out += 1;
             self.end_outgoing(&key);
             self.completed.remove(&key);
         }
         self.scratch = over;
+        due_us = self.outgoing.values().map(due).fold(due_us, u64::min);
         while let Some((key, at_us)) = self.completed_order.front().copied() {
             let ends_us = at_us + self.limits.completed_timeout_us;
             if ends_us > now_us {

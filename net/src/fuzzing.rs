@@ -1,0 +1,344 @@
+//! What the fuzz targets check, as plain functions over bytes, shared with the property tests of the normal run. Each panics
+//! if what it checks does not hold.
+
+use crate::limits::{ClientLimits, OnceLimits, ServerLimits};
+use crate::once::{Admit, OnceWindow};
+use crate::r2p2::header::{self, Kind, Part, Report};
+use crate::r2p2::{ClientEndpoint, Peer, ServerEndpoint};
+use crate::rpc::{self, Answers, Keys, MessageHeader};
+use std::collections::{BTreeMap, HashMap};
+
+/// Reads decisions from fuzz input; zeros when it is used up.
+struct Input<'i>(&'i [u8]);
+
+impl<'i> Input<'i> {
+    fn bytes(&mut self, len: usize) -> &'i [u8] {
+        let (taken, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    fn number(&mut self, len: usize) -> u64 {
+        self.bytes(len).iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.number(1) as u8
+    }
+
+    fn done(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// RPC messages: what decodes encodes to the same bytes; bodies never panic.
+pub fn rpc(message: &[u8]) {
+    let Ok((header, operations)) = MessageHeader::decode(message) else { return };
+    for operation in operations.clone().flatten() {
+        let _ = rpc::split_ttl(&operation);
+        let _ = rpc::HelloAnswer::decode(operation.value);
+        let keys: usize = Keys::new(operation.number, operation.value).flatten().map(|key| key.len() + 4).sum();
+        let answers: usize = Answers::new(operation.value).flatten().map(|answer| answer.encoded_len()).sum();
+        assert!(keys.max(answers) <= operation.value.len(), "a body's entries are longer than the body");
+    }
+    let Ok(operations) = operations.collect::<Result<Vec<_>, _>>() else { return };
+    let mut again = Vec::new();
+    rpc::encode_message(&header, &operations, &mut again);
+    assert_eq!(again, message, "decode then encode must give the same bytes");
+}
+
+fn peer(number: u8) -> Peer {
+    Peer::from(([10, 0, 0, number], 1000 + u16::from(number)))
+}
+
+/// A datagram: raw, or with a header whose fields are well-formed more often than chance would have it.
+fn datagram(input: &mut Input<'_>, payload: &[u8], message_len: Option<u32>) -> Vec<u8> {
+    let (choice, id) = (input.byte(), u16::from(input.byte() % 4));
+    let kind = [Kind::Request, Kind::Response, Kind::Ack, Kind::Drop][usize::from(choice >> 6)];
+    match choice % 4 {
+        0 => input.bytes(usize::from(choice)).to_vec(),
+        1 => [&header::single(kind, id), payload].concat(),
+        2 => {
+            let chunk_len = 232 + u16::from(input.byte() % 4);
+            let message_len = message_len.unwrap_or(input.number(2) as u32);
+            let count = message_len.div_ceil(u32::from(chunk_len)) as u16;
+            let index = input.byte().into();
+            let left = message_len.saturating_sub(u32::from(index) * u32::from(chunk_len));
+            let chunk = vec![7; if index == 0 && choice & 4 != 0 { 0 } else { left.min(chunk_len.into()) as usize }];
+            let (ident, incarnation) = (input.byte() as u32 % 2, input.byte() as u32 % 4);
+            let part = Part { ident, incarnation, message_len, chunk_len, index, count, chunk: &chunk };
+            [&header::part(kind, id, &part)[..], &chunk].concat()
+        }
+        _ => {
+            let (ident, incarnation) = (input.byte() as u32 % 2, input.byte() as u32 % 4);
+            let report = Report { ident, incarnation, next: input.number(2) as u16 % 80, map: input.number(8) };
+            header::report(kind, id, &report).to_vec()
+        }
+    }
+}
+
+/// Datagrams into a server: no panic, memory within its limits, none left when time has passed.
+pub fn server(bytes: &[u8]) {
+    let input = &mut Input(bytes);
+    let limits = ServerLimits {
+        max_datagram: 256,
+        max_message: 20_000,
+        partial_bytes: 60_000,
+        partial_bytes_per_peer: 30_000,
+        partials: 8,
+        partials_per_peer: 4,
+        outgoing_bytes: 60_000,
+        outgoing_bytes_per_peer: 30_000,
+        completed: 4,
+        ..ServerLimits::default()
+    };
+    let mut endpoint = ServerEndpoint::new(limits);
+    let (mut now_us, mut out): (u64, Vec<(Peer, Vec<u8>)>) = (0, Vec::new());
+    while !input.done() {
+        let who = peer(input.byte() % 3);
+        match input.byte() % 4 {
+            0 => now_us += input.number(3),
+            1 => {
+                // The session and sequence are zero, so that the fuzzer's acks can name the response.
+                let message = vec![0; input.number(2) as usize % 24_000];
+                endpoint.respond(now_us, who, u16::from(input.byte() % 4), &message, &mut out);
+            }
+            _ => {
+                let packet = datagram(input, b"payload", None);
+                if let Some(request) = endpoint.receive(now_us, who, &packet, &mut out) {
+                    assert_eq!(request.peer, who);
+                    assert!(request.message.len() <= limits.max_message.max(packet.len()));
+                    endpoint.recycle(request.message);
+                }
+            }
+        }
+        endpoint.poll_timers(now_us, &mut out);
+        let held = endpoint.held();
+        assert!(held.partial_bytes <= limits.partial_bytes && held.partials <= limits.partials);
+        assert!(held.outgoing_bytes <= limits.outgoing_bytes && held.completed <= limits.completed);
+        assert!(out.iter().all(|(_, datagram)| datagram.len() <= limits.max_datagram));
+        out.clear();
+    }
+    let mut turns = 0;
+    while let Some(due_us) = endpoint.poll_timers(now_us, &mut out) {
+        now_us = due_us.max(now_us);
+        turns += 1;
+        assert!(turns < 10_000, "timers must come to an end");
+    }
+    assert_eq!(endpoint.held(), Default::default(), "memory is left when time has passed");
+}
+
+/// Datagrams into a client: no panic, an answer only to what was asked, every request ends, no memory left.
+pub fn client(bytes: &[u8]) {
+    let input = &mut Input(bytes);
+    let limits = ClientLimits {
+        max_datagram: 256,
+        max_message: 20_000,
+        in_flight: 4,
+        request_bytes: 40_000,
+        response_bytes: 30_000,
+        ..ClientLimits::default()
+    };
+    let mut endpoint = ClientEndpoint::new(peer(9), limits);
+    let (mut now_us, mut out): (u64, Vec<(Peer, Vec<u8>)>) = (0, Vec::new());
+    let mut open: HashMap<u16, Vec<u8>> = HashMap::new();
+    while !input.done() {
+        match input.byte() % 5 {
+            0 => now_us += input.number(3),
+            1 => {
+                let mut message = vec![0; 32 + input.number(2) as usize % 20_000];
+                message[8] = input.byte() % 2;
+                if let Ok(id) = endpoint.request(now_us, &message, &mut out) {
+                    assert!(open.insert(id, message).is_none(), "an id in flight was used again");
+                }
+            }
+            2 => {
+                let id = input.number(2) as u16;
+                assert_eq!(endpoint.cancel(id), open.remove(&id).is_some());
+            }
+            _ => {
+                let mut packet = datagram(input, &[0; 32], Some(4000));
+                patch_ident(&mut packet, &open);
+                if let Some(response) = endpoint.receive(now_us, &packet, &mut out) {
+                    let asked = open.remove(&response.request_id).expect("an answer to what was not asked");
+                    assert_eq!(asked[8..24], response.message[8..24], "an answer to another request");
+                    endpoint.recycle(response.message);
+                }
+            }
+        }
+        endpoint.poll_timers(now_us, &mut out, &mut |ended| assert!(open.remove(&ended.request_id).is_some()));
+        let held = endpoint.held();
+        assert!(held.response_bytes <= limits.response_bytes && held.requests == open.len());
+        out.clear();
+    }
+    let mut turns = 0;
+    while let Some(due_us) =
+        endpoint.poll_timers(now_us, &mut out, &mut |ended| assert!(open.remove(&ended.request_id).is_some()))
+    {
+        now_us = due_us.max(now_us);
+        turns += 1;
+        assert!(turns < 10_000, "timers must come to an end");
+    }
+    assert!(open.is_empty(), "a request did not end");
+    assert_eq!(endpoint.held(), Default::default(), "memory is left when time has passed");
+}
+
+/// Gives a packet the request id (and for long ones the digest) of a request in flight, which the fuzzer cannot guess.
+fn patch_ident(packet: &mut [u8], open: &HashMap<u16, Vec<u8>>) {
+    let Some(id_place) = packet.get(4..6) else { return };
+    let pick = usize::from(id_place[1]);
+    let mut ids: Vec<&u16> = open.keys().collect();
+    ids.sort_unstable();
+    let Some(id) = ids.get(pick % ids.len().max(1)) else { return };
+    packet[4..6].copy_from_slice(&id.to_be_bytes());
+    if packet.len() >= header::LONG_HEADER_LEN && packet[1] == header::LONG_HEADER_LEN as u8 {
+        let ident = crate::r2p2::ident_of(&open[*id]);
+        packet[8..12].copy_from_slice(&ident.to_be_bytes());
+    }
+}
+
+/// What a slow model remembers of a session.
+#[derive(Default)]
+struct SlowSession {
+    low: u64,
+    requests: BTreeMap<u64, Option<Vec<u8>>>,
+}
+
+/// Window operations against a slow model, with room for everything: every answer is the same.
+pub fn once_exact(bytes: &[u8]) {
+    let input = &mut Input(bytes);
+    let limits = OnceLimits { answers_per_session: 32, ..OnceLimits::default() };
+    let mut window = OnceWindow::new(limits);
+    let mut model: HashMap<(u8, u64), SlowSession> = HashMap::new();
+    while !input.done() {
+        let (choice, who, session) = (input.byte(), input.byte() % 2, u64::from(input.byte() % 3));
+        let sequence = u64::from(input.byte());
+        match choice % 4 {
+            0 | 1 => {
+                let acked = if choice & 4 == 0 { sequence.saturating_sub(20) } else { u64::from(input.byte()) };
+                let expected = slow_admit(&mut model, (who, session), sequence, acked, 32);
+                assert_eq!(window.admit(0, peer(who), session, sequence, acked), expected.as_admit());
+            }
+            2 => {
+                let answer = vec![choice; usize::from(input.byte())];
+                window.complete(peer(who), session, sequence, &answer);
+                if let Some(slow) = model.get_mut(&(who, session))
+                    && let Some(entry @ None) = slow.requests.get_mut(&sequence)
+                {
+                    *entry = Some(answer);
+                }
+            }
+            _ => {
+                window.cancel(peer(who), session, sequence);
+                if let Some(slow) = model.get_mut(&(who, session))
+                    && slow.requests.get(&sequence) == Some(&None)
+                {
+                    slow.requests.remove(&sequence);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum SlowAdmit {
+    Run,
+    Running,
+    Answered(Vec<u8>),
+    Stale,
+}
+
+impl SlowAdmit {
+    fn as_admit(&self) -> Admit<'_> {
+        match self {
+            SlowAdmit::Run => Admit::Run,
+            SlowAdmit::Running => Admit::Running,
+            SlowAdmit::Answered(answer) => Admit::Answered(answer),
+            SlowAdmit::Stale => Admit::Stale,
+        }
+    }
+}
+
+fn slow_admit(
+    model: &mut HashMap<(u8, u64), SlowSession>,
+    name: (u8, u64),
+    sequence: u64,
+    acked: u64,
+    answers: u64,
+) -> SlowAdmit {
+    if !model.contains_key(&name) && acked >= sequence {
+        return SlowAdmit::Stale;
+    }
+    let slow = model.entry(name).or_default();
+    slow.low = slow.low.max(acked);
+    slow.requests.retain(|number, _| *number > slow.low);
+    if sequence <= slow.low {
+        return SlowAdmit::Stale;
+    }
+    slow.low = slow.low.max(sequence.saturating_sub(answers));
+    slow.requests.retain(|number, _| *number > slow.low);
+    match slow.requests.get(&sequence) {
+        Some(Some(answer)) => SlowAdmit::Answered(answer.clone()),
+        Some(None) => SlowAdmit::Running,
+        None => {
+            slow.requests.insert(sequence, None);
+            SlowAdmit::Run
+        }
+    }
+}
+
+/// Window operations with hardly any room: bounds hold, an answer is the right one, and nothing runs twice within the time for
+/// which a client repeats it.
+pub fn once_tight(bytes: &[u8]) {
+    const LIFE_US: u64 = 1000;
+    let input = &mut Input(bytes);
+    let limits = OnceLimits {
+        answers_per_session: 16,
+        bytes: 16_000,
+        sessions: 3,
+        tombstones: 8,
+        life_us: LIFE_US,
+        reuse_bytes: 16,
+    };
+    let mut window = OnceWindow::new(limits);
+    let mut ran: HashMap<(u8, u64, u64), (u64, Option<Vec<u8>>)> = HashMap::new();
+    let mut now_us = 0;
+    while !input.done() {
+        let (choice, who, session) = (input.byte(), input.byte() % 4, u64::from(input.byte() % 3));
+        let sequence = u64::from(input.byte() % 40) + 1;
+        let name = (who, session, sequence);
+        match choice % 8 {
+            0 => now_us += input.number(2) % (LIFE_US / 2),
+            1 | 2 => {
+                let answer = vec![sequence as u8; input.number(2) as usize % 6000];
+                window.complete(peer(who), session, sequence, &answer);
+                if let Some((_, slot @ None)) = ran.get_mut(&name) {
+                    *slot = Some(answer);
+                }
+            }
+            3 => window.cancel(peer(who), session, u64::MAX - sequence),
+            _ => {
+                let acked = if choice & 8 == 0 { 0 } else { sequence.saturating_sub(10) };
+                match window.admit(now_us, peer(who), session, sequence, acked) {
+                    Admit::Run => {
+                        if let Some((at_us, _)) = ran.insert(name, (now_us, None)) {
+                            assert!(now_us - at_us >= LIFE_US, "{name:?} ran at {at_us} us and again at {now_us} us");
+                        }
+                    }
+                    Admit::Answered(answer) => {
+                        assert_eq!(ran.get(&name).and_then(|(_, answer)| answer.as_deref()), Some(answer));
+                    }
+                    Admit::Running => assert!(matches!(ran.get(&name), Some((_, None)))),
+                    Admit::Stale => {}
+                }
+            }
+        }
+        assert!(window.bytes() <= limits.bytes && window.sessions() <= limits.sessions);
+    }
+}
+
+/// Both once checks.
+pub fn once(bytes: &[u8]) {
+    once_exact(bytes);
+    once_tight(bytes);
+}

@@ -1,0 +1,191 @@
+//! What stands inside the value of a few operations: lists of keys, lists of answers, a time to live, a hello's answer.
+
+use super::{MAX_KEY_LEN, MAX_VALUE_LEN, OP_FLAG_TTL, Operation, Status, u32_at, u64_at};
+use thiserror::Error;
+
+/// Why a value is not the body that its operation asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadBody {
+    /// The body ends inside an entry.
+    #[error("body ends inside entry {0}")]
+    Short(u64),
+    /// Bytes behind the last entry.
+    #[error("{0} bytes behind the last entry of the body")]
+    Trailing(usize),
+    /// An unknown status.
+    #[error("entry {0} has an unknown status")]
+    Status(u64),
+    /// A key or value over the format's limits.
+    #[error("entry {0} is longer than a key or value may be")]
+    TooLarge(u64),
+}
+
+/// Splits off `len u32 | bytes`.
+fn counted(rest: &[u8], index: u64, max: usize) -> Result<(&[u8], &[u8]), BadBody> {
+    let (head, rest) = rest.split_first_chunk::<4>().ok_or(BadBody::Short(index))?;
+    let len = u32::from_le_bytes(*head) as usize;
+    if len > max {
+        return Err(BadBody::TooLarge(index));
+    }
+    rest.split_at_checked(len).ok_or(BadBody::Short(index))
+}
+
+/// Appends a key to the body of a multiget.
+pub fn push_key(body: &mut Vec<u8>, key: &[u8]) {
+    debug_assert!(key.len() <= MAX_KEY_LEN);
+    body.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    body.extend_from_slice(key);
+}
+
+/// Walks the keys of a multiget. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Keys<'m> {
+    rest: &'m [u8],
+    next: u64,
+    count: u64,
+}
+
+impl<'m> Keys<'m> {
+    /// The `count` keys in `body`: a multiget's number and value.
+    pub const fn new(count: u64, body: &'m [u8]) -> Keys<'m> {
+        Keys { rest: body, next: 0, count }
+    }
+}
+
+impl<'m> Iterator for Keys<'m> {
+    type Item = Result<&'m [u8], BadBody>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next == self.count {
+            let trailing = std::mem::take(&mut self.rest).len();
+            return (trailing > 0).then_some(Err(BadBody::Trailing(trailing)));
+        }
+        let taken = counted(self.rest, self.next, MAX_KEY_LEN);
+        (self.rest, self.next) = match taken {
+            Ok((_, rest)) => (rest, self.next + 1),
+            Err(_) => (&[][..], self.count),
+        };
+        Some(taken.map(|(key, _)| key))
+    }
+}
+
+/// What a multiget says of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'m> {
+    /// [`Status::Ok`], [`Status::NotFound`], or what went wrong with this key.
+    pub status: Status,
+    /// The record's user flags.
+    pub user_flags: u32,
+    /// The record's version.
+    pub version: u64,
+    /// The record's value.
+    pub value: &'m [u8],
+}
+
+/// Bytes before the value of an answer: status, user flags, version, length.
+pub(super) const ANSWER_HEADER_LEN: usize = 17;
+
+impl Answer<'_> {
+    /// No record under the key.
+    pub const NOT_FOUND: Answer<'static> = Answer { status: Status::NotFound, user_flags: 0, version: 0, value: &[] };
+
+    /// Bytes of this answer in a body.
+    pub const fn encoded_len(&self) -> usize {
+        ANSWER_HEADER_LEN + self.value.len()
+    }
+}
+
+/// Appends an answer to the body of a multiget's response.
+pub fn push_answer(body: &mut Vec<u8>, answer: &Answer<'_>) {
+    debug_assert!(answer.value.len() <= MAX_VALUE_LEN);
+    body.push(answer.status as u8);
+    body.extend_from_slice(&answer.user_flags.to_le_bytes());
+    body.extend_from_slice(&answer.version.to_le_bytes());
+    body.extend_from_slice(&(answer.value.len() as u32).to_le_bytes());
+    body.extend_from_slice(answer.value);
+}
+
+/// Walks the answers of a multiget, as many as there are. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Answers<'m> {
+    rest: &'m [u8],
+    next: u64,
+}
+
+impl<'m> Answers<'m> {
+    /// The answers in `body`.
+    pub const fn new(body: &'m [u8]) -> Answers<'m> {
+        Answers { rest: body, next: 0 }
+    }
+
+    fn first(&self) -> Result<(Answer<'m>, &'m [u8]), BadBody> {
+        let (head, rest) = self.rest.split_first_chunk::<13>().ok_or(BadBody::Short(self.next))?;
+        let status = Status::from_byte(head[0]).ok_or(BadBody::Status(self.next))?;
+        let (value, rest) = counted(rest, self.next, MAX_VALUE_LEN)?;
+        Ok((Answer { status, user_flags: u32_at(head, 1), version: u64_at(head, 5), value }, rest))
+    }
+}
+
+impl<'m> Iterator for Answers<'m> {
+    type Item = Result<Answer<'m>, BadBody>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let taken = self.first();
+        self.rest = taken.map_or(&[][..], |(_, rest)| rest);
+        self.next += 1;
+        Some(taken.map(|(answer, _)| answer))
+    }
+}
+
+/// What stands before the value of a put with [`OP_FLAG_TTL`]: milliseconds until the record expires.
+pub const fn ttl_prefix(ttl_ms: u64) -> [u8; 8] {
+    ttl_ms.to_le_bytes()
+}
+
+/// The time to live (if it has one) and the value of a put.
+///
+/// # Errors
+/// [`BadBody::Short`] if the flag is set and no time is there.
+pub fn split_ttl<'m>(put: &Operation<'m>) -> Result<(Option<u64>, &'m [u8]), BadBody> {
+    if put.flags & OP_FLAG_TTL == 0 {
+        return Ok((None, put.value));
+    }
+    let (head, value) = put.value.split_first_chunk::<8>().ok_or(BadBody::Short(0))?;
+    Ok((Some(u64::from_le_bytes(*head)), value))
+}
+
+/// What the answer to a hello says beside its number (the worker that serves this port).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelloAnswer {
+    /// Workers of the server: worker w serves the UDP port base + w.
+    pub workers: u32,
+    /// The tenant's home worker.
+    pub home: u32,
+}
+
+impl HelloAnswer {
+    /// The answer's value.
+    pub fn encode(&self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.workers.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.home.to_le_bytes());
+        bytes
+    }
+
+    /// Reads an answer's value.
+    ///
+    /// # Errors
+    /// [`BadBody`] if it has not 8 bytes.
+    pub fn decode(value: &[u8]) -> Result<HelloAnswer, BadBody> {
+        let (head, rest) = value.split_first_chunk::<8>().ok_or(BadBody::Short(0))?;
+        if !rest.is_empty() {
+            return Err(BadBody::Trailing(rest.len()));
+        }
+        Ok(HelloAnswer { workers: u32_at(head, 0), home: u32_at(head, 4) })
+    }
+}
