@@ -47,3 +47,38 @@ pub mod tenants {
     /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
     pub const RECENT_KILLS: usize = 64;
 }
+/// The worker's side stack, bytes: how deep an extension may recurse. Each worker holds as much memory.
+pub const SIDE_STACK_BYTES: usize = 1 << 20;
+/// Inaccessible bytes below a stack. The compiler touches large frames page by page, so one page would do.
+pub const STACK_GUARD_BYTES: usize = 64 << 10;
+/// Stack that a host call needs, bytes: with less left, the invocation ends with a stack overflow.
+pub const HOST_CALL_STACK_BYTES: usize = 32 << 10;
+/// Stack of the signal handlers, bytes, on top of what the processor's registers take.
+pub const SIGNAL_STACK_BYTES: usize = 64 << 10;
+/// The kill signal, as an offset from the first real-time signal that programs may use.
+pub const KILL_SIGNAL_OFFSET: i32 = 6;
+/// Shortest and longest time between two looks of the watchdog, microseconds; between them a quarter of the slice.
+/// At 100 us it takes 13 % of a core, at 1 ms 2 %.
+pub const WATCHDOG_MIN_PERIOD_US: u64 = 50;
+/// See [`WATCHDOG_MIN_PERIOD_US`].
+pub const WATCHDOG_MAX_PERIOD_US: u64 = 1_000;
+/// Time without any tenant's code running after which the watchdog parks, microseconds.
+pub const WATCHDOG_IDLE_US: u64 = 20_000;
+/// How long the watchdog parks at a time on a kernel without `membarrier`, microseconds.
+pub const WATCHDOG_PARK_FALLBACK_US: u64 = 10_000;
+/// CPU time that a worker runs on after a kill signal before it gets another, microseconds.
+pub const WATCHDOG_RESEND_US: u64 = 1_000;
+/// Age of a reading of the worker's CPU clock up to which polls are judged by it, microseconds; a reading takes 0.3 us.
+pub const CPU_MARK_AGE_US: u64 = 50;
+/// Charges above this are checked against the worker's CPU clock, microseconds: it may have been descheduled meanwhile.
+pub const CHARGE_CHECK_US: u64 = 20;
+/// Memory of an idle invocation that stays with it for the next, bytes; what lies above goes back to the kernel.
+pub const ARENA_HOT_BYTES: usize = 64 << 10;
+/// Reply buffer of an idle invocation that stays with it for the next, bytes.
+pub const REPLY_HOT_BYTES: usize = 64 << 10;
+/// Idle invocations that a worker keeps.
+pub const IDLE_INVOCATIONS: usize = 1_024;
+/// Length of the text of an error or panic that reaches the caller, bytes.
+pub const ERROR_TEXT_BYTES: usize = 1_024;
+/// Records that one scan call hands out at most: bounds what a host call does.
+pub const SCAN_CALL_RECORDS: usize = 256;

@@ -236,7 +236,7 @@ fn check_relocations(image: &Image<'_>, dynamic: &Dynamic) -> Result<(), LoadErr
 
 /// Looks at every symbol; answers the address of the vtable.
 fn find_vtable(image: &Image<'_>, dynamic: &Dynamic) -> Result<u64, LoadError> {
-    let counts: &[object::U32Bytes<LE>] = image.table(dynamic.hash, 2)?;
+    let counts: &[object::U32<LE>] = image.table(dynamic.hash, 2)?;
     let count = counts.get(1).map(|count| count.get(LE)).ok_or(()).map_err(malformed)?;
     let mut vtable = None;
     for index in 0..count {

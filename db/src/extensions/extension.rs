@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use sandstorm_net::rpc::KillCause;
+
 use super::Library;
 use crate::limits::{ARENA_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US};
+use crate::metrics::cause_index;
 
 /// What one invocation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,73 +78,18 @@ impl Extension {
     }
 }
 
-/// Why the server ended an invocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum KillCause {
-    /// One poll took more CPU time than a slice: it did not yield.
-    SliceBudget = 0,
-    /// All its polls together took more CPU time than the total.
-    TotalBudget = 1,
-    /// It panicked.
-    Panic = 2,
-    /// Its memory quota is used up.
-    OutOfMemory = 3,
-    /// Its stack is used up.
-    StackOverflow = 4,
-    /// It executed an instruction that does not exist, or an abort.
-    IllegalInstruction = 5,
-    /// The processor met a division by zero (or one that overflows).
-    DivisionByZero = 6,
-    /// It touched memory that is not mapped for it.
-    MemoryFault = 7,
-}
-
-impl KillCause {
-    /// Every cause, in the order of their numbers.
-    pub const ALL: [KillCause; 8] = [
-        KillCause::SliceBudget,
-        KillCause::TotalBudget,
-        KillCause::Panic,
-        KillCause::OutOfMemory,
-        KillCause::StackOverflow,
-        KillCause::IllegalInstruction,
-        KillCause::DivisionByZero,
-        KillCause::MemoryFault,
-    ];
-
-    /// A short name, as statistics and the control interface show it.
-    pub fn name(self) -> &'static str {
-        match self {
-            KillCause::SliceBudget => "slice_budget",
-            KillCause::TotalBudget => "total_budget",
-            KillCause::Panic => "panic",
-            KillCause::OutOfMemory => "out_of_memory",
-            KillCause::StackOverflow => "stack_overflow",
-            KillCause::IllegalInstruction => "illegal_instruction",
-            KillCause::DivisionByZero => "division_by_zero",
-            KillCause::MemoryFault => "memory_fault",
-        }
-    }
-
-    /// What the caller is told where the extension left no text of its own.
-    pub fn text(self) -> &'static str {
-        match self {
-            KillCause::SliceBudget => "ended: it computed past its CPU budget between two yields",
-            KillCause::TotalBudget => "ended: it computed past its CPU budget in total",
-            KillCause::Panic => "ended: it panicked",
-            KillCause::OutOfMemory => "ended: its memory quota is used up",
-            KillCause::StackOverflow => "ended: its stack is used up",
-            KillCause::IllegalInstruction => "ended: it executed an illegal instruction",
-            KillCause::DivisionByZero => "ended: the processor met a division by zero",
-            KillCause::MemoryFault => "ended: it touched memory that is not its own",
-        }
-    }
-}
-
-impl std::fmt::Display for KillCause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
+/// What the caller of an ended invocation is told where the extension left no text of its own.
+pub fn kill_text(cause: KillCause) -> &'static str {
+    match cause {
+        KillCause::SliceBudget => "ended: it computed past its CPU budget between two yields",
+        KillCause::TotalBudget => "ended: it computed past its CPU budget in total",
+        KillCause::Panic => "ended: it panicked",
+        KillCause::OutOfMemory => "ended: its memory quota is used up",
+        KillCause::StackOverflow => "ended: its stack is used up",
+        KillCause::DivisionByZero => "ended: the processor met a division by zero",
+        KillCause::IllegalInstruction => "ended: it executed an illegal instruction",
+        KillCause::MemoryFault => "ended: it touched memory that is not its own",
+        KillCause::Unloaded => "ended: its extension was unloaded, its tenant deleted, or the server stopped",
     }
 }
 
@@ -155,7 +103,6 @@ struct Stripe {
     failed: AtomicU64,
     cpu_ns: AtomicU64,
     killed: [AtomicU64; KillCause::ALL.len()],
-    abandoned: AtomicU64,
 }
 
 /// Counters of one extension, written by the workers without contention.
@@ -173,10 +120,8 @@ pub struct ExtensionCounts {
     pub ok: u64,
     /// Of them, those that returned an error.
     pub failed: u64,
-    /// Of them, those that the server ended, by the number of their [`KillCause`].
+    /// Of them, those that the server ended, in the order of [`KillCause::ALL`].
     pub killed: [u64; KillCause::ALL.len()],
-    /// Of them, those that were given up while they were pending.
-    pub abandoned: u64,
     /// CPU time that ended invocations took, microseconds.
     pub cpu_us: u64,
 }
@@ -184,7 +129,7 @@ pub struct ExtensionCounts {
 impl ExtensionCounts {
     /// Invocations under way.
     pub fn live(&self) -> u64 {
-        self.invocations.saturating_sub(self.ok + self.failed + self.abandoned + self.killed_total())
+        self.invocations.saturating_sub(self.ok + self.failed + self.killed_total())
     }
 
     /// Invocations that the server ended, whatever the cause.
@@ -199,8 +144,6 @@ pub(super) enum Outcome {
     Done,
     Failed,
     Killed(KillCause),
-    /// Given up by the server while it was pending.
-    Abandoned,
 }
 
 impl ExtensionStats {
@@ -212,7 +155,6 @@ impl ExtensionStats {
             sum.invocations += stripe.begun.load(Ordering::Relaxed);
             sum.ok += stripe.done.load(Ordering::Relaxed);
             sum.failed += stripe.failed.load(Ordering::Relaxed);
-            sum.abandoned += stripe.abandoned.load(Ordering::Relaxed);
             cpu_ns += stripe.cpu_ns.load(Ordering::Relaxed);
             for (total, killed) in sum.killed.iter_mut().zip(&stripe.killed) {
                 *total += killed.load(Ordering::Relaxed);
@@ -236,8 +178,7 @@ impl ExtensionStats {
         match outcome {
             Outcome::Done => stripe.done.fetch_add(1, Ordering::Relaxed),
             Outcome::Failed => stripe.failed.fetch_add(1, Ordering::Relaxed),
-            Outcome::Killed(cause) => stripe.killed[cause as usize].fetch_add(1, Ordering::Relaxed),
-            Outcome::Abandoned => stripe.abandoned.fetch_add(1, Ordering::Relaxed),
+            Outcome::Killed(cause) => stripe.killed[cause_index(cause)].fetch_add(1, Ordering::Relaxed),
         };
     }
 }

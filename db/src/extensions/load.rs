@@ -70,8 +70,8 @@ impl LoadError {
 pub struct Library {
     vtable: Vtable,
     // Fields drop in this order: the library goes before the descriptor that its name stands on.
-    _library: libloading::os::unix::Library,
-    _file: File,
+    _library: Option<libloading::os::unix::Library>,
+    _file: Option<File>,
 }
 
 /// The library's functions and the shape of its future, checked and copied.
@@ -105,7 +105,13 @@ impl Library {
         let base = (vtable.addr() as u64).wrapping_sub(checked.vtable);
         // SAFETY: the check saw a whole vtable inside the library's data, which is mapped now and readable.
         let vtable = check_vtable(unsafe { &*vtable }, base, &checked.code, api_fingerprint)?;
-        Ok(Arc::new(Library { vtable, _library: library, _file: sealed }))
+        Ok(Arc::new(Library { vtable, _library: Some(library), _file: Some(sealed) }))
+    }
+
+    /// Functions of this program in place of a library's.
+    #[cfg(test)]
+    pub(super) fn of_this_program(vtable: Vtable) -> Arc<Library> {
+        Arc::new(Library { vtable, _library: None, _file: None })
     }
 
     pub(super) fn vtable(&self) -> &Vtable {

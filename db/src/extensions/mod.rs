@@ -4,9 +4,36 @@
 //! - A [`Library`] is checked machine code; an [`Extension`] is a tenant's name and version for it; an invocation is one
 //!   call of it.
 
-mod elf;
-mod extension;
-mod load;
+//! - An [`Engine`], one per worker, polls invocations on the worker's side stack. A poll that exceeds its CPU budget is
+//!   ended by the [`Watchdog`]'s signal; faults of the library's code, its panics and an exhausted memory quota end it the
+//!   same way. The worker goes on at once; nothing of the invocation is left behind.
+//! - Host functions run on the side stack too; a kill waits for their return, so no lock or half-done write is left.
 
-pub use extension::{Budget, BudgetOverride, Extension, ExtensionCounts, ExtensionStats, KillCause};
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
+compile_error!(
+    "extensions run on x86_64 Linux (gnu) only: the stack switch and the signal handlers are written for it"
+);
+
+mod block;
+mod clock;
+mod elf;
+mod engine;
+mod extension;
+mod host;
+mod invocation;
+mod load;
+mod side;
+mod signals;
+mod stack;
+mod switch;
+#[cfg(test)]
+mod tests;
+mod watchdog;
+
+pub use engine::{Engine, Polled};
+pub use extension::{Budget, BudgetOverride, Extension, ExtensionCounts, ExtensionStats, kill_text};
+pub use invocation::{BeginError, Invocation};
 pub use load::{Library, LoadError};
+pub use sandstorm_net::rpc::KillCause;
+pub use signals::install;
+pub use watchdog::Watchdog;

@@ -1,0 +1,56 @@
+//! Time: the processor's counter for charging polls, threads' CPU clocks for judging them.
+//!
+//! Guarantees: only reads clocks.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Reads the processor's time-stamp counter.
+#[inline(always)]
+pub(super) fn ticks() -> u64 {
+    // SAFETY: every x86_64 processor has the instruction, and Linux lets programs use it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// CPU time of a thread, nanoseconds; 0 if the clock is gone.
+pub(super) fn cpu_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to a local.
+    match unsafe { libc::clock_gettime(clock, &raw mut time) } {
+        0 => time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64,
+        _ => 0,
+    }
+}
+
+/// How long a tick of [`ticks`] is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TickLength {
+    /// Nanoseconds of 2^32 ticks.
+    ns_shifted: u64,
+}
+
+impl TickLength {
+    /// Measures once per process; takes two milliseconds then.
+    pub(super) fn measured() -> TickLength {
+        static MEASURED: OnceLock<TickLength> = OnceLock::new();
+        *MEASURED.get_or_init(|| {
+            let (instant, start) = (Instant::now(), ticks());
+            while instant.elapsed() < Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+            let (ns, passed) = (instant.elapsed().as_nanos(), ticks().wrapping_sub(start));
+            TickLength { ns_shifted: ((ns << 32) / u128::from(passed.max(1))) as u64 }
+        })
+    }
+
+    /// Nanoseconds of so many ticks.
+    #[inline]
+    pub(super) fn ns(self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.ns_shifted)) >> 32) as u64
+    }
+    /// Ticks in so many nanoseconds, at most 2^32 of them.
+    pub(super) fn ticks(self, ns: u64) -> u64 {
+        (ns << 32) / self.ns_shifted.max(1)
+    }
+}

@@ -1,0 +1,271 @@
+//! One worker's way to run invocations: begin, poll, finish.
+//!
+//! Guarantees: a library's function is only called with the slot and the invocation that it was made for, on the side
+//! stack, while the engine holds the invocation alone.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::sync::Arc;
+
+use super::clock::{self, TickLength};
+use super::extension::Outcome;
+use super::invocation::{BeginError, Body, Held, Invocation, Stage};
+use super::side::{Ended, Side};
+use super::switch::Entry;
+use super::{Budget, Extension, KillCause, Watchdog};
+use crate::limits::{CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS};
+use crate::store::Participant;
+use crate::tenants::TenantView;
+use sandstorm_api::abi;
+
+/// How a poll ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// It yielded: poll it again.
+    Pending,
+    /// It returned `Ok(())`; see [`Invocation::reply`].
+    Done,
+    /// It returned an error; see [`Invocation::text`].
+    Failed {
+        /// The number of the error's kind.
+        code: u32,
+    },
+    /// The server ended it; see [`Invocation::text`].
+    Killed(KillCause),
+}
+
+/// A worker's engine; one per thread, and it stays on its thread.
+#[derive(Debug)]
+pub struct Engine {
+    side: Side,
+    worker: usize,
+    idle: Vec<Invocation>,
+    meter: Meter,
+}
+
+impl Engine {
+    /// Arms the calling thread: side stack, signal stack, gs base, signal mask (only the kill signal and faults stay
+    /// unblocked), registration with the watchdog. Dropping the engine restores all of it.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the thread has an engine; else what the operating system says.
+    pub fn new(watchdog: &Watchdog, worker: usize) -> io::Result<Engine> {
+        let side = Side::new(watchdog)?;
+        let meter = Meter::new(side.cpu_clock());
+        Ok(Engine { side, worker, idle: Vec::with_capacity(IDLE_INVOCATIONS), meter })
+    }
+
+    /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates nothing.
+    ///
+    /// # Errors
+    /// See [`BeginError`].
+    pub fn begin(
+        &mut self,
+        participant: &Participant,
+        view: Arc<TenantView>,
+        extension: Arc<Extension>,
+        args: &[u8],
+        budget: Budget,
+    ) -> Result<Invocation, BeginError> {
+        self.meter.interrupted();
+        let mut invocation = match self.take_idle(view.tenant.id) {
+            Some(idle) => idle,
+            None => Invocation::idle()?,
+        };
+        let held = Held { view, extension, pin: participant.pin() };
+        match invocation.begin(held, args, budget) {
+            Ok(()) => {
+                if let Some(extension) = invocation.extension() {
+                    extension.stats.begun(self.worker);
+                }
+                Ok(invocation)
+            }
+            Err((error, held)) => {
+                participant.unpin(held.pin);
+                self.keep_idle(invocation);
+                Err(error)
+            }
+        }
+    }
+
+    /// Polls an invocation once: until it yields, ends or is ended. `interleave`: other invocations are ready, so an
+    /// awaited read should prefetch and yield. One that has ended answers the same again and does not run.
+    pub fn poll(
+        &mut self,
+        participant: &Participant,
+        invocation: &mut Invocation,
+        now_ms: u64,
+        interleave: bool,
+    ) -> Polled {
+        let body = invocation.0.as_ptr();
+        // SAFETY: `&mut Invocation` holds the body alone; no reference into it is kept across the run.
+        let (function, slot, limit_ns) = match unsafe { prepare(&mut *body, now_ms, interleave) } {
+            Ok(ready) => ready,
+            Err(ended) => return ended,
+        };
+        self.meter.start();
+        // SAFETY: the slot is this invocation's, made for the library's future, and holds it if `function` is `poll`;
+        // the body lives on; a half-run future is forgotten with its memory.
+        let ended = unsafe { self.side.run(participant, function, slot, body.cast(), limit_ns) };
+        let charge_ns = self.meter.stop();
+        // SAFETY: the run is over; the body is held alone again.
+        unsafe { conclude(&mut *body, ended, charge_ns) }
+    }
+
+    /// Gives an invocation back, ended or not: unpins, counts, forgets its memory.
+    pub fn finish(&mut self, participant: &Participant, mut invocation: Invocation) {
+        self.meter.interrupted();
+        // SAFETY: held alone.
+        let (stage, cpu_ns) = unsafe { (invocation.0.as_ref().stage, invocation.cpu_ns()) };
+        if let Some(held) = invocation.end() {
+            participant.unpin(held.pin);
+            let outcome = match stage {
+                Stage::Ended(outcome) => outcome,
+                Stage::Begun | Stage::Pending => Outcome::Killed(KillCause::Unloaded),
+            };
+            held.extension.stats.ended(self.worker, outcome, cpu_ns);
+        }
+        self.keep_idle(invocation);
+    }
+
+    /// Tells the engine that the worker has done other things since the last poll, so that they are charged to nobody.
+    /// `begin` and `finish` imply it; call it where polls follow other work, such as once a loop turn.
+    pub fn turn(&mut self) {
+        self.meter.interrupted();
+    }
+
+    /// The worker's number.
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// An idle invocation, preferably one that this tenant used before: it needs no clearing.
+    fn take_idle(&mut self, tenant: u32) -> Option<Invocation> {
+        /// How many to look at.
+        const LOOK: usize = 4;
+        let last = self.idle.len().checked_sub(1)?;
+        let from = self.idle.len().saturating_sub(LOOK);
+        let own = (from..=last).rev().find(|index| self.idle[*index].owner() == tenant);
+        Some(self.idle.swap_remove(own.unwrap_or(last)))
+    }
+
+    fn keep_idle(&mut self, invocation: Invocation) {
+        if self.idle.len() < IDLE_INVOCATIONS {
+            self.idle.push(invocation);
+        }
+    }
+}
+
+/// What to call for the next poll, or how it has ended.
+fn prepare(body: &mut Body, now_ms: u64, interleave: bool) -> Result<(Entry, *mut u8, u64), Polled> {
+    let vtable = match (&body.held, body.stage) {
+        (_, Stage::Ended(outcome)) => return Err(polled(outcome, body.code)),
+        (None, _) => return Err(Polled::Killed(KillCause::Unloaded)),
+        (Some(held), _) => held.extension.library.vtable(),
+    };
+    let function = if body.stage == Stage::Begun { vtable.start } else { vtable.poll };
+    body.abi.now_ms = now_ms;
+    body.abi.interleave = u32::from(interleave);
+    let left_ns = body.total_ns.saturating_sub(body.spent_ns);
+    Ok((function, body.slot, body.slice_ns.min(left_ns)))
+}
+
+fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
+    let left_ns = body.total_ns.saturating_sub(body.spent_ns);
+    body.spent_ns += charge_ns;
+    let outcome = match ended {
+        Ended::Returned(abi::POLL_DONE) => Outcome::Done,
+        Ended::Returned(abi::POLL_FAILED) => Outcome::Failed,
+        Ended::Returned(_) if body.spent_ns < body.total_ns => {
+            body.stage = Stage::Pending;
+            return Polled::Pending;
+        }
+        Ended::Returned(_) => Outcome::Killed(KillCause::TotalBudget),
+        Ended::Landed(KillCause::SliceBudget) if left_ns < body.slice_ns => Outcome::Killed(KillCause::TotalBudget),
+        Ended::Landed(cause) => Outcome::Killed(cause),
+    };
+    if matches!(outcome, Outcome::Killed(_)) {
+        body.reply.clear();
+    }
+    body.stage = Stage::Ended(outcome);
+    polled(outcome, body.code)
+}
+
+fn polled(outcome: Outcome, code: u32) -> Polled {
+    match outcome {
+        Outcome::Done => Polled::Done,
+        Outcome::Failed => Polled::Failed { code },
+        Outcome::Killed(cause) => Polled::Killed(cause),
+    }
+}
+
+/// Charges polls: the processor's counter, checked against the worker's CPU clock where it says much.
+#[derive(Debug)]
+struct Meter {
+    tick: TickLength,
+    clock: libc::clockid_t,
+    /// Counter at the start of the poll under way or, where `fresh`, at the end of the last one.
+    ticks: u64,
+    fresh: bool,
+    /// A reading of the CPU clock, and of the counter at that moment.
+    mark_ns: u64,
+    mark_ticks: u64,
+    mark_age_ticks: u64,
+    check_ticks: u64,
+}
+
+impl Meter {
+    fn new(clock: libc::clockid_t) -> Meter {
+        let tick = TickLength::measured();
+        Meter {
+            tick,
+            clock,
+            ticks: 0,
+            fresh: false,
+            mark_ns: 0,
+            mark_ticks: 0,
+            mark_age_ticks: tick.ticks(CPU_MARK_AGE_US * 1000),
+            check_ticks: tick.ticks(CHARGE_CHECK_US * 1000),
+        }
+    }
+
+    fn interrupted(&mut self) {
+        self.fresh = false;
+    }
+
+    #[inline]
+    fn start(&mut self) {
+        if !self.fresh {
+            self.ticks = clock::ticks();
+        }
+        // A charge is never more than the CPU time since the mark: with an old mark that would say nothing.
+        if self.ticks.wrapping_sub(self.mark_ticks) > self.mark_age_ticks {
+            self.mark();
+        }
+    }
+
+    #[cold]
+    fn mark(&mut self) {
+        self.mark_ns = clock::cpu_ns(self.clock);
+        self.mark_ticks = clock::ticks();
+        self.ticks = self.mark_ticks;
+    }
+
+    /// Ends the poll; answers what it costs, in nanoseconds.
+    #[inline]
+    fn stop(&mut self) -> u64 {
+        let now = clock::ticks();
+        let passed = now.saturating_sub(self.ticks);
+        self.ticks = now;
+        self.fresh = true;
+        let charge_ns = self.tick.ns(passed);
+        if passed <= self.check_ticks { charge_ns } else { self.check(charge_ns) }
+    }
+
+    #[cold]
+    fn check(&mut self, charge_ns: u64) -> u64 {
+        let before_ns = self.mark_ns;
+        self.mark();
+        charge_ns.min(self.mark_ns.saturating_sub(before_ns))
+    }
+}

@@ -1,0 +1,352 @@
+//! The host's functions: what a library can ask for.
+//!
+//! Guarantees: each takes the worker's block from gs, checks that enough stack is left, bounds every length before a slice
+//! is made of it, and touches nothing but the invocation's own tenant. A kill that comes meanwhile is taken at its end;
+//! where control leaves by landing, no lock is held and nothing with a destructor is alive.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use sandstorm_api::abi::{self, HostCalls, RawCursor, RawRecord, RawWrite};
+
+use super::KillCause;
+use super::block::{Block, CALL, TENANT};
+use super::invocation::Body;
+use super::switch::land;
+use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, SCAN_CALL_RECORDS};
+use crate::store::{Condition, Participant, RecordRef, StoreError, Table, Write};
+
+/// The table of functions that every invocation points to.
+pub(super) static HOST_CALLS: HostCalls =
+    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort };
+
+/// Makes the worker's state that of a host call; lands if too little stack is left for one.
+#[inline(always)]
+unsafe fn enter_call<'a>() -> &'a Block {
+    // SAFETY: host functions are only called by library code, which runs on a worker with an engine.
+    let block = unsafe { Block::here() };
+    block.state.store(CALL, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    let stack_pointer: usize;
+    // SAFETY: copies a register.
+    unsafe { std::arch::asm!("mov {}, rsp", out(reg) stack_pointer, options(nomem, nostack, preserves_flags)) };
+    if stack_pointer < block.call_floor {
+        // SAFETY: on the side stack in call state, with nothing alive.
+        unsafe { land(block, KillCause::StackOverflow) }
+    }
+    block
+}
+
+/// Makes the worker's state that of tenant code again; takes a kill that came meanwhile.
+#[inline(always)]
+unsafe fn leave_call(block: &Block) {
+    compiler_fence(Ordering::SeqCst);
+    block.state.store(TENANT, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    if block.pending.load(Ordering::Relaxed) != 0 {
+        // SAFETY: on the side stack, with nothing alive; a kill that comes right now finds the same state.
+        unsafe { land(block, KillCause::SliceBudget) }
+    }
+}
+
+/// Runs the body of a host function, which must not panic and returns before a pending kill is taken.
+#[inline(always)]
+unsafe fn call(invocation: *mut abi::Invocation, f: impl FnOnce(&mut Body, &Participant) -> u32) -> u32 {
+    // SAFETY: called by host functions only, on entry.
+    let block = unsafe { enter_call() };
+    let participant = block.participant.load(Ordering::Relaxed);
+    // SAFETY: the library hands on the pointer to the body that it was polled with, which the engine holds alone; the
+    // participant outlives the poll.
+    let status = unsafe { f(&mut *invocation.cast::<Body>(), &*participant) };
+    // SAFETY: `f` is over and its values are gone.
+    unsafe { leave_call(block) };
+    status
+}
+
+/// The bytes that the library names, if they are not more than the limit.
+///
+/// # Safety
+/// They come from a slice that outlives the host call.
+#[inline(always)]
+unsafe fn bytes<'a>(first: *const u8, len: usize, limit: usize) -> Result<&'a [u8], u32> {
+    if len > limit {
+        return Err(abi::STATUS_TOO_LARGE);
+    }
+    if first.is_null() {
+        return Err(abi::STATUS_INVALID);
+    }
+    // SAFETY: this function's contract.
+    Ok(unsafe { std::slice::from_raw_parts(first, len) })
+}
+
+impl Body {
+    /// The tenant's table of that id.
+    #[inline(always)]
+    fn table(&mut self, id: u64) -> Result<&Table, u32> {
+        if self.table.0 != id || self.table.1.is_null() {
+            let held = self.held.as_ref().ok_or(abi::STATUS_INVALID)?;
+            let entry = held.view.tables.get(&id).ok_or(abi::STATUS_UNKNOWN_TABLE)?;
+            self.table = (id, std::sync::Arc::as_ptr(entry));
+        }
+        // SAFETY: the view keeps its tables, and the body its view, until the invocation ends.
+        Ok(unsafe { &(*self.table.1).table })
+    }
+}
+
+fn status<T>(result: Result<T, u32>) -> u32 {
+    match result {
+        Ok(_) => abi::STATUS_OK,
+        Err(status) => status,
+    }
+}
+
+fn refusal(error: StoreError) -> u32 {
+    match error {
+        StoreError::Conflict => abi::STATUS_CONFLICT,
+        StoreError::OutOfMemory => abi::STATUS_OUT_OF_MEMORY,
+        StoreError::KeyTooLarge | StoreError::ValueTooLarge => abi::STATUS_TOO_LARGE,
+        StoreError::NotANumber => abi::STATUS_NOT_A_NUMBER,
+        StoreError::WrongServer => abi::STATUS_WRONG_SERVER,
+    }
+}
+
+fn raw(record: &RecordRef<'_>) -> RawRecord {
+    let (key, value) = (record.key(), record.value());
+    RawRecord {
+        value: value.as_ptr(),
+        value_len: value.len(),
+        key: key.as_ptr(),
+        key_len: key.len(),
+        version: record.version(),
+        flags: record.flags(),
+        reserved: 0,
+    }
+}
+
+fn condition(how: &RawWrite) -> Result<Condition, u32> {
+    match how.condition {
+        abi::CONDITION_ALWAYS => Ok(Condition::Always),
+        abi::CONDITION_ABSENT => Ok(Condition::Absent),
+        abi::CONDITION_PRESENT => Ok(Condition::Present),
+        abi::CONDITION_VERSION => Ok(Condition::Version(how.version)),
+        _ => Err(abi::STATUS_INVALID),
+    }
+}
+
+unsafe extern "C" fn prefetch(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    hash: *mut u64,
+) -> u32 {
+    // SAFETY: the library's key and result outlive the call.
+    let ask = |body: &mut Body, _: &Participant| unsafe {
+        let key = bytes(key, key_len, MAX_KEY_BYTES)?;
+        let table = body.table(table)?;
+        let found = table.hash(key);
+        table.prefetch_bucket(found);
+        hash.write(found);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, participant| status(ask(body, participant))) }
+}
+
+unsafe extern "C" fn prefetch_record(invocation: *mut abi::Invocation, table: u64, hash: u64) -> u32 {
+    let ask = |body: &mut Body| {
+        body.table(table)?.prefetch_record(hash);
+        Ok(())
+    };
+    // SAFETY: this is a host function; the invocation's pin is the protection that the bucket needs.
+    unsafe { call(invocation, |body, _| status(ask(body))) }
+}
+
+unsafe extern "C" fn get(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    hash: u64,
+    key: *const u8,
+    key_len: usize,
+    out: *mut RawRecord,
+) -> u32 {
+    // SAFETY: the library's key and result outlive the call. The record stays until the invocation's pin ends, and the
+    // table as long as its view.
+    let read = |body: &mut Body| unsafe {
+        let key = bytes(key, key_len, MAX_KEY_BYTES)?;
+        let now_ms = body.abi.now_ms;
+        let table = body.table(table)?;
+        let hash = if hash == 0 { table.hash(key) } else { hash };
+        if !table.owns(hash) {
+            return Err(abi::STATUS_WRONG_SERVER);
+        }
+        let record = table.get_pinned(hash, key, now_ms).ok_or(abi::STATUS_NOT_FOUND)?;
+        out.write(raw(&record));
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| status(read(body))) }
+}
+
+unsafe extern "C" fn put(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    value: *const u8,
+    value_len: usize,
+    how: *const RawWrite,
+    version: *mut u64,
+) -> u32 {
+    // SAFETY: the library's key, value, manner and result outlive the call.
+    let write = |body: &mut Body, participant: &Participant| unsafe {
+        let key = bytes(key, key_len, MAX_KEY_BYTES)?;
+        let value = bytes(value, value_len, MAX_VALUE_BYTES)?;
+        let now_ms = body.abi.now_ms;
+        let write = match how.as_ref() {
+            None => Write::default(),
+            Some(how) => Write {
+                condition: condition(how)?,
+                flags: how.flags,
+                expires_at_ms: if how.ttl_ms == 0 { 0 } else { now_ms.saturating_add(how.ttl_ms) },
+            },
+        };
+        let table = body.table(table)?;
+        let hash = table.hash(key);
+        version.write(table.put(participant, hash, key, value, &write, now_ms).map_err(refusal)?);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, participant| status(write(body, participant))) }
+}
+
+unsafe extern "C" fn delete(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    how: *const RawWrite,
+) -> u32 {
+    // SAFETY: the library's key and manner outlive the call.
+    let delete = |body: &mut Body, participant: &Participant| unsafe {
+        let key = bytes(key, key_len, MAX_KEY_BYTES)?;
+        let condition = how.as_ref().map_or(Ok(Condition::Always), condition)?;
+        let now_ms = body.abi.now_ms;
+        let table = body.table(table)?;
+        match table.delete(participant, table.hash(key), key, condition, now_ms).map_err(refusal)? {
+            true => Ok(()),
+            false => Err(abi::STATUS_NOT_FOUND),
+        }
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, participant| status(delete(body, participant))) }
+}
+
+unsafe extern "C" fn increment(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    delta: i64,
+    sum: *mut i64,
+) -> u32 {
+    // SAFETY: the library's key and result outlive the call.
+    let add = |body: &mut Body, participant: &Participant| unsafe {
+        let key = bytes(key, key_len, MAX_KEY_BYTES)?;
+        let now_ms = body.abi.now_ms;
+        let table = body.table(table)?;
+        sum.write(table.increment(participant, table.hash(key), key, delta, now_ms).map_err(refusal)?.0);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, participant| status(add(body, participant))) }
+}
+
+unsafe extern "C" fn scan(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    cursor: *mut RawCursor,
+    out: *mut RawRecord,
+    limit: usize,
+    filled: *mut usize,
+) -> u32 {
+    // SAFETY: the library's cursor, results (room for `limit` records) and count outlive the call; the records stay until
+    // the invocation's pin ends.
+    let fill = |body: &mut Body, participant: &Participant| unsafe {
+        let now_ms = body.abi.now_ms;
+        let table = body.table(table)?;
+        let limit = limit.min(SCAN_CALL_RECORDS);
+        let mut count = 0;
+        let mut add = |record: RecordRef<'_>| {
+            if count < limit {
+                out.add(count).write(raw(&record));
+                count += 1;
+            }
+        };
+        if limit > 0 && (*cursor).finished == 0 {
+            let guard = participant.guard();
+            match table.scan(&guard, (*cursor).position, limit, now_ms, &mut add) {
+                Some(next) => (*cursor).position = next,
+                None => (*cursor).finished = 1,
+            }
+        }
+        filled.write(count);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, participant| status(fill(body, participant))) }
+}
+
+unsafe extern "C" fn table_by_name(
+    invocation: *mut abi::Invocation,
+    name: *const u8,
+    name_len: usize,
+    table: *mut u64,
+) -> u32 {
+    // SAFETY: the library's name and result outlive the call.
+    let find = |body: &mut Body| unsafe {
+        let name = bytes(name, name_len, MAX_KEY_BYTES)?;
+        let name = std::str::from_utf8(name).map_err(|_| abi::STATUS_NOT_FOUND)?;
+        let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
+        table.write(*held.view.table_names.get(name).ok_or(abi::STATUS_NOT_FOUND)?);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| status(find(body))) }
+}
+
+unsafe extern "C" fn reply(invocation: *mut abi::Invocation, first: *const u8, len: usize) -> u32 {
+    // SAFETY: the library's bytes outlive the call.
+    let append = |body: &mut Body| unsafe {
+        let bytes = bytes(first, len, body.reply_limit.saturating_sub(body.reply.len()))?;
+        body.reply.try_reserve(len).map_err(|_| abi::STATUS_OUT_OF_MEMORY)?;
+        body.reply.extend_from_slice(bytes);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| status(append(body))) }
+}
+
+unsafe extern "C" fn fail(invocation: *mut abi::Invocation, code: u32, text: *const u8, len: usize) -> u32 {
+    // SAFETY: the library's text outlives the call.
+    let keep = |body: &mut Body| unsafe {
+        body.reply.clear();
+        body.code = code;
+        body.set_text(bytes(text, len, usize::MAX)?);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| status(keep(body))) }
+}
+
+unsafe extern "C" fn abort(invocation: *mut abi::Invocation, cause: u32, text: *const u8, len: usize) -> ! {
+    // SAFETY: as in `call`; the text outlives the call. The borrow of the body ends before the landing.
+    unsafe {
+        let block = enter_call();
+        if let Ok(text) = bytes(text, len, usize::MAX) {
+            (*invocation.cast::<Body>()).set_text(text);
+        }
+        let cause = if cause == abi::ABORT_OUT_OF_MEMORY { KillCause::OutOfMemory } else { KillCause::Panic };
+        land(block, cause)
+    }
+}

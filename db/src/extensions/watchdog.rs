@@ -1,0 +1,250 @@
+//! The thread that ends polls that take more CPU time than they may.
+//!
+//! It samples each worker's (state, sequence). The first sight of a sequence takes the worker's CPU clock; later sights
+//! compare what has passed since then with the poll's limit: the time judged is never more than the poll really took, so
+//! a worker that waits for a processor loses nothing. While no worker runs tenants' code it sleeps until one wakes it.
+//!
+//! Guarantees: signals only go to threads of registered engines, which unregister before their thread can end.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::block::{Block, HOST, TENANT};
+use super::{clock, signals};
+use crate::limits::{
+    SLICE_US, WATCHDOG_IDLE_US, WATCHDOG_MAX_PERIOD_US, WATCHDOG_MIN_PERIOD_US, WATCHDOG_PARK_FALLBACK_US,
+    WATCHDOG_RESEND_US,
+};
+
+/// The watchdog: one per process is enough. Dropping it ends its thread once the last engine is gone.
+#[derive(Debug)]
+pub struct Watchdog {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Watchdog {
+    /// Installs the signal handlers and starts the thread.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn spawn() -> io::Result<Arc<Watchdog>> {
+        signals::install()?;
+        let fenced = membarrier(MEMBARRIER_REGISTER_PRIVATE_EXPEDITED);
+        let shared = Arc::new(Shared { fenced, ..Shared::default() });
+        let watched = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("watchdog".into()).spawn(move || watched.watch())?;
+        Ok(Arc::new(Watchdog { shared, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Whether it sleeps until a worker runs tenants' code again.
+    pub fn is_parked(&self) -> bool {
+        self.shared.parked.load(Ordering::Relaxed) != 0
+    }
+
+    /// How often it has looked at the workers.
+    pub fn samples(&self) -> u64 {
+        self.shared.samples.load(Ordering::Relaxed)
+    }
+
+    /// How many kills it has sent.
+    pub fn kills(&self) -> u64 {
+        self.shared.kills.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.wake();
+        // With engines left the thread goes on watching them and ends by itself afterwards.
+        let idle = self.shared.workers.lock().is_empty();
+        if let Some(thread) = self.thread.lock().take().filter(|_| idle) {
+            let _its_panic_is_reported_by_itself = thread.join();
+        }
+    }
+}
+
+/// What the watchdog and the engines share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// 1: the thread sleeps, and whoever enters tenant code wakes it. A futex.
+    parked: AtomicU32,
+    stop: AtomicBool,
+    /// Whether the kernel can make all threads' earlier stores visible at once.
+    fenced: bool,
+    samples: AtomicU64,
+    kills: AtomicU64,
+    workers: Mutex<Vec<Watched>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    block: Arc<Block>,
+    sequence: u64,
+    /// The worker's CPU time when `sequence` was first seen; `None`: not seen while it ran.
+    since_ns: Option<u64>,
+    /// The worker's CPU time when a kill of `sequence` was last sent.
+    sent_ns: Option<u64>,
+}
+
+/// What one look at the workers found.
+struct Sample {
+    /// A worker ran tenants' code, now or since the last look.
+    busy: bool,
+    /// When to look again.
+    next: Duration,
+}
+
+impl Shared {
+    pub(super) fn register(&self, block: &Arc<Block>) {
+        let watched = Watched { block: Arc::clone(block), sequence: 0, since_ns: None, sent_ns: None };
+        self.workers.lock().push(watched);
+    }
+
+    pub(super) fn unregister(&self, block: &Arc<Block>) {
+        self.workers.lock().retain(|watched| !Arc::ptr_eq(&watched.block, block));
+        if self.stop.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Called by a worker after it has stored a new sequence, before it enters tenant code.
+    #[inline(always)]
+    pub(super) fn ensure_awake(&self) {
+        // The worker's store and this load may pass each other: the watchdog fences all threads between parking and its
+        // last look, so either it sees the new sequence, or this load sees that it parks.
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        if self.parked.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if self.parked.swap(0, Ordering::SeqCst) != 0 {
+            // SAFETY: a futex of our own.
+            unsafe {
+                let word = self.parked.as_ptr();
+                libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+            }
+        }
+    }
+
+    fn watch(&self) {
+        // SAFETY: asks for short sleeps to be short; nothing depends on it.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) };
+        let mut busy_at = Instant::now();
+        while !(self.stop.load(Ordering::SeqCst) && self.workers.lock().is_empty()) {
+            let sample = self.look();
+            if sample.busy {
+                busy_at = Instant::now();
+            } else if busy_at.elapsed() >= Duration::from_micros(WATCHDOG_IDLE_US) {
+                self.park();
+                busy_at = Instant::now();
+                continue;
+            }
+            std::thread::sleep(sample.next);
+        }
+    }
+
+    /// Sleeps until a worker enters tenant code.
+    fn park(&self) {
+        self.parked.store(1, Ordering::SeqCst);
+        let fenced = self.fenced && membarrier(MEMBARRIER_PRIVATE_EXPEDITED);
+        if self.look().busy || self.stop.load(Ordering::SeqCst) {
+            self.parked.store(0, Ordering::SeqCst);
+            return;
+        }
+        let wait = Duration::from_micros(WATCHDOG_PARK_FALLBACK_US);
+        let wait = libc::timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as libc::c_long };
+        let timeout = if fenced { std::ptr::null() } else { &raw const wait };
+        // SAFETY: a futex of our own and a timeout that outlives the call; a spurious return only makes another look.
+        unsafe {
+            let word = self.parked.as_ptr();
+            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 1, timeout);
+        }
+        self.parked.store(0, Ordering::SeqCst);
+    }
+
+    fn look(&self) -> Sample {
+        self.samples.fetch_add(1, Ordering::Relaxed);
+        let mut sample = Sample { busy: false, next: Duration::from_micros(WATCHDOG_MAX_PERIOD_US) };
+        for watched in self.workers.lock().iter_mut() {
+            let wait_us = watched.look(&mut sample.busy, &self.kills);
+            sample.next = sample.next.min(Duration::from_micros(wait_us));
+        }
+        sample
+    }
+}
+
+impl Watched {
+    /// Looks at one worker; answers in how many microseconds to look again.
+    fn look(&mut self, busy: &mut bool, kills: &AtomicU64) -> u64 {
+        let block = &*self.block;
+        let sequence = block.sequence.load(Ordering::Acquire);
+        let limit_ns = block.limit_ns.load(Ordering::Acquire);
+        let running = block.state.load(Ordering::Acquire) != HOST;
+        let moved = sequence != self.sequence;
+        *busy |= moved || running;
+        if moved {
+            (self.sequence, self.since_ns, self.sent_ns) = (sequence, None, None);
+        }
+        let period_us = (limit_ns / 4000).clamp(WATCHDOG_MIN_PERIOD_US, WATCHDOG_MAX_PERIOD_US);
+        if !running {
+            return if moved {
+                period_us
+            } else {
+                (SLICE_US / 4).clamp(WATCHDOG_MIN_PERIOD_US, WATCHDOG_MAX_PERIOD_US)
+            };
+        }
+        let now_ns = clock::cpu_ns(block.cpu_clock);
+        // The same poll before and after reading its limit and the clock: both are of this poll.
+        if block.state.load(Ordering::Acquire) == HOST || block.sequence.load(Ordering::Acquire) != sequence {
+            return period_us;
+        }
+        let passed_ns = now_ns.saturating_sub(*self.since_ns.get_or_insert(now_ns));
+        if passed_ns < limit_ns {
+            return ((limit_ns - passed_ns) / 1000).clamp(WATCHDOG_MIN_PERIOD_US, period_us);
+        }
+        self.kill(now_ns, kills);
+        WATCHDOG_MIN_PERIOD_US
+    }
+
+    /// Signals the worker to end the poll of `self.sequence`; again only if it has run for a while since.
+    fn kill(&mut self, now_ns: u64, kills: &AtomicU64) {
+        let block = &*self.block;
+        if let Some(sent_ns) = self.sent_ns {
+            let waits = now_ns.saturating_sub(sent_ns) < WATCHDOG_RESEND_US * 1000;
+            if waits || block.state.load(Ordering::Acquire) != TENANT {
+                return;
+            }
+        }
+        block.kill_for.store(self.sequence, Ordering::SeqCst);
+        // SAFETY: the thread is a registered engine's, and unregistering waits for the lock that is held here.
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::kill_signal()) };
+        if sent == 0 {
+            kills.fetch_add(u64::from(self.sent_ns.is_none()), Ordering::Relaxed);
+            self.sent_ns = Some(now_ns);
+        }
+    }
+}
+
+const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+/// Asks the kernel for a barrier on all threads of the process (or to be ready for that); whether it did.
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: a system call that changes nothing but the order of memory accesses.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
