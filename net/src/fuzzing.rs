@@ -287,6 +287,9 @@ fn slow_admit(
     }
 }
 
+/// When a request was last admitted to run, and what it was answered.
+type Ran = (u64, Option<Vec<u8>>);
+
 /// Window operations with hardly any room: bounds hold, an answer is the right one, and nothing runs twice within the time for
 /// which a client repeats it.
 pub fn once_tight(bytes: &[u8]) {
@@ -301,7 +304,7 @@ pub fn once_tight(bytes: &[u8]) {
         reuse_bytes: 16,
     };
     let mut window = OnceWindow::new(limits);
-    let mut ran: HashMap<(u8, u64, u64), (u64, Option<Vec<u8>>)> = HashMap::new();
+    let mut ran: HashMap<(u8, u64, u64), Ran> = HashMap::new();
     let mut now_us = 0;
     while !input.done() {
         let (choice, who, session) = (input.byte(), input.byte() % 4, u64::from(input.byte() % 3));

@@ -1,1 +1,256 @@
+use super::*;
+use crate::limits::{BURST, MAX_DATAGRAM};
+use crate::r2p2::{ClientEndpoint, ServerEndpoint, Transmit};
+use crate::rpc::{MAX_VALUE_LEN, MessageHeader, Op, Operation, encode_message};
+use std::time::{Duration, Instant};
 
+fn bind(address: &str, options: UdpOptions) -> UdpDriver {
+    UdpDriver::bind(address.parse().unwrap(), options).unwrap()
+}
+
+const PLAIN: UdpOptions =
+    UdpOptions { receive_coalesced: false, send_segmented: false, socket_buffer: crate::limits::SOCKET_BUFFER };
+
+/// Both loopbacks (the second if this machine has it), offload on and off at each end.
+fn pairs() -> Vec<(UdpDriver, UdpDriver)> {
+    let mut pairs = Vec::new();
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        if UdpDriver::bind(address.parse().unwrap(), PLAIN).is_err() {
+            continue;
+        }
+        for (one, other) in [(PLAIN, PLAIN), (UdpOptions::default(), PLAIN), (PLAIN, UdpOptions::default())] {
+            pairs.push((bind(address, one), bind(address, other)));
+        }
+        pairs.push((bind(address, UdpOptions::default()), bind(address, UdpOptions::default())));
+    }
+    pairs
+}
+
+/// Receives until `count` datagrams have come.
+fn collect(driver: &mut UdpDriver, count: usize) -> Vec<(Peer, Vec<u8>)> {
+    let (mut burst, mut all, waiter) = (Burst::default(), Vec::new(), driver.waiter());
+    let end = Instant::now() + Duration::from_secs(20);
+    while all.len() < count && Instant::now() < end {
+        if driver.receive(&mut burst) == 0 {
+            waiter.wait(Some(100_000), false).unwrap();
+        }
+        all.extend(burst.iter().map(|(peer, datagram)| (peer, datagram.to_vec())));
+    }
+    all
+}
+
+#[test]
+fn datagrams_of_all_lengths_arrive_whole_and_in_order_with_and_without_offload() {
+    for (mut from, mut to) in pairs() {
+        let mut outbox = Outbox::default();
+        let mut expected = Vec::new();
+        let lengths = [64; 100].into_iter().chain([64, 64, 63, 64, 0, 1, 1472, 1472, 9, 1400, 1472]).chain(1..60);
+        for (number, len) in lengths.enumerate() {
+            let datagram = vec![number as u8; len];
+            let (head, tail) = datagram.split_at(len / 3);
+            outbox.send(to.local(), &[head, tail]);
+            expected.push((from.local(), datagram));
+        }
+        assert_eq!(from.transmit(&mut outbox), expected.len());
+        assert!(outbox.is_empty());
+        assert_eq!(collect(&mut to, expected.len()), expected);
+        assert_eq!((from.counters().sent, to.counters().received), (expected.len() as u64, expected.len() as u64));
+        if from.offload().1 {
+            assert!(from.counters().sent_messages * 2 < expected.len() as u64, "equal neighbours leave together");
+        }
+    }
+}
+
+#[test]
+fn datagrams_to_several_peers_reach_each_its_own() {
+    let mut from = bind("127.0.0.1:0", UdpOptions::default());
+    let mut peers: Vec<_> = (0..3).map(|_| bind("127.0.0.1:0", UdpOptions::default())).collect();
+    let mut outbox = Outbox::default();
+    for number in 0..90u8 {
+        outbox.send(peers[usize::from(number / 7) % 3].local(), &[&[number; 30]]);
+    }
+    from.transmit(&mut outbox);
+    for (index, peer) in peers.iter_mut().enumerate() {
+        let mine: Vec<u8> = (0..90).filter(|number| usize::from(number / 7) % 3 == index).collect();
+        let got: Vec<u8> = collect(peer, mine.len()).iter().map(|(_, datagram)| datagram[0]).collect();
+        assert_eq!(got, mine);
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error_that_says_what_to_do() {
+    let first = bind("127.0.0.1:0", UdpOptions::default());
+    let error = UdpDriver::bind(first.local(), UdpOptions::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(&first.local().to_string()) && text.contains("another server runs there?"), "{text}");
+    let elsewhere = UdpDriver::bind("192.0.2.1:7000".parse().unwrap(), UdpOptions::default()).unwrap_err();
+    assert!(elsewhere.to_string().contains("does not belong to this machine"), "{elsewhere}");
+}
+
+#[test]
+fn a_peer_that_has_gone_does_not_stop_the_driver() {
+    let mut from = bind("127.0.0.1:0", UdpOptions::default());
+    let gone = bind("127.0.0.1:0", UdpOptions::default()).local();
+    let mut to = bind("127.0.0.1:0", UdpOptions::default());
+    let (mut outbox, mut burst) = (Outbox::default(), Burst::default());
+    for round in 0..20u8 {
+        outbox.send(gone, &[b"nobody"]);
+        outbox.send(to.local(), &[&[round]]);
+        from.transmit(&mut outbox);
+        from.receive(&mut burst);
+    }
+    assert_eq!(collect(&mut to, 20).len(), 20);
+}
+
+#[test]
+fn a_datagram_that_cannot_be_sent_is_counted_and_the_next_goes_out() {
+    let mut from = bind("127.0.0.1:0", UdpOptions::default());
+    let mut to = bind("127.0.0.1:0", UdpOptions::default());
+    let mut outbox = Outbox::default();
+    outbox.send("127.0.0.1:0".parse().unwrap(), &[b"port zero"]);
+    outbox.send("[::1]:9".parse().unwrap(), &[b"another family"]);
+    outbox.send(to.local(), &[b"fine"]);
+    from.transmit(&mut outbox);
+    assert_eq!(collect(&mut to, 1), [(from.local(), b"fine".to_vec())]);
+    assert_eq!(from.counters().send_errors, 2);
+}
+
+#[test]
+fn a_datagram_longer_than_its_buffer_is_counted_and_thrown_away() {
+    let mut from = bind("127.0.0.1:0", PLAIN);
+    let mut to = bind("127.0.0.1:0", PLAIN);
+    let mut outbox = Outbox::default();
+    outbox.send(to.local(), &[&[1; 2000]]);
+    outbox.send(to.local(), &[&[2; 100]]);
+    from.transmit(&mut outbox);
+    let mut burst = Burst::new(BURST, MAX_DATAGRAM);
+    let waiter = to.waiter();
+    while to.counters().received_messages < 2 {
+        waiter.wait(Some(100_000), false).unwrap();
+        if to.receive(&mut burst) > 0 {
+            assert_eq!(burst.get(0), Some((from.local(), &[2; 100][..])));
+        }
+    }
+    assert_eq!(to.counters().truncated, 1);
+}
+
+#[test]
+fn a_full_outbox_drops_and_counts_and_has_room_again() {
+    let mut outbox = Outbox::new(1000, 5);
+    let peer = "127.0.0.1:9".parse().unwrap();
+    (0..7).for_each(|_| outbox.send(peer, &[&[0; 100]]));
+    assert_eq!((outbox.len(), outbox.dropped()), (5, 2));
+    outbox.advance(2);
+    assert_eq!(outbox.len(), 3);
+    outbox.send(peer, &[&[9; 300]]);
+    assert_eq!((outbox.len(), outbox.dropped()), (4, 2));
+    assert_eq!(outbox.iter().last().unwrap().1, &[9; 300]);
+    outbox.advance(4);
+    assert!(outbox.is_empty() && outbox.iter().next().is_none());
+}
+
+#[test]
+fn groups_hold_equal_neighbours_of_one_peer_and_one_shorter_last() {
+    let (one, two): (Peer, Peer) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.1:2".parse().unwrap());
+    let mut outbox = Outbox::default();
+    for (peer, len) in [(one, 50), (one, 50), (one, 40), (one, 40), (two, 40), (two, 0), (two, 8), (two, 9)] {
+        outbox.send(peer, &[&vec![0; len]]);
+    }
+    let mut groups = Vec::new();
+    outbox.groups(true, &mut groups);
+    let shapes: Vec<_> = groups.iter().map(|group| (group.count, group.segment, group.len)).collect();
+    assert_eq!(shapes, [(3, 50, 140), (1, 40, 40), (1, 40, 40), (1, 0, 0), (1, 8, 8), (1, 9, 9)]);
+    outbox.groups(false, &mut groups);
+    assert!(groups.len() == 8 && groups.iter().all(|group| group.count == 1));
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_datagram_by_a_signal_and_by_time() {
+    let mut from = bind("127.0.0.1:0", UdpOptions::default());
+    let to = bind("127.0.0.1:0", UdpOptions::default());
+    let waiter = to.waiter();
+    assert_eq!(waiter.wait(Some(1000), false).unwrap(), Woken::default());
+    let waker = to.waker();
+    waker.wake();
+    waker.wake();
+    assert_eq!(waiter.wait(None, false).unwrap(), Woken { signal: true, ..Woken::default() });
+    assert_eq!(waiter.wait(Some(0), false).unwrap(), Woken::default(), "a signal wakes once");
+    let sleeper = std::thread::spawn(move || waiter.wait(None, false).unwrap());
+    waker.wake();
+    assert!(sleeper.join().unwrap().signal);
+    let mut outbox = Outbox::default();
+    outbox.send(to.local(), &[b"x"]);
+    from.transmit(&mut outbox);
+    assert!(to.waiter().wait(None, false).unwrap().readable);
+    assert!(to.waiter().wait(None, true).unwrap().writable);
+}
+
+#[test]
+fn a_burst_takes_what_a_test_puts_in() {
+    let peer = "10.0.0.1:1".parse().unwrap();
+    let mut burst = Burst::new(2, 100);
+    assert!(burst.push(peer, b"one") && burst.push(peer, b"") && !burst.push(peer, b"full"));
+    assert_eq!(burst.iter().collect::<Vec<_>>(), [(peer, &b"one"[..]), (peer, &b""[..])]);
+    burst.clear();
+    assert!(burst.is_empty() && !burst.push(peer, &[0; 101]));
+}
+
+/// The longest value goes to a server and comes back, over small kernel buffers that overflow.
+#[test]
+fn the_longest_value_survives_small_socket_buffers() {
+    let small = UdpOptions { socket_buffer: 32 << 10, ..UdpOptions::default() };
+    let (server, mut client) = (bind("127.0.0.1:0", small), bind("127.0.0.1:0", small));
+    let address = server.local();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let echo = std::thread::spawn({
+        let stop = stop.clone();
+        move || echo_until(server, &stop)
+    });
+    let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session: 5, sequence: 1, acked: 0 };
+    let value: Vec<u8> = (0..MAX_VALUE_LEN).map(|at| (at / 7) as u8).collect();
+    let mut message = Vec::new();
+    encode_message(&header, &[Operation { value: &value, ..Operation::new(Op::Ping) }], &mut message);
+    let (begin, waiter) = (Instant::now(), client.waiter());
+    let mut endpoint = ClientEndpoint::new(address, Default::default());
+    let (mut burst, mut outbox, mut got) = (Burst::default(), Outbox::default(), None);
+    let now = || begin.elapsed().as_micros() as u64;
+    let id = endpoint.request_for(now(), 60_000_000, &message, &mut outbox).unwrap();
+    while got.is_none() {
+        client.transmit(&mut outbox);
+        let due_us = endpoint.poll_timers(now(), &mut outbox, &mut |ended| panic!("{ended:?}")).unwrap();
+        client.transmit(&mut outbox);
+        if client.receive(&mut burst) == 0 {
+            waiter.wait(Some(due_us.saturating_sub(now()).min(10_000)), !outbox.is_empty()).unwrap();
+        }
+        for (_, datagram) in burst.iter() {
+            if let Some(response) = endpoint.receive(now(), datagram, &mut outbox) {
+                got = Some((response.request_id, response.message.into_vec()));
+            }
+        }
+    }
+    client.transmit(&mut outbox);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    echo.join().unwrap();
+    assert!(got == Some((id, message)), "the value came back with other bytes");
+}
+
+fn echo_until(mut driver: UdpDriver, stop: &std::sync::atomic::AtomicBool) {
+    let (begin, waiter) = (Instant::now(), driver.waiter());
+    let (mut endpoint, mut burst, mut outbox) =
+        (ServerEndpoint::new(Default::default()), Burst::default(), Outbox::default());
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        let now_us = begin.elapsed().as_micros() as u64;
+        driver.receive(&mut burst);
+        for (peer, datagram) in burst.iter() {
+            if let Some(request) = endpoint.receive(now_us, peer, datagram, &mut outbox) {
+                endpoint.respond(now_us, peer, request.request_id, &request.message, &mut outbox);
+                endpoint.recycle(request.message);
+            }
+        }
+        endpoint.poll_timers(now_us, &mut outbox);
+        driver.transmit(&mut outbox);
+        if burst.is_empty() {
+            waiter.wait(Some(2000), !outbox.is_empty()).unwrap();
+        }
+    }
+}
