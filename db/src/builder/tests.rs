@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::*;
 
 /// One toolchain for all tests of this process, in a folder that later runs find again.
-fn toolchain() -> &'static Toolchain {
+pub(super) fn toolchain() -> &'static Toolchain {
     static TOOLCHAIN: OnceLock<Toolchain> = OnceLock::new();
     TOOLCHAIN.get_or_init(|| {
         let state = std::env::temp_dir().join("sandstorm-test-builder");
@@ -14,7 +14,7 @@ fn toolchain() -> &'static Toolchain {
     })
 }
 
-fn job() -> Job {
+pub(super) fn job() -> Job {
     Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() }
 }
 
@@ -56,17 +56,39 @@ fn an_extension_compiles_in_the_sandbox() {
     assert!(elf.starts_with(b"\x7fELF"));
 }
 
-fn source(text: &str) -> Source {
+pub(super) fn source(text: &str) -> Source {
     let files = vec![SourceFile { path: ROOT_FILE.to_owned(), text: text.to_owned() }];
     Source::new("name = \"test\"\n", files).expect("a valid source")
 }
 
+/// The extensions of this repository: name and source.
+fn extensions() -> Vec<(String, Source)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("ext/") {
+        let path = entry.expect("ext/").path();
+        if path.join(MANIFEST_FILE).is_file() {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            found.push((name, Source::read(&path).expect("a readable extension")));
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(found.len() >= 10, "{}", found.len());
+    found
+}
+
 #[test]
-fn an_extension_becomes_an_elf_library() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext/get/src/lib.rs");
-    let text = std::fs::read_to_string(path).expect("ext/get");
-    let elf = compile(toolchain(), &source(&text), &job()).expect("ext/get compiles");
-    assert!(elf.starts_with(b"\x7fELF"));
+fn every_extension_here_passes_the_checker_and_becomes_a_library() {
+    let job = sandboxed().unwrap_or_else(job);
+    for (name, source) in extensions() {
+        let libraries = toolchain().crate_names(&source).expect("known libraries");
+        check(&source, &libraries).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let started = std::time::Instant::now();
+        let built = build_library(toolchain(), &source, &job).unwrap_or_else(|error| panic!("{name}: {error}"));
+        eprintln!("{name}: {:?}, {} bytes, {} warnings", started.elapsed(), built.elf.len(), built.warnings.len());
+        assert!(built.elf.starts_with(b"\x7fELF"));
+        assert!(built.warnings.is_empty(), "{name}: {:?}", built.warnings);
+    }
 }
 
 #[test]

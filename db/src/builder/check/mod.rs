@@ -1,12 +1,165 @@
 //! The checker: what may be in a tenant's source, by allow-list over the syntax tree.
+//!
+//! [`rules`] is the table of what is refused and why; `walk` finds it in the tree. A source is parsed in a thread with a
+//! large stack, after a look at its tokens has bounded how deep the tree can become.
 
-use super::{BuildError, Source};
+mod depth;
+mod lists;
+pub mod rules;
+mod shapes;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod walk;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::str::FromStr;
+
+use proc_macro2::TokenStream;
+
+use super::diagnostic::Diagnostic;
+use super::{BuildError, ROOT_FILE, Source, SourceFile, limits};
+use rules::Rule;
+use walk::Walk;
+
+/// Stack of the thread that parses, bytes: the depth that `depth` lets through, several times over.
+const STACK_BYTES: usize = 256 << 20;
 
 /// Checks a whole source; `libraries` are the crate names that it may use besides the API.
 ///
 /// # Errors
-/// `Refused` with every place that is refused.
+/// `Refused` with every place that is refused, in the order of files and lines; `Internal` when there is no thread.
 pub fn check(source: &Source, libraries: &[String]) -> Result<(), BuildError> {
-    let _ = (source, libraries);
-    Ok(())
+    let found = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("checker".to_owned()).stack_size(STACK_BYTES);
+        thread
+            .spawn_scoped(scope, || Check::new(source, libraries).run())
+            .map_err(|error| BuildError::io("starting the checker's thread", error))?
+            .join()
+            .map_err(|_| BuildError::Internal("the checker panicked".to_owned()))
+    })?;
+    if found.is_empty() { Ok(()) } else { Err(BuildError::Refused(found)) }
+}
+
+/// A refused place of a file: rule, bytes, and a remark that adds to the rule's reason.
+pub(super) struct Refusal {
+    pub(super) rule: &'static Rule,
+    pub(super) span: std::ops::Range<usize>,
+    pub(super) remark: String,
+}
+
+/// A `mod name;` that another file must answer.
+pub(super) struct ModuleFile {
+    /// Path of the module in the file: names of the inline modules around it, and its own.
+    pub(super) path: Vec<String>,
+    pub(super) span: std::ops::Range<usize>,
+    /// Only tests are in there.
+    pub(super) test: bool,
+}
+
+struct Check<'a> {
+    files: HashMap<&'a str, &'a SourceFile>,
+    order: Vec<&'a str>,
+    libraries: &'a [String],
+    /// Refusals by file.
+    refused: HashMap<&'a str, Vec<Refusal>>,
+}
+
+impl<'a> Check<'a> {
+    fn new(source: &'a Source, libraries: &'a [String]) -> Check<'a> {
+        let files: HashMap<&str, &SourceFile> = source.files.iter().map(|file| (file.path.as_str(), file)).collect();
+        let mut order: Vec<&str> = files.keys().copied().collect();
+        order.sort_unstable();
+        Check { files, order, libraries, refused: HashMap::new() }
+    }
+
+    fn run(mut self) -> Vec<Diagnostic> {
+        // What a module of tests declares is tests too; a file that is also reached otherwise is checked in full.
+        let mut waiting = VecDeque::from([(ROOT_FILE, false)]);
+        let mut seen: HashSet<(&str, bool)> = HashSet::new();
+        while let Some((path, test)) = waiting.pop_front() {
+            if !seen.insert((path, test)) {
+                continue;
+            }
+            let Some(file) = self.files.get(path).copied() else { continue };
+            let (mut refusals, modules) = check_file(file, self.libraries, test);
+            for module in modules {
+                match self.answer(path, &module.path) {
+                    Some(answer) => waiting.push_back((answer, module.test || test)),
+                    None => {
+                        let remark = String::new();
+                        refusals.push(Refusal { rule: &rules::MODULE_FILE, span: module.span, remark });
+                    }
+                }
+            }
+            self.refused.entry(file.path.as_str()).or_default().extend(refusals);
+        }
+        for path in &self.order {
+            if !seen.iter().any(|(reached, _)| reached == path) {
+                let remark = "no `mod` item leads to this file".to_owned();
+                let refusal = Refusal { rule: &rules::MODULE_FILE, span: 0..0, remark };
+                self.refused.entry(path).or_default().push(refusal);
+            }
+        }
+        self.report()
+    }
+
+    /// The file that answers a `mod` item of another file.
+    fn answer(&self, path: &str, module: &[String]) -> Option<&'a str> {
+        let (folder, name) = path.rsplit_once('/')?;
+        let stem = name.strip_suffix(".rs")?;
+        let base = if path == ROOT_FILE || stem == "mod" { folder.to_owned() } else { format!("{folder}/{stem}") };
+        let inside = format!("{base}/{}", module.join("/"));
+        let answers: Vec<&'a str> = [format!("{inside}.rs"), format!("{inside}/mod.rs")]
+            .iter()
+            .filter_map(|candidate| self.files.get_key_value(candidate.as_str()).map(|(path, _)| *path))
+            .collect();
+        // Two answers are an error that the compiler explains well.
+        answers.first().copied()
+    }
+
+    fn report(mut self) -> Vec<Diagnostic> {
+        let mut found = Vec::new();
+        for path in &self.order {
+            let Some(file) = self.files.get(path) else { continue };
+            let mut refusals = self.refused.remove(path).unwrap_or_default();
+            refusals.sort_by(|a, b| (a.span.start, a.rule.id).cmp(&(b.span.start, b.rule.id)));
+            refusals.dedup_by(|a, b| a.span == b.span && a.rule.id == b.rule.id);
+            for refusal in refusals {
+                let mut message = refusal.rule.reason.to_owned();
+                if !refusal.remark.is_empty() {
+                    message = format!("{message}: {}", refusal.remark);
+                }
+                found.push(Diagnostic::refused(path, &file.text, refusal.span, refusal.rule.id, &message));
+            }
+        }
+        if found.len() > limits::DIAGNOSTICS {
+            let more = found.len() - limits::DIAGNOSTICS;
+            found.truncate(limits::DIAGNOSTICS);
+            found.push(Diagnostic::plain(&format!("{more} more places are refused")));
+        }
+        found
+    }
+}
+
+/// Checks one file. `test`: it is only compiled for tests, so it is parsed, but nothing in it is refused.
+fn check_file(file: &SourceFile, libraries: &[String], test: bool) -> (Vec<Refusal>, Vec<ModuleFile>) {
+    let refuse = |rule, span, remark| (vec![Refusal { rule, span, remark }], Vec::new());
+    if let Some(at) = depth::deep_text(&file.text) {
+        return refuse(&rules::DEPTH, at..at + 1, String::new());
+    }
+    let tokens = match TokenStream::from_str(&file.text) {
+        Ok(tokens) => tokens,
+        Err(error) => return refuse(&rules::SYNTAX, error.span().byte_range(), error.to_string()),
+    };
+    if let Some(span) = depth::deep_tokens(&tokens) {
+        return refuse(&rules::DEPTH, span.byte_range(), String::new());
+    }
+    let parsed = match syn::parse2::<syn::File>(tokens) {
+        Ok(parsed) => parsed,
+        Err(error) => return refuse(&rules::SYNTAX, error.span().byte_range(), error.to_string()),
+    };
+    let mut walk = Walk::new(libraries, file.path == ROOT_FILE, test);
+    walk.file(&parsed);
+    walk.finish()
 }

@@ -1,0 +1,131 @@
+//! The allow-lists.
+
+/// Macros whose arguments are expressions: all of them are looked into.
+pub(super) const MACROS: [&str; 17] = [
+    "assert",
+    "assert_eq",
+    "assert_ne",
+    "debug_assert",
+    "debug_assert_eq",
+    "debug_assert_ne",
+    "format",
+    "format_args",
+    "panic",
+    "pin",
+    "todo",
+    "unimplemented",
+    "unreachable",
+    "write",
+    "writeln",
+    "vec",
+    "matches",
+];
+
+/// Macros that read files or the environment, hold machine code or make other macros: not even to be imported.
+pub(super) const NEVER_IMPORTED: [&str; 18] = [
+    "asm",
+    "cfg",
+    "compile_error",
+    "concat_bytes",
+    "concat_idents",
+    "env",
+    "export",
+    "global_asm",
+    "include",
+    "include_bytes",
+    "include_str",
+    "log_syntax",
+    "macro_rules",
+    "naked_asm",
+    "option_env",
+    "stringify",
+    "thread_local",
+    "trace_macros",
+];
+
+/// Traits that may be derived.
+pub(super) const DERIVES: [&str; 9] =
+    ["Clone", "Copy", "Debug", "Default", "Eq", "Hash", "Ord", "PartialEq", "PartialOrd"];
+
+/// Attributes without arguments.
+pub(super) const PLAIN_ATTRIBUTES: [&str; 9] =
+    ["cold", "default", "deprecated", "ignore", "inline", "must_use", "non_exhaustive", "test", "track_caller"];
+
+/// Layouts that `repr` may ask for.
+pub(super) const REPRS: [&str; 14] =
+    ["C", "transparent", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize"];
+
+/// Modules of core that may be named.
+pub(super) const CORE: [&str; 45] = [
+    "array",
+    "ascii",
+    "assert",
+    "assert_eq",
+    "borrow",
+    "cell",
+    "char",
+    "clone",
+    "cmp",
+    "convert",
+    "default",
+    "error",
+    "f32",
+    "f64",
+    "fmt",
+    "future",
+    "hash",
+    "hint",
+    "i128",
+    "i16",
+    "i32",
+    "i64",
+    "i8",
+    "isize",
+    "iter",
+    "marker",
+    "matches",
+    "mem",
+    "net",
+    "num",
+    "ops",
+    "option",
+    "pin",
+    "primitive",
+    "result",
+    "slice",
+    "str",
+    "task",
+    "time",
+    "u128",
+    "u16",
+    "u32",
+    "u64",
+    "u8",
+    "usize",
+];
+
+/// Modules of alloc that may be named.
+pub(super) const ALLOC: [&str; 12] =
+    ["borrow", "boxed", "collections", "fmt", "format", "rc", "slice", "str", "string", "sync", "task", "vec"];
+
+/// What of the extension API may not be named.
+pub(super) const API_HIDDEN: [&str; 5] = ["abi", "rt", "host", "export", "testing"];
+
+/// Traits that `dyn` may name: those of core whose objects are understood, none of the tenant's own.
+pub(super) const DYN: [&str; 12] = [
+    "Debug",
+    "Display",
+    "DoubleEndedIterator",
+    "Error",
+    "ExactSizeIterator",
+    "Fn",
+    "FnMut",
+    "FnOnce",
+    "Future",
+    "Iterator",
+    "Send",
+    "Write",
+];
+
+/// Crates that every extension may use.
+pub(super) const CRATES: [&str; 3] = ["alloc", "core", "sandstorm_api"];

@@ -1,0 +1,119 @@
+//! The table of what the checker refuses: the one place that says it, with an example refused and one near it that
+//! passes. `docs/checker.md` is made from it, and a test holds both examples of every rule to what they say.
+
+/// One rule.
+#[derive(Debug)]
+pub struct Rule {
+    /// Short name, shown in brackets.
+    pub id: &'static str,
+    /// One sentence: what is refused and why, or what to write instead.
+    pub reason: &'static str,
+    /// Refused by this rule. Stands in `src/lib.rs` after `use sandstorm_api::prelude::*;`.
+    pub refused: &'static str,
+    /// Near it, and fine.
+    pub passes: &'static str,
+}
+
+macro_rules! rules {
+    ($($name:ident: $id:literal, $reason:literal, $refused:literal, $passes:literal;)*) => {
+        $(
+            #[doc = $reason]
+            pub static $name: Rule = Rule { id: $id, reason: $reason, refused: $refused, passes: $passes };
+        )*
+        /// All rules.
+        pub static RULES: &[&Rule] = &[$(&$name),*];
+    };
+}
+
+rules! {
+    SYNTAX: "syntax", "this is not Rust as the checker reads it",
+        "fn f() { let = ; }",
+        "fn f() -> u8 { 1 }";
+    DEPTH: "depth", "this nests too deeply or is too long a chain: split it",
+        "const X: u8 = !!!!REPEAT(2000, !)1;",
+        "const X: u8 = !!!!1;";
+    NO_STD: "no-std", "the root file must start with `#![no_std]`",
+        "#![forbid(unsafe_code)]",
+        "#![no_std]\n#![forbid(unsafe_code)]";
+    ATTRIBUTE: "attribute", "this attribute is not on the list of harmless ones",
+        "#[unsafe(naked)]\nextern \"C\" fn f() {}",
+        "#[inline(never)]\nfn f() {}";
+    CRATE_ATTRIBUTE: "crate-attribute", "only lint levels, documentation and `no_std` may be set for a whole file",
+        "#![recursion_limit = \"1000000\"]",
+        "#![no_std]\n#![allow(dead_code)]";
+    CFG: "cfg", "only `cfg(test)` and `cfg(not(test))` may choose what is compiled",
+        "#[cfg(target_os = \"linux\")]\nfn f() {}",
+        "#[cfg(test)]\nmod tests {}";
+    DERIVE: "derive", "only the usual traits of core can be derived",
+        "#[derive(Clone, Helper)]\nstruct S;",
+        "#[derive(Clone, Debug, PartialEq)]\nstruct S;";
+    UNSAFE: "unsafe", "unsafe code has no place in an extension",
+        "fn f() -> u8 { unsafe { 1 } }",
+        "fn f() -> u8 { { 1 } }";
+    MACRO: "macro", "this macro is not on the list of harmless ones",
+        "const X: &str = include_str!(\"/etc/passwd\");",
+        "fn f() -> String { format!(\"{}\", 1) }";
+    MACRO_BODY: "macro-body", "the arguments of this macro must be plain expressions",
+        "fn f() { assert!(1 => 2); }",
+        "fn f() { assert!(1 < 2, \"{}\", 3); }";
+    MACRO_DEFINITION: "macro-definition", "an extension defines no macros: their expansion can hide and multiply anything",
+        "macro_rules! twice { ($e:expr) => { $e; $e } }",
+        "fn twice(mut f: impl FnMut()) { f(); f(); }";
+    IMPORT: "import", "this import would hide what a name stands for",
+        "use core::include_str as format;",
+        "use core::cmp::Ordering as Order;";
+    PATH: "path", "this part of a library is not open to extensions",
+        "use core::arch::x86_64::__cpuid;",
+        "use core::cmp::Ordering;";
+    STD: "std", "there is no `std` here: use `core`, `alloc` or the API's prelude",
+        "use std::collections::HashMap;",
+        "use alloc::collections::BTreeMap as Map;\nextern crate alloc;";
+    EXTERN_CRATE: "extern-crate", "only `extern crate alloc;` is allowed: name libraries in extension.toml",
+        "extern crate std;",
+        "extern crate alloc;";
+    EXTERN: "extern", "functions of another language cannot be declared or defined",
+        "extern \"C\" { fn getpid() -> i32; }",
+        "fn getpid() -> i32 { 1 }";
+    STATIC: "static", "an extension has no statics, which would outlive an invocation: use `const`",
+        "static LIMIT: u32 = 5;",
+        "const LIMIT: u32 = 5;";
+    UNION: "union", "unions are only of use to unsafe code",
+        "union U { a: u8, b: i8 }",
+        "enum U { A(u8), B(i8) }";
+    MODULE_FILE: "module-file", "every `mod name;` needs its file among those pushed, and every file its `mod`",
+        "mod missing;",
+        "mod present { pub fn f() {} }";
+    RAW_POINTER: "raw-pointer", "raw pointers are only of use to unsafe code",
+        "fn f(x: *const u8) -> bool { x.is_null() }",
+        "fn f(x: Option<&u8>) -> bool { x.is_none() }";
+    FN_POINTER: "fn-pointer", "function pointers lose bounds of lifetimes (rust-lang issues 25860, 157316): take `impl Fn` instead",
+        "fn call(f: fn(u8) -> u8) -> u8 { f(1) }",
+        "fn call(f: impl Fn(u8) -> u8) -> u8 { f(1) }";
+    FOR_LIFETIMES: "for-lifetimes", "`for<…>` bounds lose bounds of lifetimes (rust-lang issues 84591, 100051): leave lifetimes out",
+        "fn call<F: for<'a> Fn(&'a [u8]) -> &'a [u8]>(f: F) -> usize { f(b\"x\").len() }",
+        "fn call<F: Fn(&[u8]) -> &[u8]>(f: F) -> usize { f(b\"x\").len() }";
+    DYN: "dyn", "only objects of well-known traits of core are allowed (rust-lang issue 57893)",
+        "trait Shape { fn area(&self) -> u64; }\nfn f(s: &dyn Shape) -> u64 { s.area() }",
+        "trait Shape { fn area(&self) -> u64; }\nfn f(s: &impl Shape) -> u64 { s.area() }\nfn g(s: &dyn core::fmt::Debug) -> String { format!(\"{s:?}\") }";
+    GENERIC_TRAIT: "generic-trait", "traits of your own can have no parameters or associated types (rust-lang issues 84591, 100051)",
+        "trait Convert<T> { fn convert(self) -> T; }",
+        "trait Convert { fn convert(&self) -> u64; }\nstruct S<T>(T);\nimpl<T: Copy + Into<u64>> Convert for S<T> { fn convert(&self) -> u64 { self.0.into() } }";
+    TRAIT_NAME: "trait-name", "a trait of your own cannot have the name of a well-known one",
+        "trait Display { fn show(&self); }",
+        "trait Show { fn show(&self); }";
+    IMPL_TARGET: "impl-target", "traits can be implemented for named types, slices, arrays and tuples only (rust-lang issues 84366, 100051)",
+        "trait Size { fn size(&self) -> usize; }\nimpl<T: AsRef<[u8]>> Size for T { fn size(&self) -> usize { self.as_ref().len() } }",
+        "trait Size { fn size(&self) -> usize; }\nimpl Size for Vec<u8> { fn size(&self) -> usize { self.len() } }";
+    WHERE: "where", "a `where` clause can only bound a type parameter or its associated type",
+        "fn f<'a, T>(x: &'a T) -> bool where &'a T: PartialEq { x == x }",
+        "fn f<T>(x: &T) -> bool where T: PartialEq { x == x }";
+    OUTLIVES: "outlives", "types cannot be bounded by lifetimes (rust-lang issue 84366): the compiler infers what is needed",
+        "fn f<T: 'static>(x: T) -> T { x }",
+        "fn f<'a, 'b: 'a>(x: &'a str, y: &'b str) -> &'a str { if x.is_empty() { x } else { y } }";
+    NESTED_LIFETIME: "nested-lifetime", "a named reference around another lifetime implies a bound that can get lost (rust-lang issue 25860): write the bound, `'inner: 'outer`",
+        "fn f<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v }",
+        "fn f<'a, 'b: 'a>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v }\nfn g<'a>(words: &[&'a str]) -> Option<&'a str> { words.first().copied() }";
+    SPECIAL: "special", "this part of the language is not stable or not looked into by the checker",
+        "fn f() { let x = &raw const 1; }",
+        "fn f() { let x = &1; }";
+}

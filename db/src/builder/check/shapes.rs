@@ -1,0 +1,173 @@
+//! Shapes of types, traits and signatures that the known soundness holes of safe Rust need.
+
+use std::collections::HashSet;
+
+use syn::punctuated::Punctuated;
+use syn::visit::{self, Visit};
+use syn::{Token, Type, TypeParamBound};
+
+use super::walk::{Walk, is_one_of, name};
+use super::{lists, rules};
+
+impl Walk<'_> {
+    /// Does something with an item's type parameters in scope.
+    pub(super) fn with_generics(&mut self, generics: &syn::Generics, mut inside: impl FnMut(&mut Self)) {
+        self.type_parameters.push(generics.type_params().map(|parameter| name(&parameter.ident)).collect());
+        inside(self);
+        self.type_parameters.pop();
+    }
+
+    fn is_type_parameter(&self, text: &str) -> bool {
+        self.type_parameters.iter().flatten().any(|parameter| parameter == text)
+    }
+
+    /// A trait of the tenant's own: no parameters, no associated types, no well-known name.
+    pub(super) fn check_trait(&mut self, item: &syn::ItemTrait) {
+        if item.unsafety.is_some() {
+            self.refuse(&rules::UNSAFE, &item.unsafety, "");
+        }
+        if item.modifiers.require_empty().is_err() {
+            self.refuse(&rules::SPECIAL, &item.ident, "an unstable kind of trait");
+        }
+        let own = name(&item.ident);
+        if is_one_of(&lists::DYN, &own) || is_one_of(&lists::DERIVES, &own) {
+            self.refuse(&rules::TRAIT_NAME, &item.ident, "");
+        }
+        if let Some(parameter) = item.generics.params.first() {
+            self.refuse(&rules::GENERIC_TRAIT, parameter, "");
+        }
+        for inside in &item.items {
+            if let syn::TraitItem::Type(found) = inside {
+                self.refuse(&rules::GENERIC_TRAIT, &found.ident, "");
+            }
+        }
+        self.check_outlives(&item.supertraits);
+    }
+
+    pub(super) fn check_impl(&mut self, item: &syn::ItemImpl) {
+        if item.unsafety.is_some() {
+            self.refuse(&rules::UNSAFE, &item.unsafety, "");
+        }
+        if item.modifiers.require_empty().is_err() {
+            self.refuse(&rules::SPECIAL, &item.impl_token, "an unstable kind of implementation");
+        }
+        if !self.is_named_type(&item.self_ty) {
+            self.refuse(&rules::IMPL_TARGET, &*item.self_ty, "");
+        }
+    }
+
+    /// A type that is spelled by name, or made of such: no reference, no projection, no parameter on its own.
+    fn is_named_type(&self, found: &Type) -> bool {
+        match found {
+            Type::Path(path) => {
+                let alone = path.path.segments.len() == 1;
+                let first = path.path.segments.first().map(|segment| name(&segment.ident)).unwrap_or_default();
+                path.qself.is_none() && first != "Self" && !self.is_type_parameter(&first) && (alone || first != "Self")
+            }
+            Type::Slice(slice) => self.is_named_type(&slice.elem),
+            Type::Array(array) => self.is_named_type(&array.elem),
+            Type::Tuple(tuple) => tuple.elems.iter().all(|element| self.is_named_type(element)),
+            Type::Paren(inside) => self.is_named_type(&inside.elem),
+            Type::Group(inside) => self.is_named_type(&inside.elem),
+            _ => false,
+        }
+    }
+
+    pub(super) fn check_object(&mut self, object: &syn::TypeTraitObject) {
+        for bound in &object.bounds {
+            if let TypeParamBound::Trait(found) = bound {
+                let last = found.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
+                if !is_one_of(&lists::DYN, &last) {
+                    self.refuse(&rules::DYN, &found.path, "");
+                }
+            }
+        }
+    }
+
+    /// `T: 'a` and the like.
+    pub(super) fn check_outlives(&mut self, bounds: &Punctuated<TypeParamBound, Token![+]>) {
+        for bound in bounds {
+            if let TypeParamBound::Lifetime(lifetime) = bound {
+                self.refuse(&rules::OUTLIVES, lifetime, "");
+            }
+        }
+    }
+
+    pub(super) fn check_predicate(&mut self, predicate: &syn::PredicateType) {
+        self.check_outlives(&predicate.bounds);
+        let parameter = match &predicate.bounded_ty {
+            Type::Path(path) => {
+                let first = path.path.segments.first().map(|segment| name(&segment.ident)).unwrap_or_default();
+                path.qself.is_none() && (first == "Self" || self.is_type_parameter(&first))
+            }
+            _ => false,
+        };
+        if !parameter {
+            self.refuse(&rules::WHERE, &predicate.bounded_ty, "");
+        }
+    }
+
+    pub(super) fn check_signature(&mut self, signature: &syn::Signature) {
+        if let Some(variadic) = &signature.variadic {
+            self.refuse(&rules::EXTERN, variadic, "");
+        }
+        // A lifetime with a bound in the parameter list or a where clause belongs to the function's type and cannot
+        // be chosen anew when its type is converted: those are safe.
+        let free: HashSet<String> = signature
+            .generics
+            .lifetimes()
+            .filter(|parameter| parameter.bounds.is_empty())
+            .map(|parameter| name(&parameter.lifetime.ident))
+            .collect();
+        let bounded = signature.generics.where_clause.iter().flat_map(|clause| &clause.predicates);
+        let mut free = free;
+        for predicate in bounded {
+            if let syn::WherePredicate::Lifetime(found) = predicate {
+                free.remove(&name(&found.lifetime.ident));
+            }
+        }
+        let mut nested = Nested { free: &free, outer: Vec::new(), found: None };
+        for input in &signature.inputs {
+            match input {
+                syn::FnArg::Typed(typed) => nested.visit_type(&typed.ty),
+                syn::FnArg::Receiver(_) => {}
+            }
+        }
+        nested.visit_return_type(&signature.output);
+        if let Some(span) = nested.found {
+            self.refuse(&rules::NESTED_LIFETIME, &span, "");
+        }
+    }
+}
+
+/// Finds a reference with a named, free lifetime around another lifetime that is free.
+struct Nested<'a> {
+    free: &'a HashSet<String>,
+    /// Named free lifetimes of the references around this place.
+    outer: Vec<String>,
+    found: Option<proc_macro2::Span>,
+}
+
+impl<'ast> Visit<'ast> for Nested<'_> {
+    fn visit_type_reference(&mut self, reference: &'ast syn::TypeReference) {
+        if let Some(lifetime) = &reference.lifetime {
+            self.visit_lifetime(lifetime);
+        }
+        let outer = reference.lifetime.as_ref().map(|lifetime| name(&lifetime.ident));
+        let pushed = outer.filter(|outer| self.free.contains(outer));
+        let grows = pushed.is_some();
+        self.outer.extend(pushed);
+        self.visit_type(&reference.elem);
+        if grows {
+            self.outer.pop();
+        }
+    }
+
+    fn visit_lifetime(&mut self, lifetime: &'ast syn::Lifetime) {
+        let inner = name(&lifetime.ident);
+        if self.free.contains(&inner) && self.outer.iter().any(|outer| *outer != inner) && self.found.is_none() {
+            self.found = Some(lifetime.span());
+        }
+        visit::visit_lifetime(self, lifetime);
+    }
+}

@@ -1,0 +1,191 @@
+//! Attributes and macros: what is inside them is only tokens until someone says what they mean.
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::visit::Visit;
+use syn::{Expr, Meta, Token};
+
+use super::walk::{Walk, is_one_of, name};
+use super::{lists, rules};
+
+impl Walk<'_> {
+    pub(super) fn check_attribute(&mut self, attribute: &syn::Attribute) {
+        let segments: Vec<String> = attribute.path().segments.iter().map(|segment| name(&segment.ident)).collect();
+        let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+        if matches!(attribute.style, syn::AttrStyle::Inner(_)) {
+            let harmless = match words.as_slice() {
+                ["no_std"] => matches!(attribute.meta, Meta::Path(_)),
+                ["allow" | "warn" | "deny" | "forbid" | "expect"] => true,
+                ["doc"] => is_plain_doc(&attribute.meta),
+                _ => false,
+            };
+            if !harmless {
+                self.refuse(&rules::CRATE_ATTRIBUTE, attribute, "");
+            }
+            return;
+        }
+        let harmless = match (words.as_slice(), &attribute.meta) {
+            (["cfg"], Meta::List(list)) => {
+                let text: String = list.tokens.to_string().split_whitespace().collect();
+                if text != "test" && text != "not(test)" {
+                    self.refuse(&rules::CFG, attribute, "");
+                }
+                true
+            }
+            (["cfg_attr"], _) => {
+                self.refuse(&rules::CFG, attribute, "");
+                true
+            }
+            (["derive"], Meta::List(list)) => {
+                self.check_derive(&list.tokens);
+                true
+            }
+            (["doc"], meta) => is_plain_doc(meta),
+            (["inline"], Meta::List(list)) => is_word(&list.tokens, &["always", "never"]),
+            (["repr"], Meta::List(list)) => is_word(&list.tokens, &lists::REPRS),
+            (["allow" | "warn" | "deny" | "forbid" | "expect"], Meta::List(_)) => true,
+            (["should_panic" | "ignore" | "must_use" | "deprecated"], meta) => !has_macro(meta),
+            (["rustfmt", "skip"], Meta::Path(_)) => true,
+            ([word], Meta::Path(_)) => is_one_of(&lists::PLAIN_ATTRIBUTES, word),
+            _ => false,
+        };
+        if !harmless {
+            self.refuse(&rules::ATTRIBUTE, attribute, "");
+        }
+    }
+
+    fn check_derive(&mut self, tokens: &TokenStream) {
+        let Ok(paths) = Punctuated::<syn::Path, Token![,]>::parse_terminated.parse2(tokens.clone()) else {
+            self.refuse(&rules::DERIVE, tokens, "");
+            return;
+        };
+        for path in paths {
+            let known = path.get_ident().is_some_and(|ident| is_one_of(&lists::DERIVES, &name(ident)));
+            if !known {
+                self.refuse(&rules::DERIVE, &path, "");
+            }
+        }
+    }
+
+    pub(super) fn check_macro(&mut self, found: &syn::Macro) {
+        let segments: Vec<String> = found.path.segments.iter().map(|segment| name(&segment.ident)).collect();
+        let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let known = match words.as_slice() {
+            [word] => is_one_of(&lists::MACROS, word).then_some(*word),
+            ["core" | "alloc", word] => is_one_of(&lists::MACROS, word).then_some(*word),
+            ["core", "pin", "pin"] => Some("pin"),
+            _ => None,
+        };
+        let Some(known) = known else {
+            self.refuse(&rules::MACRO, &found.path, "");
+            return;
+        };
+        if let Some(span) = hidden(&found.tokens) {
+            self.refuse(&rules::MACRO_BODY, &span, "");
+            return;
+        }
+        let tokens = found.tokens.clone();
+        let expressions = match known {
+            "matches" => syn::parse2::<Matches>(tokens).map(|matches| {
+                self.visit_pat(&matches.pattern);
+                std::iter::once(matches.value).chain(matches.guard).collect()
+            }),
+            "vec" => syn::parse2::<Repeat>(tokens.clone())
+                .map(|repeat| vec![repeat.value, repeat.count])
+                .or_else(|_| arguments(tokens)),
+            _ => arguments(tokens),
+        };
+        match expressions {
+            Ok(expressions) => expressions.iter().for_each(|expression| self.visit_expr(expression)),
+            Err(error) => self.refuse(&rules::MACRO_BODY, &error.span(), ""),
+        }
+    }
+}
+
+fn arguments(tokens: TokenStream) -> syn::Result<Vec<Expr>> {
+    Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens).map(|list| list.into_iter().collect())
+}
+
+/// `value; count` of `vec!`.
+struct Repeat {
+    value: Expr,
+    count: Expr,
+}
+
+impl Parse for Repeat {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Repeat> {
+        let value = input.parse()?;
+        let _separator: Token![;] = input.parse()?;
+        Ok(Repeat { value, count: input.parse()? })
+    }
+}
+
+/// `value, pattern if guard` of `matches!`.
+struct Matches {
+    value: Expr,
+    pattern: syn::Pat,
+    guard: Option<Expr>,
+}
+
+impl Parse for Matches {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Matches> {
+        let value = input.parse()?;
+        let _separator: Token![,] = input.parse()?;
+        let pattern = syn::Pat::parse_multi_with_leading_vert(input)?;
+        let guard = if input.parse::<Option<Token![if]>>()?.is_some() { Some(input.parse()?) } else { None };
+        let _trailing: Option<Token![,]> = input.parse()?;
+        Ok(Matches { value, pattern, guard })
+    }
+}
+
+/// The place of something that has no business in a macro's arguments: an attribute, a definition, unsafe code. The
+/// arguments are parsed and walked as well; this does not depend on how they are parsed.
+fn hidden(tokens: &TokenStream) -> Option<proc_macro2::Span> {
+    const WORDS: [&str; 6] = ["unsafe", "extern", "static", "macro_rules", "union", "asm"];
+    let mut waiting = vec![tokens.clone()];
+    while let Some(tokens) = waiting.pop() {
+        let mut after_quote = false;
+        for token in tokens {
+            let mut quote = false;
+            match &token {
+                TokenTree::Group(group) => waiting.push(group.stream()),
+                TokenTree::Punct(punct) => {
+                    quote = punct.as_char() == '\'';
+                    if punct.as_char() == '#' || punct.as_char() == '$' {
+                        return Some(punct.span());
+                    }
+                }
+                // `'static` is a quote and a word.
+                TokenTree::Ident(ident) if !after_quote && is_one_of(&WORDS, &name(ident)) => {
+                    return Some(ident.span());
+                }
+                TokenTree::Ident(_) | TokenTree::Literal(_) => {}
+            }
+            after_quote = quote;
+        }
+    }
+    None
+}
+
+fn is_word(tokens: &TokenStream, words: &[&str]) -> bool {
+    is_one_of(words, &tokens.to_string())
+}
+
+/// `#[doc = "text"]`, `///`, `#[doc(hidden)]`: no macro in the place of the text.
+fn is_plain_doc(meta: &Meta) -> bool {
+    match meta {
+        Meta::NameValue(pair) => matches!(&pair.value, Expr::Lit(_)),
+        Meta::List(list) => is_word(&list.tokens, &["hidden", "inline", "no_inline"]),
+        Meta::Path(_) => false,
+    }
+}
+
+/// Whether the value is anything but a literal or words.
+fn has_macro(meta: &Meta) -> bool {
+    match meta {
+        Meta::Path(_) => false,
+        Meta::NameValue(pair) => !matches!(&pair.value, Expr::Lit(_)),
+        Meta::List(list) => list.tokens.clone().into_iter().any(|token| matches!(&token, TokenTree::Group(_))),
+    }
+}

@@ -1,0 +1,373 @@
+//! Walks a file's syntax tree and notes what the rules refuse.
+
+use std::ops::Range;
+
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Expr, Item, TypeParamBound};
+
+use super::rules::{self, Rule};
+use super::{ModuleFile, Refusal, lists};
+
+pub(super) struct Walk<'a> {
+    libraries: &'a [String],
+    is_root: bool,
+    /// Only tests are here: nothing is refused.
+    pub(super) test: bool,
+    /// Names of the inline modules around this place.
+    modules: Vec<String>,
+    /// Type parameters in scope, innermost last.
+    pub(super) type_parameters: Vec<Vec<String>>,
+    files: Vec<ModuleFile>,
+    refused: Vec<Refusal>,
+}
+
+/// An identifier without `r#`.
+pub(super) fn name(ident: &syn::Ident) -> String {
+    let text = ident.to_string();
+    text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
+}
+
+pub(super) fn is_one_of(list: &[&str], text: &str) -> bool {
+    list.contains(&text)
+}
+
+/// Whether `#[cfg(test)]` is among the attributes: the compiler strips such an item before it looks into it.
+fn only_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        matches!(&attribute.meta, syn::Meta::List(list)
+            if list.path.is_ident("cfg") && list.tokens.to_string() == "test")
+    })
+}
+
+fn attributes_of(item: &Item) -> &[syn::Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        Item::ExternCrate(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(libraries: &'a [String], is_root: bool, test: bool) -> Walk<'a> {
+        let (modules, type_parameters) = (Vec::new(), Vec::new());
+        Walk { libraries, is_root, test, modules, type_parameters, files: Vec::new(), refused: Vec::new() }
+    }
+
+    pub(super) fn finish(self) -> (Vec<Refusal>, Vec<ModuleFile>) {
+        (self.refused, self.files)
+    }
+
+    pub(super) fn refuse(&mut self, rule: &'static Rule, at: &impl Spanned, remark: impl Into<String>) {
+        self.refuse_bytes(rule, at.span().byte_range(), remark.into());
+    }
+
+    fn refuse_bytes(&mut self, rule: &'static Rule, span: Range<usize>, remark: String) {
+        if !self.test {
+            self.refused.push(Refusal { rule, span, remark });
+        }
+    }
+
+    pub(super) fn file(&mut self, file: &syn::File) {
+        if let Some(shebang) = &file.shebang {
+            self.refuse_bytes(&rules::SPECIAL, 0..shebang.len(), "a first line for a shell".to_owned());
+        }
+        if self.is_root && !file.attrs.iter().any(|attribute| attribute.path().is_ident("no_std")) {
+            self.refuse_bytes(&rules::NO_STD, 0..1, String::new());
+        }
+        self.visit_file(file);
+    }
+
+    /// Whether a path's first name is a crate's.
+    fn is_crate(&self, first: &str) -> bool {
+        is_one_of(&lists::CRATES, first) || self.libraries.iter().any(|library| library == first)
+    }
+
+    /// Checks a path through a crate: first and second name.
+    fn check_crate_path(&mut self, first: &str, second: Option<&str>, at: &impl Spanned) {
+        let open = match (first, second) {
+            ("std" | "proc_macro" | "test", _) => {
+                self.refuse(&rules::STD, at, "");
+                return;
+            }
+            ("core", Some(second)) => is_one_of(&lists::CORE, second) || is_one_of(&lists::MACROS, second),
+            ("alloc", Some(second)) => is_one_of(&lists::ALLOC, second),
+            ("sandstorm_api", Some(second)) => !is_one_of(&lists::API_HIDDEN, second) && second != "*",
+            _ => true,
+        };
+        if !open {
+            self.refuse(&rules::PATH, at, format!("`{first}::{}`", second.unwrap_or("*")));
+        }
+    }
+
+    fn check_use(&mut self, tree: &syn::UseTree, before: &mut Vec<String>) {
+        match tree {
+            syn::UseTree::Path(path) => {
+                before.push(name(&path.ident));
+                if let [first, second] = before.as_slice() {
+                    let (first, second) = (first.clone(), second.clone());
+                    self.check_crate_path(&first, Some(&second), &path.ident);
+                } else if let [first] = before.as_slice()
+                    && first == "std"
+                {
+                    self.refuse(&rules::STD, &path.ident, "");
+                }
+                self.check_use(&path.tree, before);
+                before.pop();
+            }
+            syn::UseTree::Name(used) => self.check_used(before, &used.ident, None),
+            syn::UseTree::Rename(used) => self.check_used(before, &used.ident, Some(&used.rename)),
+            syn::UseTree::Glob(glob) => {
+                if let [first] = before.as_slice()
+                    && self.is_crate(first)
+                    && is_one_of(&lists::CRATES, first)
+                {
+                    self.refuse(&rules::IMPORT, glob, "name what you import, or use the API's prelude");
+                }
+            }
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.check_use(tree, before);
+                }
+            }
+        }
+    }
+
+    fn check_used(&mut self, before: &[String], ident: &syn::Ident, rename: Option<&syn::Ident>) {
+        let used = name(ident);
+        match before {
+            [] if used == "std" => self.refuse(&rules::STD, ident, ""),
+            [] if self.is_crate(&used) => self.refuse(&rules::IMPORT, ident, "crates keep their names"),
+            [first] if used == "self" && self.is_crate(first) => {
+                self.refuse(&rules::IMPORT, ident, "crates keep their names");
+            }
+            [first] => {
+                let first = first.clone();
+                self.check_crate_path(&first, Some(&used), ident);
+            }
+            _ => {}
+        }
+        if is_one_of(&lists::NEVER_IMPORTED, &used) && before.first().is_some_and(|first| self.is_crate(first)) {
+            self.refuse(&rules::IMPORT, ident, "this macro is not allowed");
+        }
+        if let Some(rename) = rename {
+            let renamed = name(rename);
+            let reserved = is_one_of(&lists::MACROS, &renamed)
+                || is_one_of(&lists::DYN, &renamed)
+                || is_one_of(&lists::DERIVES, &renamed)
+                || self.is_crate(&renamed)
+                || renamed == "std";
+            if reserved {
+                self.refuse(&rules::IMPORT, rename, "this name is taken");
+            }
+        }
+    }
+}
+
+/// What the walk looks at; everything else is walked through.
+impl<'ast> Visit<'ast> for Walk<'_> {
+    fn visit_item(&mut self, item: &'ast Item) {
+        let before = self.test;
+        self.test |= only_for_tests(attributes_of(item));
+        match item {
+            Item::Static(found) => self.refuse(&rules::STATIC, &found.static_token, ""),
+            Item::Union(found) => self.refuse(&rules::UNION, &found.union_token, ""),
+            Item::ForeignMod(found) => self.refuse(&rules::EXTERN, &found.abi, ""),
+            Item::Macro(found) if found.ident.is_some() || found.mac.path.is_ident("macro_rules") => {
+                self.refuse(&rules::MACRO_DEFINITION, &found.mac.path, "");
+            }
+            Item::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for items"),
+            Item::TraitAlias(found) => self.refuse(&rules::SPECIAL, &found.trait_token, "a trait alias"),
+            Item::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
+            _ => visit::visit_item(self, item),
+        }
+        self.test = before;
+    }
+
+    fn visit_item_extern_crate(&mut self, item: &'ast syn::ItemExternCrate) {
+        if name(&item.ident) != "alloc" || item.rename.is_some() {
+            self.refuse(&rules::EXTERN_CRATE, item, "");
+        }
+        visit::visit_item_extern_crate(self, item);
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        item.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+        self.check_use(&item.tree, &mut Vec::new());
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.unsafety.is_some() {
+            self.refuse(&rules::UNSAFE, &item.unsafety, "");
+        }
+        self.modules.push(name(&item.ident));
+        if item.content.is_none() {
+            let span = item.span().byte_range();
+            self.files.push(ModuleFile { path: self.modules.clone(), span, test: self.test });
+        }
+        visit::visit_item_mod(self, item);
+        self.modules.pop();
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        self.check_trait(item);
+        self.with_generics(&item.generics, |walk| visit::visit_item_trait(walk, item));
+    }
+
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        self.with_generics(&item.generics, |walk| {
+            walk.check_impl(item);
+            visit::visit_item_impl(walk, item);
+        });
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.with_generics(&item.generics, |walk| visit::visit_item_struct(walk, item));
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.with_generics(&item.generics, |walk| visit::visit_item_enum(walk, item));
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.with_generics(&item.sig.generics, |walk| visit::visit_item_fn(walk, item));
+    }
+
+    fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
+        match item {
+            syn::ImplItem::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for items"),
+            syn::ImplItem::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
+            syn::ImplItem::Fn(found) => {
+                self.with_generics(&found.sig.generics, |walk| visit::visit_impl_item(walk, item));
+            }
+            _ => visit::visit_impl_item(self, item),
+        }
+    }
+
+    fn visit_trait_item(&mut self, item: &'ast syn::TraitItem) {
+        match item {
+            syn::TraitItem::Macro(found) => {
+                self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for items");
+            }
+            syn::TraitItem::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
+            syn::TraitItem::Fn(found) => {
+                self.with_generics(&found.sig.generics, |walk| visit::visit_trait_item(walk, item));
+            }
+            _ => visit::visit_trait_item(self, item),
+        }
+    }
+
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        self.check_signature(signature);
+        visit::visit_signature(self, signature);
+    }
+
+    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
+        self.check_attribute(attribute);
+    }
+
+    fn visit_macro(&mut self, found: &'ast syn::Macro) {
+        self.check_macro(found);
+    }
+
+    fn visit_stmt_macro(&mut self, found: &'ast syn::StmtMacro) {
+        if found.mac.path.is_ident("macro_rules") {
+            self.refuse(&rules::MACRO_DEFINITION, &found.mac.path, "");
+        } else {
+            visit::visit_stmt_macro(self, found);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.segments.len() > 1
+            && let Some(first) = path.segments.first()
+        {
+            let second = path.segments.get(1).map(|segment| name(&segment.ident));
+            self.check_crate_path(&name(&first.ident), second.as_deref(), path);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_expr(&mut self, expression: &'ast Expr) {
+        match expression {
+            Expr::Unsafe(found) => self.refuse(&rules::UNSAFE, &found.unsafe_token, ""),
+            Expr::RawAddr(found) => self.refuse(&rules::SPECIAL, found, "the address of a place"),
+            Expr::TryBlock(_) | Expr::Yield(_) | Expr::Verbatim(_) => self.refuse(&rules::SPECIAL, expression, ""),
+            _ => visit::visit_expr(self, expression),
+        }
+    }
+
+    fn visit_pat(&mut self, pattern: &'ast syn::Pat) {
+        match pattern {
+            syn::Pat::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
+            syn::Pat::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for patterns"),
+            _ => visit::visit_pat(self, pattern),
+        }
+    }
+
+    fn visit_type(&mut self, found: &'ast syn::Type) {
+        match found {
+            syn::Type::FnPtr(pointer) => self.refuse(&rules::FN_POINTER, pointer, ""),
+            syn::Type::Ptr(pointer) => self.refuse(&rules::RAW_POINTER, pointer, ""),
+            syn::Type::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for types"),
+            syn::Type::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
+            syn::Type::TraitObject(object) => {
+                self.check_object(object);
+                visit::visit_type(self, found);
+            }
+            _ => visit::visit_type(self, found),
+        }
+    }
+
+    fn visit_bound_lifetimes(&mut self, found: &'ast syn::BoundLifetimes) {
+        self.refuse(&rules::FOR_LIFETIMES, found, "");
+    }
+
+    fn visit_type_param(&mut self, parameter: &'ast syn::TypeParam) {
+        self.check_outlives(&parameter.bounds);
+        visit::visit_type_param(self, parameter);
+    }
+
+    fn visit_predicate_type(&mut self, predicate: &'ast syn::PredicateType) {
+        self.check_predicate(predicate);
+        visit::visit_predicate_type(self, predicate);
+    }
+
+    fn visit_type_impl_trait(&mut self, found: &'ast syn::TypeImplTrait) {
+        for bound in &found.bounds {
+            if let TypeParamBound::Lifetime(lifetime) = bound
+                && lifetime.ident == "static"
+            {
+                self.refuse(&rules::OUTLIVES, lifetime, "");
+            }
+        }
+        visit::visit_type_impl_trait(self, found);
+    }
+
+    fn visit_type_param_bound(&mut self, bound: &'ast TypeParamBound) {
+        if let TypeParamBound::Verbatim(found) = bound {
+            self.refuse(&rules::SPECIAL, found, "");
+        }
+        visit::visit_type_param_bound(self, bound);
+    }
+
+    fn visit_safety(&mut self, safety: &'ast syn::Safety) {
+        match safety {
+            syn::Safety::Unsafe(token) => self.refuse(&rules::UNSAFE, token, ""),
+            syn::Safety::Safe(token) => self.refuse(&rules::EXTERN, token, ""),
+            syn::Safety::Default => {}
+        }
+    }
+
+    fn visit_abi(&mut self, abi: &'ast syn::Abi) {
+        self.refuse(&rules::EXTERN, abi, "");
+    }
+}
