@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::builder::{CompileLimits, ToolchainConfig};
+use crate::builder::{BuilderConfig, CompileLimits};
 use crate::limits::tenants::TENANTS;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::store::Mode;
@@ -88,6 +88,10 @@ pub struct BuilderSettings {
     pub rustc: Option<PathBuf>,
     /// The operator's own vetted libraries: package name to directory.
     pub libraries: BTreeMap<String, PathBuf>,
+    /// Whether compilers may run unconfined where the kernel offers no sandbox.
+    pub allow_unsandboxed: bool,
+    /// Whether there is a builder; without one the server stores and serves, and refuses pushes.
+    pub enabled: bool,
     /// What one compilation may use.
     pub compile: CompileLimits,
 }
@@ -169,6 +173,8 @@ pub struct Overrides {
     pub allow_open: Option<bool>,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
+    /// See [`BuilderSettings::enabled`].
+    pub builder: Option<bool>,
 }
 
 /// The file, as it is written.
@@ -201,6 +207,8 @@ struct FileLimits {
 struct FileBuilder {
     rustc: Option<PathBuf>,
     libraries: BTreeMap<String, PathBuf>,
+    enabled: Option<bool>,
+    allow_unsandboxed: bool,
     cpu_s: Option<u64>,
     wall_s: Option<u64>,
     memory_bytes: Option<u64>,
@@ -247,7 +255,6 @@ impl Config {
     }
 
     fn build(file: File, over: &Overrides) -> Result<Config, ConfigError> {
-        let rustc = over.rustc.clone().or(file.builder.rustc);
         let workers = match over.workers.or(file.workers) {
             Some(workers) => in_range("workers", workers, 1, MAX_WORKERS)?,
             None => default_workers(),
@@ -280,7 +287,13 @@ impl Config {
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
             limits,
             quotas,
-            builder: BuilderSettings { rustc, libraries: file.builder.libraries, compile },
+            builder: BuilderSettings {
+                rustc: over.rustc.clone().or(file.builder.rustc),
+                libraries: file.builder.libraries,
+                allow_unsandboxed: file.builder.allow_unsandboxed,
+                enabled: over.builder.or(file.builder.enabled).unwrap_or(true),
+                compile,
+            },
             tenants: file.tenants,
         };
         config.check()?;
@@ -309,12 +322,15 @@ impl Config {
         }
     }
 
-    /// Where the builder finds its compiler and keeps its sysroot.
-    pub fn toolchain(&self) -> ToolchainConfig {
-        ToolchainConfig {
+    /// What the builder is started with.
+    pub fn builder_config(&self) -> BuilderConfig {
+        BuilderConfig {
             state: self.state.join("builder"),
             rustc: self.builder.rustc.clone(),
             libraries: self.builder.libraries.clone(),
+            allow_unsandboxed: self.builder.allow_unsandboxed,
+            limits: self.builder.compile,
+            ..BuilderConfig::default()
         }
     }
 

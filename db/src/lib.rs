@@ -1,6 +1,7 @@
 //! The Sandstorm server: store, tenants, workers, extensions, builder, control.
 #![deny(unsafe_code)]
 
+pub mod admin;
 pub mod builder;
 pub mod config;
 pub mod extensions;

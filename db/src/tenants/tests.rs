@@ -359,6 +359,7 @@ fn only_the_recent_kills_are_kept_newest_first() {
             cpu_us: 1,
             wall_us: 2,
             at_ms: 3,
+            worker: 0,
             text: String::new(),
         });
     }

@@ -26,6 +26,8 @@ pub struct Kill {
     pub wall_us: u64,
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: u64,
+    /// The worker that ran it.
+    pub worker: u32,
     /// What its caller was told.
     pub text: String,
 }

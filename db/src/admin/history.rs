@@ -1,0 +1,149 @@
+//! What was pushed: versions of each extension, and what those that were replaced have done.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::types::{self, Stats};
+use crate::extensions::Extension;
+use crate::tenants::TenantView;
+
+/// Versions of an extension that are shown.
+const VERSIONS: usize = 16;
+
+/// What is known of a version beside its code.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub(super) manifest_version: String,
+    pub(super) source_digest: String,
+    pub(super) library_bytes: u64,
+    pub(super) loaded_at_ms: u64,
+}
+
+/// What was pushed to this server since it started.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    tenants: Mutex<HashMap<u32, Tenant>>,
+}
+
+#[derive(Debug, Default)]
+struct Tenant {
+    extensions: HashMap<String, Pushed>,
+    /// The highest version of any extension that was unloaded: later ones start above, so that no version comes twice.
+    floor: u64,
+}
+
+#[derive(Debug, Default)]
+struct Pushed {
+    /// Newest first.
+    versions: VecDeque<(u64, About)>,
+    /// Replaced, and perhaps still used by an invocation or a worker's snapshot.
+    draining: Vec<Arc<Extension>>,
+    /// What those did that are gone.
+    before: Stats,
+}
+
+impl Pushed {
+    /// Lets go of replaced versions that nobody uses any more: their code is unmapped here, not on a worker.
+    fn settle(&mut self) {
+        let before = &mut self.before;
+        self.draining.retain(|extension| {
+            let used = Arc::strong_count(extension) > 1;
+            if !used {
+                before.add(&extension.stats.read());
+            }
+            used
+        });
+    }
+}
+
+impl History {
+    /// The version that the next push of that name gets.
+    pub(super) fn next_version(&self, tenant: u32, name: &str) -> u64 {
+        let tenants = self.tenants.lock();
+        let Some(tenant) = tenants.get(&tenant) else { return 1 };
+        let last = tenant.extensions.get(name).and_then(|pushed| pushed.versions.front());
+        last.map_or(tenant.floor, |(version, _)| *version) + 1
+    }
+
+    /// A version was loaded, in place of another perhaps.
+    pub(super) fn loaded(&self, tenant: u32, new: &Extension, about: About, replaced: Option<Arc<Extension>>) {
+        let mut tenants = self.tenants.lock();
+        let pushed = tenants.entry(tenant).or_default().extensions.entry(new.name.to_string()).or_default();
+        pushed.versions.push_front((new.version, about));
+        pushed.versions.truncate(VERSIONS);
+        pushed.draining.extend(replaced);
+    }
+
+    /// An extension was unloaded.
+    pub(super) fn unloaded(&self, tenant: u32, extension: &Extension) {
+        let mut tenants = self.tenants.lock();
+        let tenant = tenants.entry(tenant).or_default();
+        tenant.floor = tenant.floor.max(extension.version);
+        tenant.extensions.remove(&*extension.name);
+    }
+
+    /// A tenant was deleted.
+    pub(super) fn deleted(&self, tenant: u32) {
+        self.tenants.lock().remove(&tenant);
+    }
+
+    /// Lets go of what nobody uses any more.
+    pub(super) fn settle(&self) {
+        self.tenants.lock().values_mut().flat_map(|tenant| tenant.extensions.values_mut()).for_each(Pushed::settle);
+    }
+
+    /// What is shown of an extension that is loaded.
+    pub(super) fn show(&self, view: &TenantView, extension: &Extension) -> types::Extension {
+        let tenants = self.tenants.lock();
+        let pushed = tenants.get(&view.tenant.id).and_then(|tenant| tenant.extensions.get(&*extension.name));
+        let mut stats = pushed.map(|pushed| pushed.before.clone()).unwrap_or_default();
+        let mut versions = Vec::new();
+        if let Some(pushed) = pushed {
+            pushed.draining.iter().for_each(|old| stats.add(&old.stats.read()));
+            versions = pushed
+                .versions
+                .iter()
+                .map(|(version, about)| {
+                    let draining =
+                        pushed.draining.iter().any(|old| old.version == *version && old.stats.read().live() > 0);
+                    let state = match (*version == extension.version, draining) {
+                        (true, _) => "current",
+                        (false, true) => "draining",
+                        (false, false) => "gone",
+                    };
+                    show_version(*version, about, state)
+                })
+                .collect();
+        }
+        stats.add(&extension.stats.read());
+        let current = versions.iter().find(|version| version.version == extension.version).cloned();
+        let (manifest_version, source_digest, library_bytes) = current
+            .map(|version| (version.manifest_version, version.source_digest, version.library_bytes))
+            .unwrap_or_default();
+        types::Extension {
+            name: extension.name.to_string(),
+            version: extension.version,
+            manifest_version,
+            source_digest,
+            library_bytes,
+            suspended: view.is_suspended(&extension.name),
+            budget: view.budget(extension).into(),
+            stats,
+            versions,
+        }
+    }
+}
+
+fn show_version(version: u64, about: &About, state: &'static str) -> types::Version {
+    types::Version {
+        version,
+        manifest_version: about.manifest_version.clone(),
+        source_digest: about.source_digest.clone(),
+        library_bytes: about.library_bytes,
+        loaded_at_ms: about.loaded_at_ms,
+        state,
+    }
+}

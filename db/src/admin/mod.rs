@@ -1,0 +1,210 @@
+//! Control over HTTP: tenants, tables, extensions, kills, counters. JSON on one port, on a thread of its own; no worker
+//! ever waits for it.
+//!
+//! | request | who | body -> answer |
+//! |---|---|---|
+//! | `GET /v1/health` | anyone | -> [`types::Health`] |
+//! | `GET /v1/stat` | operator, tenant (its own) | -> [`types::Stat`] |
+//! | `GET /v1/workers` | operator | -> counters, worker by worker |
+//! | `GET /metrics` | operator | -> Prometheus text |
+//! | `POST /v1/shutdown` | operator | -> `{}` |
+//! | `GET /v1/tenants` | operator, tenant (itself) | -> `[`[`types::Tenant`]`]` |
+//! | `POST /v1/tenants` | operator | [`types::CreateTenant`] -> [`types::TenantCreated`] |
+//! | `GET /v1/tenants/{t}` | operator, tenant | -> [`types::Tenant`] |
+//! | `PATCH`, `DELETE /v1/tenants/{t}` | operator | [`types::ChangeTenant`] -> [`types::Tenant`]; -> `{}` |
+//! | `POST /v1/tenants/{t}/rotate` | operator, tenant | -> [`types::TokenRotated`] |
+//! | `GET`, `POST /v1/tenants/{t}/tables` | operator, tenant | -> `[`[`types::Table`]`]`; [`types::CreateTable`] -> [`types::Table`] |
+//! | `GET`, `DELETE /v1/tenants/{t}/tables/{name}` | operator, tenant | -> [`types::Table`]; -> `{}` |
+//! | `GET /v1/tenants/{t}/extensions` | operator, tenant | -> `[`[`types::Extension`]`]` |
+//! | `PUT`, `GET`, `DELETE /v1/tenants/{t}/extensions/{name}` | operator, tenant | [`types::Push`] -> [`types::Pushed`]; -> [`types::Extension`]; -> `{}` |
+//! | `POST /v1/tenants/{t}/extensions/{name}/suspend`, `…/resume` | operator, tenant | -> [`types::Extension`] |
+//! | `PUT /v1/tenants/{t}/extensions/{name}/budget` | operator | [`types::ChangeBudget`] -> `{}` |
+//! | `GET /v1/tenants/{t}/kills`, `GET /v1/kills` | operator, tenant (its own) | -> `[`[`types::Kill`]`]`, newest first (`?limit=n`) |
+//!
+//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorBody`].
+
+mod error;
+mod history;
+mod listen;
+mod push;
+mod routes;
+mod stat;
+pub mod types;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{Mutex, Notify, Semaphore};
+
+use crate::metrics::Metrics;
+use crate::tenants::{Directory, TokenHash};
+use history::History;
+pub use push::Build;
+
+/// Bytes of a request's body, at most, other than a push.
+pub const MAX_BODY_BYTES: usize = 64 << 10;
+/// Bytes of a push, at most: all source files as JSON, every second byte escaped, and the manifest.
+pub const MAX_PUSH_BYTES: usize = 2 * (crate::builder::limits::SOURCE_BYTES + crate::builder::limits::MANIFEST_BYTES);
+/// Pushes that wait for the builder or run, at most; one more is told to come again. Bounds the memory they hold.
+pub const MAX_PUSHES: usize = 32;
+/// Connections at a time; further ones wait. Bounds the file descriptors that the control port can use up.
+pub const MAX_CONNECTIONS: usize = 256;
+/// How often what nobody uses any more is freed.
+const SETTLE_EVERY: Duration = Duration::from_millis(100);
+/// How long requests that run may go on when the server stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What the control port sees of the server.
+pub struct Control {
+    /// Tenants, tables, extensions.
+    pub directory: Arc<Directory>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// The builder, or why there is none.
+    pub builder: Result<Arc<dyn Build>, String>,
+    /// Address of the first worker's data port.
+    pub data: SocketAddr,
+    operator: TokenHash,
+    stop: Box<dyn Fn() + Send + Sync>,
+    history: History,
+    /// One push at a time: the builder takes one at a time, and versions follow each other.
+    pushing: Arc<Mutex<()>>,
+    pushes: Arc<Semaphore>,
+}
+
+impl Control {
+    /// Control over a server whose operator has `operator_token`. `stop` is called when the operator asks for a shutdown;
+    /// it must not block.
+    pub fn new(
+        directory: Arc<Directory>,
+        metrics: Arc<Metrics>,
+        builder: Result<Arc<dyn Build>, String>,
+        data: SocketAddr,
+        operator_token: &str,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Control> {
+        Arc::new(Control {
+            directory,
+            metrics,
+            builder,
+            data,
+            operator: TokenHash::of(operator_token.as_bytes()),
+            stop: Box::new(stop),
+            history: History::default(),
+            pushing: Arc::default(),
+            pushes: Arc::new(Semaphore::new(MAX_PUSHES)),
+        })
+    }
+
+    /// Frees what nobody uses any more: dropped tables, replaced libraries.
+    pub fn settle(&self) {
+        self.directory.reap();
+        self.history.settle();
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("data", &self.data).finish_non_exhaustive()
+    }
+}
+
+/// The control port, served by a thread until this is dropped.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Binds the control port and serves it.
+    ///
+    /// # Errors
+    /// The address cannot be bound ([`io::ErrorKind::AddrInUse`]: another server has it), or no thread can be started.
+    pub fn start(address: SocketAddr, control: Arc<Control>) -> io::Result<Admin> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(Notify::new());
+        let stopped = stop.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(MAX_PUSHES)
+            .thread_name("control-blocking")
+            .build()?;
+        let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
+            runtime.block_on(serve(listener, control, stopped));
+            // A push that still compiles ends with its builder; nobody waits for it here.
+            runtime.shutdown_background();
+        })?;
+        Ok(Admin { address, stop, thread: Some(thread) })
+    }
+
+    /// The address that is bound.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by its hook.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, control: Arc<Control>, stop: Arc<Notify>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listen::Limited::new(listener, MAX_CONNECTIONS),
+        Err(error) => {
+            tracing::error!(%error, "the control port cannot be served");
+            return;
+        }
+    };
+    let settling = tokio::spawn(settle(control.clone()));
+    let last_requests = Arc::new(Notify::new());
+    let draining = last_requests.clone();
+    let graceful = async move {
+        stop.notified().await;
+        draining.notify_one();
+    };
+    let served = axum::serve(listener, routes::router(control)).with_graceful_shutdown(graceful);
+    let too_long = async {
+        last_requests.notified().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        result = served => if let Err(error) = result {
+            tracing::error!(%error, "the control port stopped");
+        },
+        () = too_long => {}
+    }
+    settling.abort();
+}
+
+/// Frees, from time to time and off this thread, what nobody uses any more.
+async fn settle(control: Arc<Control>) {
+    loop {
+        tokio::time::sleep(SETTLE_EVERY).await;
+        let control = control.clone();
+        // It is cancelled only together with the whole runtime.
+        let _cancelled = tokio::task::spawn_blocking(move || control.settle()).await;
+    }
+}
+
+/// Milliseconds since the Unix epoch.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

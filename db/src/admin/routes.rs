@@ -1,0 +1,413 @@
+//! The routes: who may, what comes in, what goes out.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::{get, post, put};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::Failure;
+use super::types::{
+    ChangeBudget, ChangeTenant, CreateTable, CreateTenant, Extension, Health, Kill, Push, Pushed, Stat, Table, Tenant,
+    TenantCreated, TokenRotated,
+};
+use super::{Control, MAX_BODY_BYTES, MAX_PUSH_BYTES, now_ms, push, stat};
+use crate::config::suggest;
+use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
+
+type Answer<T> = Result<axum::Json<T>, Failure>;
+
+/// The answer that says nothing.
+#[derive(Serialize)]
+struct Nothing {}
+
+const DONE: axum::Json<Nothing> = axum::Json(Nothing {});
+
+pub(super) fn router(control: Arc<Control>) -> Router {
+    let extension = "/v1/tenants/{tenant}/extensions/{name}";
+    Router::new()
+        .route(extension, put(push_extension).layer(DefaultBodyLimit::max(MAX_PUSH_BYTES)))
+        .route(extension, get(show_extension).delete(unload_extension))
+        .route("/v1/tenants/{tenant}/extensions/{name}/suspend", post(suspend_extension))
+        .route("/v1/tenants/{tenant}/extensions/{name}/resume", post(resume_extension))
+        .route("/v1/tenants/{tenant}/extensions/{name}/budget", put(change_budget))
+        .route("/v1/tenants/{tenant}/extensions", get(list_extensions))
+        .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).delete(drop_table))
+        .route("/v1/tenants/{tenant}/tables", get(list_tables).post(create_table))
+        .route("/v1/tenants/{tenant}/kills", get(tenant_kills))
+        .route("/v1/tenants/{tenant}/rotate", post(rotate_token))
+        .route("/v1/tenants/{tenant}", get(show_tenant).patch(change_tenant).delete(delete_tenant))
+        .route("/v1/tenants", get(list_tenants).post(create_tenant))
+        .route("/v1/kills", get(all_kills))
+        .route("/v1/stat", get(show_stat))
+        .route("/v1/workers", get(show_workers))
+        .route("/v1/health", get(health))
+        .route("/v1/shutdown", post(shutdown))
+        .route("/metrics", get(prometheus))
+        .fallback(|| async { Failure::not_found("there is no such route").hint("all routes start with /v1/") })
+        .method_not_allowed_fallback(|| async {
+            Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this route does not take that method")
+        })
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(control)
+}
+
+// ---- who may ----
+
+/// Who sent a request, by its token.
+enum Caller {
+    Operator,
+    Tenant(Arc<TenantView>),
+}
+
+impl FromRequestParts<Arc<Control>> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, control: &Arc<Control>) -> Result<Caller, Failure> {
+        let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
+            return Err(Failure::unauthorised("the request carries no token"));
+        };
+        let Some(token) = value.as_bytes().strip_prefix(b"Bearer ") else {
+            return Err(Failure::unauthorised("the authorization header is not `Bearer TOKEN`"));
+        };
+        let operator = TokenHash::of_presented(token).is_some_and(|presented| control.operator.same(&presented));
+        let tenant = control.directory.snapshot().by_token(token).cloned();
+        match (operator, tenant) {
+            (true, _) => Ok(Caller::Operator),
+            (false, Some(view)) => Ok(Caller::Tenant(view)),
+            (false, None) => Err(Failure::unauthorised("the token is nobody's")),
+        }
+    }
+}
+
+impl Caller {
+    /// The tenant of that name, if the caller may reach it. Another tenant is told the same whether it is there or not.
+    fn reach(&self, control: &Control, tenant: &str) -> Result<Arc<TenantView>, Failure> {
+        match self {
+            Caller::Operator => Ok(control.directory.snapshot().find(tenant)?.clone()),
+            Caller::Tenant(own) if own.tenant.name == tenant => Ok(own.clone()),
+            Caller::Tenant(own) => Err(Failure::forbidden(format!(
+                "the token is of tenant {:?} and does not reach {tenant:?}",
+                own.tenant.name
+            ))
+            .hint("use the operator's token, or that tenant's")),
+        }
+    }
+
+    fn operator(&self) -> Result<(), Failure> {
+        match self {
+            Caller::Operator => Ok(()),
+            Caller::Tenant(_) => {
+                Err(Failure::forbidden("a tenant's token does not reach this").hint("use the operator's token"))
+            }
+        }
+    }
+}
+
+// ---- what comes in ----
+
+/// A JSON body.
+struct Body<T>(T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, control: &Arc<Control>) -> Result<Body<T>, Failure> {
+        let bytes = Bytes::from_request(request, control).await.map_err(|rejection| unreadable(&rejection))?;
+        serde_json::from_slice(&bytes).map(Body).map_err(|error| malformed(&error))
+    }
+}
+
+fn unreadable(rejection: &BytesRejection) -> Failure {
+    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        let message = format!("the body is over its limit ({MAX_PUSH_BYTES} bytes for a push, else {MAX_BODY_BYTES})");
+        return Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).hint("send less");
+    }
+    Failure::invalid(format!("the body cannot be read: {rejection}"))
+}
+
+fn malformed(error: &serde_json::Error) -> Failure {
+    let message = error.to_string();
+    let mut names = message.split('`').skip(1).step_by(2);
+    let hint = match (message.starts_with("unknown field"), names.next()) {
+        (true, Some(unknown)) => suggest(unknown, names),
+        _ => "send a JSON object as the route's documentation has it".to_owned(),
+    };
+    Failure::invalid(format!("the body is not what this route takes: {message}")).hint(hint)
+}
+
+#[derive(Deserialize)]
+struct Limit {
+    limit: Option<usize>,
+}
+
+// ---- tenants ----
+
+async fn list_tenants(State(control): State<Arc<Control>>, caller: Caller) -> Answer<Vec<Tenant>> {
+    Ok(axum::Json(match caller {
+        Caller::Operator => control.directory.snapshot().sorted().into_iter().map(|view| Tenant::of(view)).collect(),
+        Caller::Tenant(own) => vec![Tenant::of(&own)],
+    }))
+}
+
+async fn create_tenant(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Body(new): Body<CreateTenant>,
+) -> Result<impl IntoResponse, Failure> {
+    caller.operator()?;
+    let CreateTenant { name, id, open, token, home_worker, quotas } = new;
+    let (view, token) = control.directory.create_tenant(NewTenant { name, id, open, token, quotas, home_worker })?;
+    Ok((StatusCode::CREATED, axum::Json(TenantCreated { tenant: Tenant::of(&view), token })))
+}
+
+async fn show_tenant(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Answer<Tenant> {
+    Ok(axum::Json(Tenant::of(&*caller.reach(&control, &tenant)?)))
+}
+
+async fn change_tenant(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+    Body(change): Body<ChangeTenant>,
+) -> Answer<Tenant> {
+    caller.operator()?;
+    let directory = &control.directory;
+    if let Some(home) = change.home_worker {
+        directory.set_home_worker(&tenant, home)?;
+    }
+    if let Some(open) = change.open {
+        directory.set_open(&tenant, open)?;
+    }
+    directory.set_quotas(&tenant, &change.quotas)?;
+    Ok(axum::Json(Tenant::of(directory.snapshot().find(&tenant)?)))
+}
+
+async fn delete_tenant(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Answer<Nothing> {
+    caller.operator()?;
+    let view = control.directory.delete_tenant(&tenant)?;
+    control.history.deleted(view.tenant.id);
+    Ok(DONE)
+}
+
+async fn rotate_token(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Answer<TokenRotated> {
+    let view = caller.reach(&control, &tenant)?;
+    Ok(axum::Json(TokenRotated { token: control.directory.rotate_token(view.tenant.id)? }))
+}
+
+// ---- tables ----
+
+async fn list_tables(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Answer<Vec<Table>> {
+    let view = caller.reach(&control, &tenant)?;
+    Ok(axum::Json(view.sorted_tables().into_iter().map(|entry| Table::of(entry)).collect()))
+}
+
+async fn create_table(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+    Body(new): Body<CreateTable>,
+) -> Result<impl IntoResponse, Failure> {
+    let view = caller.reach(&control, &tenant)?;
+    let CreateTable { name, id, mode, quota_bytes } = new;
+    let entry =
+        control.directory.create_table(view.tenant.id, NewTable { name, id, mode: mode.into(), quota_bytes })?;
+    Ok((StatusCode::CREATED, axum::Json(Table::of(&entry))))
+}
+
+async fn show_table(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Answer<Table> {
+    let view = caller.reach(&control, &tenant)?;
+    let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.clone() };
+    Ok(axum::Json(Table::of(view.table_by_name(&name).ok_or_else(unknown)?)))
+}
+
+async fn drop_table(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Answer<Nothing> {
+    let view = caller.reach(&control, &tenant)?;
+    control.directory.drop_table(view.tenant.id, &name)?;
+    Ok(DONE)
+}
+
+// ---- extensions ----
+
+async fn list_extensions(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+) -> Answer<Vec<Extension>> {
+    let view = caller.reach(&control, &tenant)?;
+    let show = |extension| control.history.show(&view, extension);
+    Ok(axum::Json(view.sorted_extensions().into_iter().map(|extension| show(extension)).collect()))
+}
+
+async fn push_extension(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+    Body(source): Body<Push>,
+) -> Result<impl IntoResponse, Failure> {
+    let reached = caller.reach(&control, &tenant)?;
+    let Ok(place) = control.pushes.clone().try_acquire_owned() else {
+        return Err(Failure::busy(format!("{} pushes wait already", super::MAX_PUSHES)));
+    };
+    control.directory.admit_push(reached.tenant.id, &name, now_ms())?;
+    let turn = control.pushing.clone().lock_owned().await;
+    // The view of now, not of before the wait: another push of the same extension may have been loaded meanwhile.
+    let view = control.directory.snapshot().find(reached.tenant.id)?.clone();
+    let built = tokio::task::spawn_blocking(move || {
+        // Held to the end of the build, even if the one who asked has gone.
+        let _held = (place, turn);
+        push::push(&control, &view, &name, &source)
+    });
+    let pushed: Pushed = built.await.map_err(|_| Failure::internal("the push ended in a panic"))??;
+    Ok((StatusCode::CREATED, axum::Json(pushed)))
+}
+
+fn find_extension(view: &TenantView, name: &str) -> Result<Arc<crate::extensions::Extension>, Failure> {
+    let unknown = || DirectoryError::UnknownExtension { tenant: view.tenant.name.clone(), extension: name.to_owned() };
+    Ok(view.extension(name).ok_or_else(unknown)?.clone())
+}
+
+async fn show_extension(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Answer<Extension> {
+    let view = caller.reach(&control, &tenant)?;
+    Ok(axum::Json(control.history.show(&view, &*find_extension(&view, &name)?)))
+}
+
+async fn unload_extension(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Answer<Nothing> {
+    let view = caller.reach(&control, &tenant)?;
+    let extension = control.directory.remove_extension(view.tenant.id, &name)?;
+    control.history.unloaded(view.tenant.id, &extension);
+    Ok(DONE)
+}
+
+fn set_suspended(control: &Control, caller: &Caller, tenant: &str, name: &str, suspended: bool) -> Answer<Extension> {
+    let id = caller.reach(control, tenant)?.tenant.id;
+    control.directory.set_suspended(id, name, suspended)?;
+    let snapshot = control.directory.snapshot();
+    let view = snapshot.find(id)?;
+    Ok(axum::Json(control.history.show(view, &*find_extension(view, name)?)))
+}
+
+async fn suspend_extension(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Answer<Extension> {
+    set_suspended(&control, &caller, &tenant, &name, true)
+}
+
+async fn resume_extension(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Answer<Extension> {
+    set_suspended(&control, &caller, &tenant, &name, false)
+}
+
+async fn change_budget(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+    Body(change): Body<ChangeBudget>,
+) -> Answer<Nothing> {
+    caller.operator()?;
+    control.directory.set_budget(&tenant, &name, change.into())?;
+    Ok(DONE)
+}
+
+// ---- kills, counters, the server ----
+
+async fn tenant_kills(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path(tenant): Path<String>,
+    Query(Limit { limit }): Query<Limit>,
+) -> Answer<Vec<Kill>> {
+    let view = caller.reach(&control, &tenant)?;
+    Ok(axum::Json(stat::kills(std::iter::once(&view), limit)))
+}
+
+async fn all_kills(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Query(Limit { limit }): Query<Limit>,
+) -> Answer<Vec<Kill>> {
+    Ok(axum::Json(match &caller {
+        Caller::Operator => stat::kills(control.directory.snapshot().iter(), limit),
+        Caller::Tenant(own) => stat::kills(std::iter::once(own), limit),
+    }))
+}
+
+async fn show_stat(State(control): State<Arc<Control>>, caller: Caller) -> Answer<Stat> {
+    Ok(axum::Json(match caller {
+        Caller::Operator => stat::server(&control),
+        Caller::Tenant(own) => stat::tenant(&own),
+    }))
+}
+
+async fn show_workers(State(control): State<Arc<Control>>, caller: Caller) -> Result<impl IntoResponse, Failure> {
+    caller.operator()?;
+    Ok(axum::Json(stat::workers(&control.metrics)))
+}
+
+async fn prometheus(State(control): State<Arc<Control>>, caller: Caller) -> Result<impl IntoResponse, Failure> {
+    caller.operator()?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], stat::prometheus(&control)))
+}
+
+async fn health(State(control): State<Arc<Control>>) -> axum::Json<Health> {
+    axum::Json(Health {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        data_address: control.data.to_string(),
+        workers: u32::try_from(control.metrics.workers()).unwrap_or(u32::MAX),
+        uptime_s: control.metrics.uptime_s() as u64,
+        builder: match &control.builder {
+            Ok(builder) => format!("ok ({})", builder.release()),
+            Err(reason) => reason.clone(),
+        },
+    })
+}
+
+async fn shutdown(State(control): State<Arc<Control>>, caller: Caller) -> Answer<Nothing> {
+    caller.operator()?;
+    (control.stop)();
+    Ok(DONE)
+}
