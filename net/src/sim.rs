@@ -594,6 +594,46 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_gives_messages_up_early_mixes_nothing_and_starts_over() {
+        let (mut answered, mut other) = (0, 0);
+        for seed in 0..150 {
+            let drawn = World::drawn(seed);
+            let server = ServerLimits {
+                partial_timeout_us: 15_000,
+                outgoing_timeout_us: 25_000,
+                completed_timeout_us: 40_000,
+                ..drawn.server
+            };
+            let report = checked(World { server, loss: 10 + seed % 20, jitter_us: 2000, longest: 100_000, ..drawn });
+            answered += report.answered;
+            other += report.timed_out + report.stale;
+        }
+        assert!(answered > 50 * other, "{answered} answered, {other} not");
+    }
+
+    #[test]
+    fn a_slow_server_is_sent_a_long_request_once() {
+        let slow = World {
+            loss: 0,
+            duplication: 0,
+            jitter_us: 0,
+            service_us: 900_000,
+            restarts: 0,
+            longest: 1 << 20,
+            requests: 40,
+            clients: 1,
+            in_flight: 1,
+            ..World::drawn(2)
+        };
+        let mut run = Run::new(slow, false);
+        assert_eq!(run.play().unwrap().answered, 40);
+        let counters = *run.server.counters();
+        assert!(counters.long_requests > 3 && counters.repeated > 0, "{counters:?}");
+        assert_eq!(counters.duplicates, 0, "the announcement asks for the answer; nothing goes out again");
+        assert!(run.server.counters().long_requests < 40);
+    }
+
+    #[test]
     fn requests_end_even_when_nothing_arrives() {
         for seed in 0..10 {
             let dead = World { loss: 100, timeout_us: 2_000_000, restarts: 0, ..World::drawn(seed) };
