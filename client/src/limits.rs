@@ -8,3 +8,23 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 pub const CONTROL_MAX_ANSWER: u64 = 16 << 20;
 /// A data request, from the call to its answer, retries included.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(2);
+/// The longest deadline that can be set; a server counts on no request being repeated for longer.
+pub const MAX_DEADLINE: Duration = Duration::from_micros(sandstorm_net::limits::REQUEST_LIFE_US);
+/// Messages without an answer of one session: one less than the answers that a server remembers for it.
+pub const WINDOW: usize = 1023;
+/// Requests that wait inside a client for room in the window; beyond it they are refused at once.
+pub const MAX_QUEUED: usize = 65_536;
+/// How often the deadlines of waiting requests are looked at, in microseconds.
+pub const QUEUE_TICK_US: u64 = 5_000;
+/// How often one request goes back to the queue because the server had forgotten the session.
+pub const MAX_RESTARTS: u32 = 3;
+/// Message buffers kept for reuse, of one session: a whole window of them.
+pub const SPARE_BUFFERS: usize = 1024;
+/// Bytes of a message buffer above which it is not kept.
+pub const SPARE_BUFFER_BYTES: usize = 4096;
+/// Workers that a server may claim to have.
+pub const MAX_WORKERS: u32 = 4096;
+/// Datagrams taken from the socket before the lock is given to others.
+pub const RECEIVE_BURST: usize = 64;
+/// Bytes of datagrams that wait for the socket to take them; beyond it they are dropped and sent again later.
+pub const OUTBOX_BYTES: usize = 8 << 20;

@@ -1,0 +1,104 @@
+//! The blocking face, for scripts and the command line: the same client on its own single-threaded runtime.
+//!
+//! ```no_run
+//! use sandstorm_client::{Config, blocking::Client};
+//!
+//! # fn main() -> Result<(), sandstorm_client::Error> {
+//! let client = Client::connect(Config::new(([127, 0, 0, 1], 7000).into(), 1).token("secret"))?;
+//! client.put(1, b"greeting", b"hello", &Default::default())?;
+//! assert_eq!(client.get(1, b"greeting")?.expect("just put").value, "hello");
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::{Batch, Config, Error, PutOptions, Record, Reply};
+use bytes::Bytes;
+use std::future::{Future, IntoFuture};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// A blocking client. Cheap to clone, but its requests go one at a time: use [`crate::Client`] for many in flight.
+#[derive(Clone, Debug)]
+pub struct Client {
+    runtime: Arc<Runtime>,
+    client: crate::Client,
+}
+
+impl Client {
+    /// See [`crate::Client::connect`].
+    ///
+    /// # Errors
+    /// As there. This and every other call here panics inside of an async runtime: use [`crate::Client`] there.
+    pub fn connect(config: Config) -> Result<Client, Error> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let client = runtime.block_on(crate::Client::connect(config))?;
+        Ok(Client { runtime: Arc::new(runtime), client })
+    }
+
+    /// Runs anything of the async client, such as several requests joined.
+    pub fn run<F: Future>(&self, work: impl FnOnce(crate::Client) -> F) -> F::Output {
+        self.runtime.block_on(work(self.client.clone()))
+    }
+
+    /// The same connection with another deadline for the requests made through it.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Client {
+        Client { runtime: Arc::clone(&self.runtime), client: self.client.with_deadline(deadline) }
+    }
+
+    /// See [`crate::Client::ping`].
+    pub fn ping(&self) -> Result<Duration, Error> {
+        self.runtime.block_on(self.client.ping())
+    }
+
+    /// See [`crate::Client::get`].
+    pub fn get(&self, table: u64, key: &[u8]) -> Result<Option<Record>, Error> {
+        self.runtime.block_on(self.client.get(table, key))
+    }
+
+    /// See [`crate::Client::multi_get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
+        self.runtime.block_on(self.client.multi_get(table, keys))
+    }
+
+    /// Writes a record; gives its new version.
+    pub fn put(&self, table: u64, key: &[u8], value: &[u8], options: &PutOptions) -> Result<u64, Error> {
+        self.runtime.block_on(self.client.put(table, key, value).options(*options).into_future())
+    }
+
+    /// See [`crate::Client::delete`].
+    pub fn delete(&self, table: u64, key: &[u8]) -> Result<bool, Error> {
+        self.runtime.block_on(self.client.delete(table, key))
+    }
+
+    /// See [`crate::Client::delete_if_version`].
+    pub fn delete_if_version(&self, table: u64, key: &[u8], version: u64) -> Result<bool, Error> {
+        self.runtime.block_on(self.client.delete_if_version(table, key, version))
+    }
+
+    /// See [`crate::Client::increment`].
+    pub fn increment(&self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
+        self.runtime.block_on(self.client.increment(table, key, delta))
+    }
+
+    /// See [`crate::Client::invoke`].
+    pub fn invoke(&self, name: &str, args: &[u8]) -> Result<Bytes, Error> {
+        self.runtime.block_on(self.client.invoke(name, args))
+    }
+
+    /// See [`crate::Client::invoke_version`].
+    pub fn invoke_version(&self, name: &str, version: u64, args: &[u8]) -> Result<Bytes, Error> {
+        self.runtime.block_on(self.client.invoke_version(name, version, args))
+    }
+
+    /// See [`crate::Client::batch`]; send it with [`Client::send`].
+    pub fn batch(&self) -> Batch<'_> {
+        self.client.batch()
+    }
+
+    /// Sends a batch.
+    pub fn send(&self, batch: Batch<'_>) -> Result<Vec<Result<Reply, Error>>, Error> {
+        self.runtime.block_on(batch.send())
+    }
+}

@@ -1,0 +1,420 @@
+//! The async client.
+
+use crate::driver::Driver;
+use crate::message::{self, Message, PutOptions, Record, Reply};
+use crate::{Error, limits};
+use bytes::Bytes;
+use std::future::{Future, IntoFuture};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where and as whom to connect.
+#[derive(Clone)]
+pub struct Config {
+    /// The first worker's data port (the control API's `health` names it).
+    pub address: SocketAddr,
+    /// The tenant's id.
+    pub tenant: u32,
+    /// The tenant's token; empty for an open tenant.
+    pub token: String,
+    /// From a call to its answer, retries included; default 2 s.
+    pub deadline: Duration,
+    /// Messages without an answer at a time, per server port; more wait inside the client.
+    pub window: usize,
+    /// Which of the server's ports to talk to; default: the home worker's.
+    pub route: Route,
+}
+
+/// Which of the server's ports requests go to. Any serves them; the home worker's is fastest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Route {
+    /// The port of the tenant's home worker, as the server says it.
+    #[default]
+    Home,
+    /// The port of this worker.
+    Worker(u32),
+}
+
+impl Config {
+    /// An open tenant at `address`, all else by default.
+    pub fn new(address: SocketAddr, tenant: u32) -> Config {
+        let (deadline, window) = (limits::REQUEST_DEADLINE, limits::WINDOW);
+        Config { address, tenant, token: String::new(), deadline, window, route: Route::Home }
+    }
+
+    /// With the tenant's token.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Config {
+        self.token = token.into();
+        self
+    }
+
+    /// With another deadline for each request.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Config {
+        self.deadline = deadline;
+        self
+    }
+
+    /// With another bound on unanswered messages, 1 to [`limits::WINDOW`].
+    #[must_use]
+    pub fn window(mut self, window: usize) -> Config {
+        self.window = window.clamp(1, limits::WINDOW);
+        self
+    }
+
+    /// Talking to another port than the home worker's.
+    #[must_use]
+    pub fn route(mut self, route: Route) -> Config {
+        self.route = route;
+        self
+    }
+
+    /// The port of `worker`, if there can be one.
+    pub(crate) fn worker_address(&self, worker: u32) -> Result<SocketAddr, Error> {
+        let port = u32::from(self.address.port()).checked_add(worker).and_then(|port| u16::try_from(port).ok());
+        let port = port.ok_or_else(|| Error::Protocol { text: format!("worker {worker} has no port") })?;
+        Ok(SocketAddr::new(self.address.ip(), port))
+    }
+
+    /// The local address to bind for talking to the server.
+    pub(crate) fn local_address(&self) -> SocketAddr {
+        let any = match self.address.ip() {
+            ip if ip.is_loopback() => ip,
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        SocketAddr::new(any, 0)
+    }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The token stays out of logs.
+        let Config { address, tenant, deadline, window, route, token: _ } = self;
+        write!(f, "Config {{ {address}, tenant {tenant}, {deadline:?}, window {window}, {route:?} }}")
+    }
+}
+
+/// A connection to a server as one tenant: one UDP socket, many requests in flight. Cheap to clone; all clones share it.
+///
+/// Every request resends until its answer comes or its deadline passes, and the server runs it at most once. A future
+/// that is dropped does not take its request back.
+#[derive(Clone)]
+pub struct Client {
+    driver: Arc<Driver>,
+    deadline: Duration,
+}
+
+impl Client {
+    /// Binds a socket, logs in, and learns which worker is the tenant's home. Needs a tokio runtime with I/O and time; the
+    /// client lives as long as that runtime.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when nobody answers, [`Error::Unauthenticated`] or [`Error::UnknownTenant`] when it may not,
+    /// [`Error::Io`] when no socket can be had.
+    pub async fn connect(config: Config) -> Result<Client, Error> {
+        let deadline = config.deadline;
+        let driver = Driver::connect(config).await?;
+        Ok(Client { driver, deadline })
+    }
+
+    /// The same connection with another deadline for the requests made through it.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Client {
+        Client { driver: Arc::clone(&self.driver), deadline }
+    }
+
+    /// Number of the server's workers.
+    pub fn workers(&self) -> u32 {
+        self.driver.workers()
+    }
+
+    /// The worker that is the tenant's home.
+    pub fn home_worker(&self) -> u32 {
+        self.driver.home_worker()
+    }
+
+    /// What the connection has sent, resent and received so far.
+    pub fn stats(&self) -> Stats {
+        self.driver.stats()
+    }
+
+    /// Asks for a sign of life; gives the time it took.
+    pub async fn ping(&self) -> Result<Duration, Error> {
+        let begun = Instant::now();
+        let mut message = Message::new();
+        message.ping(&[]);
+        self.single(message).await?;
+        Ok(begun.elapsed())
+    }
+
+    /// Reads the record under `key`; `None` when there is none.
+    pub async fn get(&self, table: u64, key: &[u8]) -> Result<Option<Record>, Error> {
+        let mut message = Message::new();
+        message.get(table, key);
+        match self.single(message).await? {
+            Reply::Record(record) => Ok(record),
+            other => Err(unexpected("get", &other)),
+        }
+    }
+
+    /// Reads the records under `keys`, in their order, in one round trip.
+    pub async fn multi_get<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
+        let mut message = Message::new();
+        message.multi_get(table, keys);
+        let count = keys.len();
+        match self.single(message).await? {
+            Reply::Records(records) if records.len() == count => Ok(records),
+            Reply::Records(records) => {
+                let text = format!("{} records for {count} keys", records.len());
+                Err(Error::Protocol { text })
+            }
+            other => Err(unexpected("multi-get", &other)),
+        }
+    }
+
+    /// Writes a record; `.await` sends it and gives the new version. Conditions and life are set before:
+    /// `client.put(table, b"key", b"value").if_absent().ttl(Duration::from_secs(60)).await?`.
+    pub fn put<'a>(&'a self, table: u64, key: &'a [u8], value: &'a [u8]) -> Put<'a> {
+        Put { client: self, table, key, value, options: PutOptions::default() }
+    }
+
+    /// Deletes the record under `key`; whether there was one.
+    pub async fn delete(&self, table: u64, key: &[u8]) -> Result<bool, Error> {
+        self.delete_when(table, key, None).await
+    }
+
+    /// Deletes the record under `key` if it has that version; [`Error::Conflict`] when it has another.
+    pub async fn delete_if_version(&self, table: u64, key: &[u8], version: u64) -> Result<bool, Error> {
+        self.delete_when(table, key, Some(version)).await
+    }
+
+    async fn delete_when(&self, table: u64, key: &[u8], if_version: Option<u64>) -> Result<bool, Error> {
+        let mut message = Message::new();
+        message.delete(table, key, if_version);
+        match self.single(message).await? {
+            Reply::Deleted(was) => Ok(was),
+            other => Err(unexpected("delete", &other)),
+        }
+    }
+
+    /// Adds `delta` to the decimal number under `key` (0 when absent); gives the sum.
+    pub async fn increment(&self, table: u64, key: &[u8], delta: i64) -> Result<i64, Error> {
+        let mut message = Message::new();
+        message.increment(table, key, delta);
+        match self.single(message).await? {
+            Reply::Sum(sum) => Ok(sum),
+            other => Err(unexpected("increment", &other)),
+        }
+    }
+
+    /// Calls the newest version of the extension `name`; gives its reply.
+    pub async fn invoke(&self, name: &str, args: &[u8]) -> Result<Bytes, Error> {
+        self.invoke_version(name, 0, args).await
+    }
+
+    /// Calls that version of the extension `name` (0: the newest).
+    pub async fn invoke_version(&self, name: &str, version: u64, args: &[u8]) -> Result<Bytes, Error> {
+        let mut message = Message::new();
+        message.invoke(name, version, args);
+        match self.single(message).await? {
+            Reply::Reply(bytes) => Ok(bytes),
+            other => Err(unexpected("invoke", &other)),
+        }
+    }
+
+    /// Several operations in one message: one round trip, run in order, each with its own result. They are not one
+    /// transaction.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { client: self, message: Message::new() }
+    }
+
+    async fn single(&self, message: Message) -> Result<Reply, Error> {
+        let response = self.driver.request(message, self.deadline).await?;
+        message::only_reply(&response)
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client {{ deadline: {:?} }}", self.deadline)
+    }
+}
+
+fn unexpected(asked: &str, reply: &Reply) -> Error {
+    Error::Protocol { text: format!("a {asked} was answered with {reply:?}") }
+}
+
+/// Counters of a connection; they only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Requests taken.
+    pub requests: u64,
+    /// Requests answered, well or not.
+    pub answered: u64,
+    /// Requests that timed out.
+    pub timeouts: u64,
+    /// Datagrams sent, retransmissions and acknowledgements included.
+    pub datagrams_sent: u64,
+    /// Packets sent again because no answer came.
+    pub retransmissions: u64,
+    /// Datagrams received.
+    pub datagrams_received: u64,
+    /// Times that the server had forgotten the session and it was begun anew.
+    pub sessions_renewed: u64,
+}
+
+/// A put under way; see [`Client::put`].
+#[must_use = "a put is sent by .await"]
+#[derive(Debug)]
+pub struct Put<'a> {
+    client: &'a Client,
+    table: u64,
+    key: &'a [u8],
+    value: &'a [u8],
+    options: PutOptions,
+}
+
+impl<'a> Put<'a> {
+    /// Only if the record has this version; else [`Error::Conflict`].
+    pub fn if_version(mut self, version: u64) -> Put<'a> {
+        self.options = self.options.if_version(version);
+        self
+    }
+
+    /// Only if there is no record; else [`Error::Conflict`].
+    pub fn if_absent(mut self) -> Put<'a> {
+        self.options = self.options.if_absent();
+        self
+    }
+
+    /// Only if there is a record; else [`Error::Conflict`].
+    pub fn if_present(mut self) -> Put<'a> {
+        self.options = self.options.if_present();
+        self
+    }
+
+    /// The record expires after `ttl`, in whole milliseconds.
+    pub fn ttl(mut self, ttl: Duration) -> Put<'a> {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// All of the above at once.
+    pub fn options(mut self, options: PutOptions) -> Put<'a> {
+        self.options = options;
+        self
+    }
+
+    /// Flags to store beside the value.
+    pub fn flags(mut self, flags: u32) -> Put<'a> {
+        self.options.flags = flags;
+        self
+    }
+}
+
+impl<'a> IntoFuture for Put<'a> {
+    type Output = Result<u64, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<u64, Error>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let mut message = Message::new();
+            message.put(self.table, self.key, self.value, &self.options);
+            match self.client.single(message).await? {
+                Reply::Written(version) => Ok(version),
+                other => Err(unexpected("put", &other)),
+            }
+        })
+    }
+}
+
+/// Several operations in one message; see [`Client::batch`]. At most 1,024 operations and about 8 MiB together.
+#[must_use = "a batch is sent by send()"]
+#[derive(Debug)]
+pub struct Batch<'a> {
+    client: &'a Client,
+    message: Message,
+}
+
+impl Batch<'_> {
+    /// Adds a get: [`Reply::Record`].
+    pub fn get(mut self, table: u64, key: &[u8]) -> Self {
+        self.message.get(table, key);
+        self
+    }
+
+    /// Adds a multi-get: [`Reply::Records`].
+    pub fn multi_get<K: AsRef<[u8]>>(mut self, table: u64, keys: &[K]) -> Self {
+        self.message.multi_get(table, keys);
+        self
+    }
+
+    /// Adds a plain put: [`Reply::Written`].
+    pub fn put(self, table: u64, key: &[u8], value: &[u8]) -> Self {
+        self.put_with(table, key, value, &PutOptions::default())
+    }
+
+    /// Adds a put with conditions, flags or a life: [`Reply::Written`].
+    pub fn put_with(mut self, table: u64, key: &[u8], value: &[u8], options: &PutOptions) -> Self {
+        self.message.put(table, key, value, options);
+        self
+    }
+
+    /// Adds a delete: [`Reply::Deleted`].
+    pub fn delete(mut self, table: u64, key: &[u8]) -> Self {
+        self.message.delete(table, key, None);
+        self
+    }
+
+    /// Adds an increment: [`Reply::Sum`].
+    pub fn increment(mut self, table: u64, key: &[u8], delta: i64) -> Self {
+        self.message.increment(table, key, delta);
+        self
+    }
+
+    /// Adds a call of an extension: [`Reply::Reply`].
+    pub fn invoke(mut self, name: &str, args: &[u8]) -> Self {
+        self.message.invoke(name, 0, args);
+        self
+    }
+
+    /// Number of operations so far.
+    pub fn len(&self) -> usize {
+        self.message.operations()
+    }
+
+    /// Whether it has no operation yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the message so far.
+    pub fn bytes(&self) -> usize {
+        self.message.len()
+    }
+
+    /// Sends it; one result per operation, in order.
+    ///
+    /// # Errors
+    /// What befell the message as a whole, such as [`Error::Timeout`], or [`Error::TooLarge`] when it was not sent at all.
+    pub async fn send(self) -> Result<Vec<Result<Reply, Error>>, Error> {
+        let asked = self.message.operations();
+        if asked == 0 {
+            return Ok(Vec::new());
+        }
+        let response = self.client.driver.request(self.message, self.client.deadline).await?;
+        let replies = message::replies(&response)?;
+        if replies.len() != asked {
+            // A message refused as a whole is answered by one operation that says why.
+            if let [Err(error)] = replies.as_slice() {
+                return Err(error.clone());
+            }
+            return Err(Error::Protocol { text: format!("{} answers to {asked} operations", replies.len()) });
+        }
+        Ok(replies)
+    }
+}

@@ -1,0 +1,199 @@
+//! What can go wrong with a data request.
+
+use sandstorm_net::rpc::{KillCause, Operation, Status};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Why a request has no result. Its text says what to do. A missing record is not an error: reads answer `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The condition of the write did not hold.
+    #[error("conflict: the record is not as the write's condition asks; read it again and decide anew")]
+    Conflict,
+    /// The value under the key is no number, or the sum would overflow.
+    #[error("the value is not a decimal number, or the sum does not fit 64 bits; put a number there first")]
+    NotANumber,
+    /// The table is full.
+    #[error("the table is full; delete records, raise its quota, or make it a cache")]
+    OutOfMemory,
+    /// A quota of the tenant stands in the way.
+    #[error("over quota ({which}); send less, or ask the operator for more")]
+    OverQuota {
+        /// Which quota, in the server's words.
+        which: String,
+    },
+    /// A key, value, arguments, reply or message is over its limit.
+    #[error("too large: {what}; split it")]
+    TooLarge {
+        /// What is, and its limit.
+        what: String,
+    },
+    /// The invocation was ended.
+    #[error("the invocation was killed ({}){}; see the extension's kills", cause_name(*cause), tail(text))]
+    Killed {
+        /// Why.
+        cause: KillCause,
+        /// More about it.
+        text: String,
+    },
+    /// The extension itself answered with an error.
+    #[error("the extension failed with code {code}{}", tail(text))]
+    Failed {
+        /// Its code.
+        code: u32,
+        /// Its text.
+        text: String,
+    },
+    /// The token is missing or wrong.
+    #[error("not authenticated: the token is missing or not this tenant's; check it, or let the operator rotate it")]
+    Unauthenticated,
+    /// No such tenant.
+    #[error("no such tenant: check its id (sandstorm tenant list)")]
+    UnknownTenant,
+    /// The tenant has no such table.
+    #[error("no such table: check its id (sandstorm table list), or create it")]
+    UnknownTable,
+    /// The tenant has no such extension.
+    #[error("no such extension, or not that version: push it first (sandstorm ext push)")]
+    UnknownExtension,
+    /// The extension is suspended.
+    #[error("the extension is suspended after too many kills; push a new version")]
+    Suspended,
+    /// Another server owns this part of the table.
+    #[error("another server owns this part of the table; connect to that one")]
+    WrongServer,
+    /// The server had no room; the request was not run.
+    #[error("the server is overloaded and did not run the request; send it again later, or send less at a time")]
+    Overloaded,
+    /// The server is stopping; the request was not run.
+    #[error("the server is shutting down and did not run the request; send it again when it is back")]
+    ShuttingDown,
+    /// The server no longer knows whether it ran.
+    #[error("the server no longer knows this request, it may or may not have run; read before you write again")]
+    Stale,
+    /// No answer within the deadline.
+    #[error("no answer within {} ms, the request may or may not have run; is the server running?", after.as_millis())]
+    Timeout {
+        /// The deadline that passed.
+        after: Duration,
+    },
+    /// Too many requests wait in this client.
+    #[error("{waiting} requests wait in this client already; await some of them first")]
+    Busy {
+        /// How many.
+        waiting: usize,
+    },
+    /// The server could not read the request.
+    #[error("the server could not read the request: {text}; are client and server of the same version?")]
+    Malformed {
+        /// The server's words.
+        text: String,
+    },
+    /// The server speaks another version of the format.
+    #[error("the server speaks another version of the protocol: {text}; use the client of that version")]
+    Version {
+        /// The server's words.
+        text: String,
+    },
+    /// The answer does not fit the request.
+    #[error("answer not understood: {text}; are client and server of the same version?")]
+    Protocol {
+        /// What does not fit.
+        text: String,
+    },
+    /// The socket failed.
+    #[error("socket: {text}")]
+    Io {
+        /// The system's words.
+        text: String,
+    },
+    /// The client's background task has ended, with its runtime.
+    #[error("the client is closed: its runtime has ended; connect again")]
+    Closed,
+}
+
+impl Error {
+    /// The error that an answered operation means; `None` when it is a success or [`Status::NotFound`].
+    pub(crate) fn of(answer: &Operation<'_>) -> Option<Error> {
+        let text = || String::from_utf8_lossy(answer.value).into_owned();
+        Some(match answer.status {
+            Status::Ok | Status::NotFound => return None,
+            Status::Conflict => Error::Conflict,
+            Status::Malformed => Error::Malformed { text: text() },
+            Status::Version => Error::Version { text: text() },
+            Status::Unauthenticated => Error::Unauthenticated,
+            Status::UnknownTenant => Error::UnknownTenant,
+            Status::UnknownTable => Error::UnknownTable,
+            Status::UnknownExtension => Error::UnknownExtension,
+            Status::WrongServer => Error::WrongServer,
+            Status::OverQuota => Error::OverQuota { which: text() },
+            Status::OutOfMemory => Error::OutOfMemory,
+            Status::TooLarge => Error::TooLarge { what: text() },
+            Status::Killed => match u8::try_from(answer.number).ok().and_then(KillCause::from_byte) {
+                Some(cause) => Error::Killed { cause, text: text() },
+                None => Error::Protocol { text: format!("unknown cause {} of a kill", answer.number) },
+            },
+            Status::Failed => Error::Failed { code: u32::try_from(answer.number).unwrap_or(u32::MAX), text: text() },
+            Status::Overloaded => Error::Overloaded,
+            Status::Stale => Error::Stale,
+            Status::NotANumber => Error::NotANumber,
+            Status::Suspended => Error::Suspended,
+            Status::ShuttingDown => Error::ShuttingDown,
+        })
+    }
+
+    /// A word for programs, as the command line prints it with `--json` and the load generator counts by it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Conflict => "conflict",
+            Error::NotANumber => "not_a_number",
+            Error::OutOfMemory => "out_of_memory",
+            Error::OverQuota { .. } => "over_quota",
+            Error::TooLarge { .. } => "too_large",
+            Error::Killed { .. } => "killed",
+            Error::Failed { .. } => "failed",
+            Error::Unauthenticated => "unauthenticated",
+            Error::UnknownTenant => "unknown_tenant",
+            Error::UnknownTable => "unknown_table",
+            Error::UnknownExtension => "unknown_extension",
+            Error::Suspended => "suspended",
+            Error::WrongServer => "wrong_server",
+            Error::Overloaded => "overloaded",
+            Error::ShuttingDown => "shutting_down",
+            Error::Stale => "stale",
+            Error::Timeout { .. } => "timeout",
+            Error::Busy { .. } => "busy",
+            Error::Malformed { .. } => "malformed",
+            Error::Version { .. } => "version",
+            Error::Protocol { .. } => "protocol",
+            Error::Io { .. } => "io",
+            Error::Closed => "closed",
+        }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error::Io { text: error.to_string() }
+    }
+}
+
+/// The name of a cause as the control API writes it.
+pub fn cause_name(cause: KillCause) -> &'static str {
+    match cause {
+        KillCause::SliceBudget => "slice_budget",
+        KillCause::TotalBudget => "total_budget",
+        KillCause::Panic => "panic",
+        KillCause::OutOfMemory => "out_of_memory",
+        KillCause::StackOverflow => "stack_overflow",
+        KillCause::DivisionByZero => "division_by_zero",
+        KillCause::IllegalInstruction => "illegal_instruction",
+        KillCause::MemoryFault => "memory_fault",
+        KillCause::Unloaded => "unloaded",
+    }
+}
+
+fn tail(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
+}

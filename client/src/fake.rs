@@ -1,0 +1,454 @@
+//! A server for tests: net's server endpoint and at-most-once window over real sockets on loopback, a plain map behind them,
+//! and a network that loses and repeats datagrams as told.
+
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use sandstorm_net::limits::{OnceLimits, ServerLimits};
+use sandstorm_net::once::{Admit, OnceWindow};
+use sandstorm_net::r2p2::{Peer, ServerEndpoint, Transmit};
+use sandstorm_net::rpc::*;
+use std::collections::{HashMap, HashSet};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub(crate) const TENANT: u32 = 7;
+pub(crate) const TOKEN: &str = "open sesame";
+pub(crate) const TABLE: u64 = 3;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) workers: u32,
+    pub(crate) home: u32,
+    /// Probability that a datagram is lost, each way.
+    pub(crate) loss: f64,
+    /// Probability that a datagram arrives twice, each way.
+    pub(crate) twice: f64,
+    /// A port that is bound but silent.
+    pub(crate) deaf_worker: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { workers: 1, home: 0, loss: 0.0, twice: 0.0, deaf_worker: None }
+    }
+}
+
+struct Stored {
+    value: Vec<u8>,
+    version: u64,
+    flags: u32,
+    expires: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Store {
+    records: HashMap<(u64, Vec<u8>), Stored>,
+    version: u64,
+    /// How often each message that changes something was run.
+    runs: HashMap<(u64, u64), u32>,
+}
+
+struct Shared {
+    options: Options,
+    store: Mutex<Store>,
+    stop: AtomicBool,
+    stalled: AtomicBool,
+    /// Ports that take no datagrams now.
+    resting: AtomicU64,
+    /// Grows when the server "restarts" and forgets its sessions.
+    life: AtomicU64,
+    requests: Vec<AtomicU64>,
+}
+
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Fake {
+    pub(crate) fn start(options: Options) -> Fake {
+        let sockets = bind_neighbours(options.workers);
+        let address = sockets[0].local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            options,
+            store: Mutex::default(),
+            stop: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
+            resting: AtomicU64::new(0),
+            life: AtomicU64::new(0),
+            requests: (0..options.workers).map(|_| AtomicU64::new(0)).collect(),
+        });
+        let threads = (0..)
+            .zip(sockets)
+            .map(|(worker, socket)| {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || Port::new(shared, socket, worker).serve())
+            })
+            .collect();
+        Fake { address, shared, threads }
+    }
+
+    /// Forgets all sessions, as a restarted server does (but keeps the records, so that tests can look at them).
+    pub(crate) fn restart(&self) {
+        self.shared.life.fetch_add(1, Relaxed);
+    }
+
+    /// Stops taking datagrams, or goes on with those that came meanwhile; has effect when it returns.
+    pub(crate) fn stall(&self, stalled: bool) {
+        self.shared.stalled.store(stalled, Relaxed);
+        let ports = if stalled { u64::from(self.shared.options.workers) } else { 0 };
+        while self.shared.resting.load(Relaxed) != ports {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Requests that arrived at a worker's port, repeated ones included.
+    pub(crate) fn requests(&self, worker: usize) -> u64 {
+        self.shared.requests[worker].load(Relaxed)
+    }
+
+    /// How often the message that was run most often was run, and how many messages were run, of those that change something.
+    pub(crate) fn runs(&self) -> (u32, usize) {
+        let store = self.shared.store.lock();
+        (store.runs.values().copied().max().unwrap_or(0), store.runs.len())
+    }
+
+    pub(crate) fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let store = self.shared.store.lock();
+        store.records.get(&(TABLE, key.to_vec())).map(|stored| stored.value.clone())
+    }
+
+    pub(crate) fn records(&self) -> usize {
+        self.shared.store.lock().records.len()
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the fake server panicked");
+        }
+    }
+}
+
+fn bind_neighbours(count: u32) -> Vec<UdpSocket> {
+    for _ in 0..100 {
+        let first = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut address = first.local_addr().unwrap();
+        let mut sockets = vec![first];
+        for _ in 1..count {
+            let Some(port) = address.port().checked_add(1) else { break };
+            address.set_port(port);
+            let Ok(socket) = UdpSocket::bind(address) else { break };
+            sockets.push(socket);
+        }
+        if sockets.len() == count as usize {
+            return sockets;
+        }
+    }
+    panic!("no {count} neighbouring ports");
+}
+
+struct Port {
+    shared: Arc<Shared>,
+    socket: UdpSocket,
+    worker: u32,
+    endpoint: ServerEndpoint,
+    once: OnceWindow,
+    sessions: HashSet<(Peer, u64)>,
+    life: u64,
+    epoch: Instant,
+    net: Lossy,
+}
+
+/// Sends through the bad network.
+struct Lossy {
+    socket: UdpSocket,
+    rng: SmallRng,
+    loss: f64,
+    twice: f64,
+}
+
+impl Lossy {
+    fn copies(&mut self) -> usize {
+        if self.rng.random_bool(self.loss) { 0 } else { 1 + usize::from(self.rng.random_bool(self.twice)) }
+    }
+}
+
+impl Transmit for Lossy {
+    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+        let datagram = parts.concat();
+        for _ in 0..self.copies() {
+            let _ = self.socket.send_to(&datagram, peer);
+        }
+    }
+}
+
+impl Port {
+    fn new(shared: Arc<Shared>, socket: UdpSocket, worker: u32) -> Port {
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20).unwrap();
+        let Options { loss, twice, .. } = shared.options;
+        let rng = SmallRng::seed_from_u64(u64::from(worker) + 1);
+        let net = Lossy { socket: socket.try_clone().unwrap(), rng, loss, twice };
+        Port {
+            shared,
+            socket,
+            worker,
+            endpoint: ServerEndpoint::new(ServerLimits::default()),
+            once: OnceWindow::new(OnceLimits::default()),
+            sessions: HashSet::new(),
+            life: 0,
+            epoch: Instant::now(),
+            net,
+        }
+    }
+
+    fn serve(mut self) {
+        let mut buffer = vec![0; 65_536];
+        while !self.shared.stop.load(Relaxed) {
+            if self.shared.stalled.load(Relaxed) {
+                self.shared.resting.fetch_add(1, Relaxed);
+                while self.shared.stalled.load(Relaxed) && !self.shared.stop.load(Relaxed) {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                self.shared.resting.fetch_sub(1, Relaxed);
+                continue;
+            }
+            let now_us = self.epoch.elapsed().as_micros() as u64;
+            self.endpoint.poll_timers(now_us, &mut self.net);
+            let Ok((len, peer)) = self.socket.recv_from(&mut buffer) else { continue };
+            if self.shared.options.deaf_worker == Some(self.worker) {
+                continue;
+            }
+            self.restart_if_told();
+            for _ in 0..self.net.copies() {
+                self.datagram(now_us, peer, &buffer[..len]);
+            }
+        }
+    }
+
+    fn restart_if_told(&mut self) {
+        let life = self.shared.life.load(Relaxed);
+        if self.life != life {
+            self.life = life;
+            self.endpoint = ServerEndpoint::new(ServerLimits::default());
+            self.once = OnceWindow::new(OnceLimits::default());
+            self.sessions.clear();
+        }
+    }
+
+    fn datagram(&mut self, now_us: u64, peer: Peer, datagram: &[u8]) {
+        let Some(request) = self.endpoint.receive(now_us, peer, datagram, &mut self.net) else { return };
+        self.shared.requests[self.worker as usize].fetch_add(1, Relaxed);
+        let (header, operations) = MessageHeader::decode(&request.message).unwrap();
+        let operations: Vec<Operation<'_>> = operations.map(Result::unwrap).collect();
+        let once = header.flags & FLAG_IDEMPOTENT == 0;
+        let response = if once {
+            match self.once.admit(now_us, peer, header.session, header.sequence, header.acked) {
+                Admit::Run => None,
+                Admit::Running => return,
+                Admit::Answered(answer) => Some(answer.to_vec()),
+                Admit::Stale => Some(whole(&header, &operations, Status::Stale)),
+            }
+        } else {
+            None
+        };
+        let response = response.unwrap_or_else(|| {
+            let known = self.sessions.contains(&(peer, header.session));
+            let hello = operations.iter().any(|operation| operation.op == Op::Hello);
+            let (response, ran) = if header.tenant != TENANT {
+                (whole(&header, &operations, Status::UnknownTenant), false)
+            } else if hello {
+                (self.hello(peer, &header, &operations), false)
+            } else if known {
+                (self.run(&header, &operations), true)
+            } else {
+                (whole(&header, &operations, Status::Unauthenticated), false)
+            };
+            if once && ran {
+                self.once.complete(peer, header.session, header.sequence, &response);
+                *self.shared.store.lock().runs.entry((header.session, header.sequence)).or_default() += 1;
+            } else if once {
+                self.once.cancel(peer, header.session, header.sequence);
+            }
+            response
+        });
+        self.endpoint.respond(now_us, peer, request.request_id, &response, &mut self.net);
+    }
+
+    fn hello(&mut self, peer: Peer, header: &MessageHeader, operations: &[Operation<'_>]) -> Vec<u8> {
+        if operations[0].value != TOKEN.as_bytes() {
+            return whole(header, operations, Status::Unauthenticated);
+        }
+        self.sessions.insert((peer, header.session));
+        let Options { workers, home, .. } = self.shared.options;
+        let value = [workers.to_le_bytes(), home.to_le_bytes()].concat();
+        let answer = Operation { number: u64::from(self.worker), value: &value, ..Operation::new(Op::Hello) };
+        message(header, &[answer])
+    }
+
+    fn run(&mut self, header: &MessageHeader, operations: &[Operation<'_>]) -> Vec<u8> {
+        let mut store = self.shared.store.lock();
+        let mut bytes = respond_header(header, operations.len()).to_vec();
+        for operation in operations {
+            let (status, number, user_flags, value) = store.run(operation);
+            let answer =
+                Operation { status, number, user_flags, value: &value, key: &[], ..Operation::new(operation.op) };
+            encode_operation(&answer, &mut bytes);
+        }
+        bytes
+    }
+}
+
+type Ran = (Status, u64, u32, Vec<u8>);
+
+impl Store {
+    fn run(&mut self, operation: &Operation<'_>) -> Ran {
+        let Operation { op, table, key, value, number, .. } = *operation;
+        if table != TABLE && !matches!(op, Op::Ping | Op::Invoke) {
+            return (Status::UnknownTable, 0, 0, Vec::new());
+        }
+        match op {
+            Op::Ping | Op::Hello => (Status::Ok, 0, 0, value.to_vec()),
+            Op::Get => self.get(key).map_or((Status::NotFound, 0, 0, Vec::new()), |stored| {
+                (Status::Ok, stored.version, stored.flags, stored.value.clone())
+            }),
+            Op::MultiGet => self.multi_get(value),
+            Op::Put => self.put(operation),
+            Op::Delete => match self.get(key).map(|stored| stored.version) {
+                None => (Status::NotFound, 0, 0, Vec::new()),
+                Some(version) if operation.condition == Condition::Version && version != number => {
+                    (Status::Conflict, 0, 0, Vec::new())
+                }
+                Some(_) => {
+                    self.records.remove(&(table, key.to_vec()));
+                    (Status::Ok, 0, 0, Vec::new())
+                }
+            },
+            Op::Increment => self.increment(key, number.cast_signed()),
+            Op::Invoke => self.invoke(key, value),
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Option<&Stored> {
+        let stored = self.records.get(&(TABLE, key.to_vec()))?;
+        stored.expires.is_none_or(|expires| Instant::now() < expires).then_some(stored)
+    }
+
+    fn multi_get(&self, mut keys: &[u8]) -> Ran {
+        let (mut found, mut answer) = (0, Vec::new());
+        while let Some((len, rest)) = keys.split_first_chunk::<4>() {
+            let (key, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+            keys = rest;
+            let stored = self.get(key);
+            found += u64::from(stored.is_some());
+            answer.push(if stored.is_some() { 0 } else { Status::NotFound as u8 });
+            answer.extend_from_slice(&stored.map_or(0, |stored| stored.flags).to_le_bytes());
+            answer.extend_from_slice(&stored.map_or(0, |stored| stored.version).to_le_bytes());
+            let value = stored.map_or(&[][..], |stored| &stored.value);
+            answer.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            answer.extend_from_slice(value);
+        }
+        (Status::Ok, found, 0, answer)
+    }
+
+    fn put(&mut self, operation: &Operation<'_>) -> Ran {
+        let old = self.get(operation.key).map(|stored| stored.version);
+        let holds = match operation.condition {
+            Condition::Always => true,
+            Condition::Absent => old.is_none(),
+            Condition::Present => old.is_some(),
+            Condition::Version => old == Some(operation.number),
+        };
+        if !holds {
+            return (Status::Conflict, 0, 0, Vec::new());
+        }
+        let (ttl, value) = if operation.flags & OP_FLAG_TTL != 0 {
+            let (ttl_ms, value) = operation.value.split_first_chunk::<8>().unwrap();
+            (Some(Duration::from_millis(u64::from_le_bytes(*ttl_ms))), value)
+        } else {
+            (None, operation.value)
+        };
+        self.version += 1;
+        let expires = ttl.map(|ttl| Instant::now() + ttl);
+        let stored = Stored { value: value.to_vec(), version: self.version, flags: operation.user_flags, expires };
+        self.records.insert((TABLE, operation.key.to_vec()), stored);
+        (Status::Ok, self.version, 0, Vec::new())
+    }
+
+    fn increment(&mut self, key: &[u8], delta: i64) -> Ran {
+        let old = self.get(key).map_or("0", |stored| std::str::from_utf8(&stored.value).unwrap_or("?"));
+        let Some(sum) = old.parse::<i64>().ok().and_then(|old| old.checked_add(delta)) else {
+            return (Status::NotANumber, 0, 0, Vec::new());
+        };
+        self.version += 1;
+        let value = sum.to_string().into_bytes();
+        let stored = Stored { value, version: self.version, flags: 0, expires: None };
+        self.records.insert((TABLE, key.to_vec()), stored);
+        (Status::Ok, sum.cast_unsigned(), 0, Vec::new())
+    }
+
+    fn invoke(&mut self, name: &[u8], args: &[u8]) -> Ran {
+        let ok = |value: Vec<u8>| (Status::Ok, 1, 0, value);
+        match name {
+            b"echo" => ok(args.to_vec()),
+            b"fail" => (Status::Failed, 42, 0, b"as asked".to_vec()),
+            b"bad" => (Status::Killed, KillCause::SliceBudget as u64, 0, b"after 1 ms".to_vec()),
+            b"get" => self
+                .get(&args[8..])
+                .map_or((Status::Failed, 4, 0, b"not found".to_vec()), |stored| ok(stored.value.clone())),
+            b"chain" => {
+                let depth = u32::from_le_bytes(args[8..12].try_into().unwrap());
+                let mut key = args[12..].to_vec();
+                for _ in 1..depth {
+                    let value = &self.get(&key).unwrap().value;
+                    key = value[1..1 + usize::from(value[0])].to_vec();
+                }
+                ok(self.get(&key).unwrap().value.clone())
+            }
+            b"aggregate" => {
+                let list = &self.get(&args[12..]).unwrap().value;
+                let (mut rest, mut sum, mut counted) = (&list[..], 0u64, 0u32);
+                while let Some((len, tail)) = rest.split_first_chunk::<2>() {
+                    let (key, tail) = tail.split_at(usize::from(u16::from_le_bytes(*len)));
+                    rest = tail;
+                    let value = &self.get(key).unwrap().value;
+                    sum = sum.wrapping_add(u64::from_le_bytes(value[..8].try_into().unwrap()));
+                    counted += 1;
+                }
+                ok([&sum.to_le_bytes()[..], &counted.to_le_bytes(), &[0; 4]].concat())
+            }
+            b"long" => {
+                let gets = u32::from_le_bytes(args[8..12].try_into().unwrap());
+                ok([&gets.to_le_bytes()[..], &[0; 8]].concat())
+            }
+            _ => (Status::UnknownExtension, 0, 0, Vec::new()),
+        }
+    }
+}
+
+fn respond_header(header: &MessageHeader, operations: usize) -> [u8; MESSAGE_HEADER_LEN] {
+    MessageHeader { flags: FLAG_RESPONSE, operations: operations as u16, ..*header }.encode()
+}
+
+fn message(header: &MessageHeader, operations: &[Operation<'_>]) -> Vec<u8> {
+    let mut bytes = respond_header(header, operations.len()).to_vec();
+    for operation in operations {
+        encode_operation(operation, &mut bytes);
+    }
+    bytes
+}
+
+/// Every operation answered with one status.
+fn whole(header: &MessageHeader, operations: &[Operation<'_>], status: Status) -> Vec<u8> {
+    let answers: Vec<Operation<'_>> =
+        operations.iter().map(|operation| Operation { status, ..Operation::new(operation.op) }).collect();
+    message(header, &answers)
+}

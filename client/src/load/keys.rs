@@ -1,0 +1,280 @@
+//! Keys, their values, and who is asked for how often.
+//!
+//! Record `id` has a key and a value that follow from `id` alone (and a salt that each write picks), so that any reply can
+//! be checked without remembering what was written.
+
+use rand::Rng;
+use rand_distr::{Distribution, Zipf};
+use std::fmt;
+use std::str::FromStr;
+
+/// Least key length in bytes: one letter and the digits of any id.
+pub const MIN_KEY_LEN: usize = 21;
+/// Bytes of a value that carry its salt and digest; a shorter value holds a part of them and cannot be checked.
+pub const MIN_CHECKED_VALUE_LEN: usize = 16;
+
+/// Mixes 64 bits: neighbouring inputs land far apart (the finaliser of splitmix64).
+pub fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// Writes the key of `id`: a kind letter and the id in decimal, padded with zeros to `len` bytes (at least
+/// [`MIN_KEY_LEN`]).
+pub fn write_key(kind: u8, id: u64, len: usize, key: &mut Vec<u8>) {
+    let len = len.max(MIN_KEY_LEN);
+    key.clear();
+    key.resize(len, b'0');
+    if let Some(first) = key.first_mut() {
+        *first = kind;
+    }
+    let mut rest = id;
+    for digit in key.iter_mut().skip(1).rev() {
+        if rest == 0 {
+            break;
+        }
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+}
+
+/// The key kind of plain records.
+pub const RECORD: u8 = b'k';
+/// The key kind of the links of chains.
+pub const LINK: u8 = b'c';
+/// The key kind of the lists that `aggregate` and `checksum` read.
+pub const LIST: u8 = b'l';
+
+/// Writes the value of record `id` as written with `salt`: salt, digest, and filler that follows from both.
+pub fn write_value(id: u64, salt: u64, len: usize, value: &mut Vec<u8>) {
+    value.clear();
+    let mut state = digest(id, salt);
+    value.extend_from_slice(&salt.to_le_bytes());
+    value.extend_from_slice(&state.to_le_bytes());
+    while value.len() < len {
+        state = mix(state);
+        value.extend_from_slice(&state.to_le_bytes());
+    }
+    value.truncate(len);
+}
+
+fn digest(id: u64, salt: u64) -> u64 {
+    mix(id ^ mix(salt))
+}
+
+/// Whether `value` is one that record `id` can have: its digest fits its salt and id, and all its filler follows from it.
+/// A value too short to carry a digest passes.
+pub fn check_value(id: u64, value: &[u8]) -> bool {
+    let Some((head, mut filler)) = value.split_first_chunk::<MIN_CHECKED_VALUE_LEN>() else {
+        return true;
+    };
+    let [s0, s1, s2, s3, s4, s5, s6, s7, d0, d1, d2, d3, d4, d5, d6, d7] = *head;
+    let salt = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
+    let mut state = u64::from_le_bytes([d0, d1, d2, d3, d4, d5, d6, d7]);
+    if state != digest(id, salt) {
+        return false;
+    }
+    while !filler.is_empty() {
+        state = mix(state);
+        let expected = state.to_le_bytes();
+        let here = filler.len().min(expected.len());
+        let (part, rest) = filler.split_at(here);
+        if !expected.starts_with(part) {
+            return false;
+        }
+        filler = rest;
+    }
+    true
+}
+
+/// How keys are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Skew {
+    /// Record of rank `r` with a probability in proportion to `r^-exponent`; YCSB's default is 0.99.
+    Zipf {
+        /// The exponent, above 0.
+        exponent: f64,
+    },
+    /// All alike.
+    Uniform,
+    /// `share` of the requests go to the first `keys` of the records, the others to the rest, all alike within.
+    HotSet {
+        /// Part of the records that is hot, 0 to 1.
+        keys: f64,
+        /// Part of the requests that go there, 0 to 1.
+        share: f64,
+    },
+}
+
+impl Default for Skew {
+    fn default() -> Skew {
+        Skew::Zipf { exponent: 0.99 }
+    }
+}
+
+impl fmt::Display for Skew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Skew::Zipf { exponent } => write!(f, "zipf:{exponent}"),
+            Skew::Uniform => f.write_str("uniform"),
+            Skew::HotSet { keys, share } => write!(f, "hot:{keys}:{share}"),
+        }
+    }
+}
+
+impl FromStr for Skew {
+    type Err = String;
+
+    /// `uniform`, `zipf`, `zipf:EXPONENT`, `hot:KEYS:SHARE` (parts of 1).
+    fn from_str(text: &str) -> Result<Skew, String> {
+        let bad = || format!("'{text}' is no key distribution: uniform, zipf, zipf:EXPONENT or hot:KEYS:SHARE");
+        let number = |part: Option<&str>| part.and_then(|part| part.parse::<f64>().ok()).ok_or_else(bad);
+        let mut parts = text.split(':');
+        let skew = match (parts.next(), parts.clone().count()) {
+            (Some("uniform"), 0) => Skew::Uniform,
+            (Some("zipf"), 0) => Skew::default(),
+            (Some("zipf"), 1) => Skew::Zipf { exponent: number(parts.next())? },
+            (Some("hot"), 2) => Skew::HotSet { keys: number(parts.next())?, share: number(parts.next())? },
+            _ => return Err(bad()),
+        };
+        let fits = match skew {
+            Skew::Zipf { exponent } => exponent > 0.0 && exponent.is_finite(),
+            Skew::Uniform => true,
+            Skew::HotSet { keys, share } => (0.0..=1.0).contains(&keys) && (0.0..=1.0).contains(&share),
+        };
+        if fits { Ok(skew) } else { Err(bad()) }
+    }
+}
+
+/// Draws record ids `0..count`.
+#[derive(Clone, Debug)]
+pub struct Chooser {
+    count: u64,
+    draw: Draw,
+}
+
+#[derive(Clone, Debug)]
+enum Draw {
+    Zipf(Zipf<f64>),
+    Uniform,
+    HotSet { hot: u64, share: f64 },
+}
+
+impl Chooser {
+    /// A chooser of `count` records (at least one).
+    ///
+    /// # Errors
+    /// A text that says which number is out of range.
+    pub fn new(skew: Skew, count: u64) -> Result<Chooser, String> {
+        let count = count.max(1);
+        let draw = match skew {
+            Skew::Uniform => Draw::Uniform,
+            Skew::Zipf { exponent } => Draw::Zipf(
+                Zipf::new(count as f64, exponent).map_err(|error| format!("zipf exponent {exponent}: {error}"))?,
+            ),
+            Skew::HotSet { keys, share } => {
+                let hot = ((count as f64 * keys) as u64).clamp(1, count);
+                let share = if hot == count { 1.0 } else { share.clamp(0.0, 1.0) };
+                Draw::HotSet { hot, share }
+            }
+        };
+        Ok(Chooser { count, draw })
+    }
+
+    /// The next id. Low ids are the frequent ones; the server's keyed hash spreads them over its table.
+    pub fn next(&self, rng: &mut impl Rng) -> u64 {
+        match &self.draw {
+            Draw::Zipf(zipf) => (zipf.sample(rng) as u64).clamp(1, self.count) - 1,
+            Draw::Uniform => rng.random_range(0..self.count),
+            Draw::HotSet { hot, share } => {
+                if rng.random::<f64>() < *share {
+                    rng.random_range(0..*hot)
+                } else {
+                    rng.random_range(*hot..self.count)
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::{SeedableRng, rngs::SmallRng};
+
+    /// Chi-square of `draws` draws over `expected` probabilities, by its distance from the mean in standard deviations.
+    fn chi_square_deviations(chooser: &Chooser, expected: &[f64], draws: u64) -> f64 {
+        let mut rng = SmallRng::seed_from_u64(42);
+        let mut seen = vec![0u64; expected.len()];
+        for _ in 0..draws {
+            seen[chooser.next(&mut rng) as usize] += 1;
+        }
+        let chi: f64 = seen
+            .iter()
+            .zip(expected)
+            .map(|(seen, share)| (*seen as f64 - share * draws as f64).powi(2) / (share * draws as f64))
+            .sum();
+        let freedom = expected.len() as f64 - 1.0;
+        (chi - freedom) / (2.0 * freedom).sqrt()
+    }
+
+    #[test]
+    fn zipf_draws_ranks_in_proportion_to_their_power() {
+        for exponent in [0.5, 0.99, 1.0, 1.5] {
+            let weights: Vec<f64> = (1..=200).map(|rank| f64::from(rank).powf(-exponent)).collect();
+            let total: f64 = weights.iter().sum();
+            let expected: Vec<f64> = weights.iter().map(|weight| weight / total).collect();
+            let chooser = Chooser::new(Skew::Zipf { exponent }, 200).unwrap();
+            let deviations = chi_square_deviations(&chooser, &expected, 400_000);
+            assert!(deviations.abs() < 6.0, "exponent {exponent}: {deviations} standard deviations off");
+        }
+    }
+
+    #[test]
+    fn uniform_and_hot_set_draw_what_they_say() {
+        let uniform = Chooser::new(Skew::Uniform, 100).unwrap();
+        assert!(chi_square_deviations(&uniform, &[0.01; 100], 200_000).abs() < 6.0);
+        let hot = Chooser::new(Skew::HotSet { keys: 0.1, share: 0.9 }, 100).unwrap();
+        let expected: Vec<f64> = (0..100).map(|id| if id < 10 { 0.09 } else { 0.1 / 90.0 }).collect();
+        assert!(chi_square_deviations(&hot, &expected, 200_000).abs() < 6.0);
+    }
+
+    #[test]
+    fn skews_parse_as_they_print() {
+        for text in ["uniform", "zipf:0.99", "zipf:1.2", "hot:0.01:0.9"] {
+            assert_eq!(text.parse::<Skew>().unwrap().to_string(), text);
+        }
+        assert_eq!("zipf".parse::<Skew>().unwrap(), Skew::default());
+        for text in ["", "zipf:", "zipf:-1", "hot:2:0.5", "hot:0.5", "uniform:1", "zipf:NaN"] {
+            assert!(text.parse::<Skew>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_passes_for_its_own_record_only(id: u64, salt: u64, len in 16usize..300, flip in 0usize..300) {
+            let mut value = Vec::new();
+            write_value(id, salt, len, &mut value);
+            prop_assert_eq!(value.len(), len);
+            prop_assert!(check_value(id, &value));
+            prop_assert!(!check_value(id ^ 1, &value));
+            let at = flip % len;
+            value[at] ^= 0x40;
+            prop_assert!(!check_value(id, &value));
+        }
+
+        #[test]
+        fn keys_differ_and_have_their_length(a: u64, b: u64, len in 0usize..100) {
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            write_key(RECORD, a, len, &mut first);
+            write_key(RECORD, b, len, &mut second);
+            prop_assert_eq!(first == second, a == b);
+            prop_assert_eq!(first.len(), len.max(MIN_KEY_LEN));
+            let text = std::str::from_utf8(&first[1..]).unwrap();
+            prop_assert_eq!(text.parse::<u64>().unwrap(), a);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Messages of several operations: written for a request, read from a response.
+
+use crate::{Error, limits};
+use bytes::Bytes;
+use sandstorm_net::rpc::{
+    Condition, FLAG_IDEMPOTENT, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN, MESSAGE_HEADER_LEN,
+    MessageHeader, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, Status, op_header,
+};
+use std::time::Duration;
+
+/// A record as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its value, a slice of the message that brought it.
+    pub value: Bytes,
+    /// Its version: grows with every write of the key.
+    pub version: u64,
+    /// The flags that its writer stored beside it.
+    pub flags: u32,
+}
+
+/// How a put is to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PutOptions {
+    /// What must hold for the write.
+    pub condition: Condition,
+    /// The version that [`Condition::Version`] asks for.
+    pub version: u64,
+    /// Flags to store beside the value.
+    pub flags: u32,
+    /// The record's life; `None`: without end. Rounded down to milliseconds, at least one.
+    pub ttl: Option<Duration>,
+}
+
+impl PutOptions {
+    /// Only if the record has this version.
+    #[must_use]
+    pub fn if_version(mut self, version: u64) -> PutOptions {
+        (self.condition, self.version) = (Condition::Version, version);
+        self
+    }
+
+    /// Only if there is no record.
+    #[must_use]
+    pub fn if_absent(mut self) -> PutOptions {
+        (self.condition, self.version) = (Condition::Absent, 0);
+        self
+    }
+
+    /// Only if there is a record.
+    #[must_use]
+    pub fn if_present(mut self) -> PutOptions {
+        (self.condition, self.version) = (Condition::Present, 0);
+        self
+    }
+}
+
+/// What one operation of a batch answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Of a ping.
+    Pong,
+    /// Of a get.
+    Record(Option<Record>),
+    /// Of a multi-get, in the order of its keys.
+    Records(Vec<Option<Record>>),
+    /// Of a put: the new version.
+    Written(u64),
+    /// Of a delete: whether there was a record.
+    Deleted(bool),
+    /// Of an increment: the sum.
+    Sum(i64),
+    /// Of an invocation: the extension's reply.
+    Reply(Bytes),
+}
+
+/// A request's bytes under construction: room for the message header, then operations.
+#[derive(Debug)]
+pub(crate) struct Message {
+    bytes: Vec<u8>,
+    operations: usize,
+    idempotent: bool,
+    too_large: Option<&'static str>,
+}
+
+impl Message {
+    pub(crate) fn new() -> Message {
+        Message::reuse(Vec::with_capacity(256))
+    }
+
+    /// An empty message in the buffer of another.
+    pub(crate) fn reuse(mut bytes: Vec<u8>) -> Message {
+        bytes.clear();
+        bytes.resize(MESSAGE_HEADER_LEN, 0);
+        Message { bytes, operations: 0, idempotent: true, too_large: None }
+    }
+
+    pub(crate) fn operations(&self) -> usize {
+        self.operations
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Appends an operation whose value stands in two parts. One over a limit is left out and remembered.
+    pub(crate) fn push(&mut self, operation: &Operation<'_>, value: [&[u8]; 2]) {
+        let value_len = value[0].len() + value[1].len();
+        if operation.key.len() > MAX_KEY_LEN {
+            self.too_large = Some("a key is over 64 KiB");
+        } else if value_len > MAX_VALUE_LEN {
+            self.too_large = Some("a value, arguments or list of keys is over 8 MiB");
+        } else if self.operations == MAX_OPERATIONS {
+            self.too_large = Some("over 1024 operations in one message");
+        } else if self.bytes.len() + OP_HEADER_LEN + operation.key.len() + value_len > MAX_MESSAGE_LEN {
+            self.too_large = Some("the operations of one message are over its limit of about 8 MiB together");
+        } else {
+            self.bytes.extend_from_slice(&op_header(operation, operation.key.len(), value_len));
+            self.bytes.extend_from_slice(operation.key);
+            self.bytes.extend_from_slice(value[0]);
+            self.bytes.extend_from_slice(value[1]);
+            self.operations += 1;
+            self.idempotent &= matches!(operation.op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet);
+        }
+    }
+
+    pub(crate) fn ping(&mut self, payload: &[u8]) {
+        self.push(&Operation::new(Op::Ping), [payload, &[]]);
+    }
+
+    pub(crate) fn hello(&mut self, token: &[u8]) {
+        self.push(&Operation::new(Op::Hello), [token, &[]]);
+    }
+
+    pub(crate) fn get(&mut self, table: u64, key: &[u8]) {
+        self.push(&Operation { table, key, ..Operation::new(Op::Get) }, [&[], &[]]);
+    }
+
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(&mut self, table: u64, keys: &[K]) {
+        let mut list = Vec::with_capacity(keys.iter().map(|key| 4 + key.as_ref().len()).sum());
+        for key in keys {
+            let key = key.as_ref();
+            if key.len() > MAX_KEY_LEN {
+                self.too_large = Some("a key is over 64 KiB");
+                return;
+            }
+            list.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            list.extend_from_slice(key);
+        }
+        let operation = Operation { table, number: keys.len() as u64, ..Operation::new(Op::MultiGet) };
+        self.push(&operation, [&list, &[]]);
+    }
+
+    pub(crate) fn put(&mut self, table: u64, key: &[u8], value: &[u8], options: &PutOptions) {
+        let mut operation = Operation {
+            table,
+            key,
+            condition: options.condition,
+            number: options.version,
+            user_flags: options.flags,
+            ..Operation::new(Op::Put)
+        };
+        match options.ttl {
+            None => self.push(&operation, [value, &[]]),
+            Some(ttl) => {
+                operation.flags |= OP_FLAG_TTL;
+                let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
+                self.push(&operation, [&ttl_ms.to_le_bytes(), value]);
+            }
+        }
+    }
+
+    pub(crate) fn delete(&mut self, table: u64, key: &[u8], if_version: Option<u64>) {
+        let condition = if if_version.is_some() { Condition::Version } else { Condition::Always };
+        let number = if_version.unwrap_or(0);
+        self.push(&Operation { table, key, condition, number, ..Operation::new(Op::Delete) }, [&[], &[]]);
+    }
+
+    pub(crate) fn increment(&mut self, table: u64, key: &[u8], delta: i64) {
+        let number = delta.cast_unsigned();
+        self.push(&Operation { table, key, number, ..Operation::new(Op::Increment) }, [&[], &[]]);
+    }
+
+    pub(crate) fn invoke(&mut self, name: &str, version: u64, args: &[u8]) {
+        let operation = Operation { key: name.as_bytes(), number: version, ..Operation::new(Op::Invoke) };
+        self.push(&operation, [args, &[]]);
+    }
+
+    /// The bytes, with a header that lacks what only the session knows (session, sequence, acked).
+    pub(crate) fn finish(mut self, tenant: u32) -> Result<Vec<u8>, Error> {
+        if let Some(what) = self.too_large {
+            return Err(Error::TooLarge { what: what.to_owned() });
+        }
+        let header = MessageHeader {
+            flags: if self.idempotent { FLAG_IDEMPOTENT } else { 0 },
+            operations: self.operations as u16,
+            tenant,
+            session: 0,
+            sequence: 0,
+            acked: 0,
+        };
+        if let Some(head) = self.bytes.first_chunk_mut::<MESSAGE_HEADER_LEN>() {
+            *head = header.encode();
+        }
+        Ok(self.bytes)
+    }
+}
+
+/// Writes what the session knows into a finished message.
+pub(crate) fn stamp(message: &mut [u8], session: u64, sequence: u64, acked: u64) {
+    if let Some(head) = message.first_chunk_mut::<MESSAGE_HEADER_LEN>() {
+        head[8..16].copy_from_slice(&session.to_le_bytes());
+        head[16..24].copy_from_slice(&sequence.to_le_bytes());
+        head[24..32].copy_from_slice(&acked.to_le_bytes());
+    }
+}
+
+/// Whether a finished message may run twice without harm.
+pub(crate) fn is_idempotent(message: &[u8]) -> bool {
+    message.get(1).is_some_and(|flags| flags & FLAG_IDEMPOTENT != 0)
+}
+
+fn protocol(text: impl Into<String>) -> Error {
+    Error::Protocol { text: text.into() }
+}
+
+/// The replies of a response, one for each operation asked.
+pub(crate) fn replies(response: &Bytes) -> Result<Vec<Result<Reply, Error>>, Error> {
+    let (header, operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
+    let mut replies = Vec::with_capacity(usize::from(header.operations));
+    for operation in operations {
+        replies.push(reply(response, &operation.map_err(|error| protocol(error.to_string()))?));
+    }
+    Ok(replies)
+}
+
+/// The only reply of a response to a message of one operation.
+pub(crate) fn only_reply(response: &Bytes) -> Result<Reply, Error> {
+    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
+    match operations.next() {
+        Some(Ok(operation)) => reply(response, &operation),
+        Some(Err(error)) => Err(protocol(error.to_string())),
+        None => Err(protocol("a response without operations")),
+    }
+}
+
+fn reply(response: &Bytes, answer: &Operation<'_>) -> Result<Reply, Error> {
+    if let Some(error) = Error::of(answer) {
+        return Err(error);
+    }
+    let found = answer.status == Status::Ok;
+    let conditional_miss = |reply| if found { Ok(reply) } else { Err(Error::Conflict) };
+    match answer.op {
+        Op::Ping | Op::Hello => Ok(Reply::Pong),
+        Op::Get => Ok(Reply::Record(found.then(|| Record {
+            value: response.slice_ref(answer.value),
+            version: answer.number,
+            flags: answer.user_flags,
+        }))),
+        Op::MultiGet => many(response, answer.value).map(Reply::Records),
+        // A server may say of a condition on an absent record that it is absent: to the writer it is a conflict.
+        Op::Put => conditional_miss(Reply::Written(answer.number)),
+        Op::Delete => Ok(Reply::Deleted(found)),
+        Op::Increment => conditional_miss(Reply::Sum(answer.number.cast_signed())),
+        Op::Invoke if found => Ok(Reply::Reply(response.slice_ref(answer.value))),
+        Op::Invoke => Err(Error::UnknownExtension),
+    }
+}
+
+/// Bytes before the value of one record in a multi-get's answer: status, user flags, version, length.
+const MULTI_GET_HEAD: usize = 1 + 4 + 8 + 4;
+
+fn many(response: &Bytes, mut list: &[u8]) -> Result<Vec<Option<Record>>, Error> {
+    let mut records = Vec::new();
+    while let Some((head, rest)) = list.split_first_chunk::<MULTI_GET_HEAD>() {
+        let [status, f0, f1, f2, f3, v0, v1, v2, v3, v4, v5, v6, v7, l0, l1, l2, l3] = *head;
+        let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let Some((value, rest)) = rest.split_at_checked(len) else {
+            return Err(protocol("a record of a multi-get ends behind its message"));
+        };
+        list = rest;
+        records.push((status == Status::Ok as u8).then(|| Record {
+            value: response.slice_ref(value),
+            version: u64::from_le_bytes([v0, v1, v2, v3, v4, v5, v6, v7]),
+            flags: u32::from_le_bytes([f0, f1, f2, f3]),
+        }));
+    }
+    if list.is_empty() { Ok(records) } else { Err(protocol("bytes behind the last record of a multi-get")) }
+}
+
+/// What a `Hello` answers: number of workers, home worker.
+pub(crate) fn hello_answer(response: &[u8]) -> Result<(u32, u32), Error> {
+    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
+    let answer = match operations.next() {
+        Some(Ok(answer)) => answer,
+        _ => return Err(protocol("the answer to a hello holds no operation")),
+    };
+    if let Some(error) = Error::of(&answer) {
+        return Err(error);
+    }
+    match *answer.value {
+        [w0, w1, w2, w3, h0, h1, h2, h3] => {
+            let workers = u32::from_le_bytes([w0, w1, w2, w3]).clamp(1, limits::MAX_WORKERS);
+            let home = u32::from_le_bytes([h0, h1, h2, h3]);
+            Ok((workers, if home < workers { home } else { 0 }))
+        }
+        _ => Err(protocol("the answer to a hello is not 8 bytes")),
+    }
+}

@@ -1,0 +1,417 @@
+//! One client's life towards one server port, without sockets or clocks: log-in, window, sequences, deadlines, and what
+//! happens when the server forgets us. [`crate::Client`] and [`crate::raw`] both drive it.
+//!
+//! A session begins with a `Hello`; requests wait until it is answered. Each message gets the next sequence number; at
+//! most `window` numbers lie between the oldest unanswered one and the newest, which is what the server remembers. A
+//! message that is given up counts as answered: should it arrive late after all, the server finds it acknowledged and
+//! does not run it.
+
+use crate::message::{Message, hello_answer, is_idempotent, stamp};
+use crate::{Error, limits};
+use hashbrown::HashMap;
+use rand::RngCore;
+use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US};
+use sandstorm_net::r2p2::{self, ClientCounters, ClientEndpoint, Ended, Failure, Peer, RequestError, Transmit};
+use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, Status};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// An answer as it comes from the network: borrowed from its datagram, or assembled from several.
+pub(crate) type Answer<'p> = r2p2::Message<'p>;
+
+/// Who logs in.
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) tenant: u32,
+    pub(crate) token: String,
+}
+
+/// What the server says of itself at log-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) workers: u32,
+    pub(crate) home_worker: u32,
+}
+
+/// A request that has no answer yet.
+struct Pending<T> {
+    /// The caller's mark; `None` for the session's own hello.
+    mark: Option<T>,
+    message: Vec<u8>,
+    deadline: Duration,
+    ends_us: u64,
+    sent_us: u64,
+    session: u64,
+    sequence: u64,
+    /// How often it went back to the queue because the server had forgotten the session.
+    restarts: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No hello sent.
+    Fresh,
+    /// The hello is on its way.
+    Greeting,
+    /// Requests may go.
+    Ready,
+}
+
+/// A session towards one server port. `T` marks a request for its caller.
+pub(crate) struct Session<T> {
+    endpoint: ClientEndpoint,
+    login: Login,
+    phase: Phase,
+    id: u64,
+    /// The last sequence number given out.
+    sequence: u64,
+    acked: u64,
+    /// Whether message `acked + 1 + i` has been answered or given up.
+    done: VecDeque<bool>,
+    window: u64,
+    in_flight: HashMap<u16, Pending<T>>,
+    queue: VecDeque<Pending<T>>,
+    /// When the queue's deadlines are looked at next; `None` while it is empty.
+    tick_us: Option<u64>,
+    server: Option<Server>,
+    renewed: u64,
+    ended: Vec<Ended>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl<T> Session<T> {
+    /// A session towards `server` that has not said hello yet.
+    pub(crate) fn new(server: Peer, login: Login, window: usize) -> Session<T> {
+        Session {
+            endpoint: ClientEndpoint::new(server, ClientLimits::default()),
+            login,
+            phase: Phase::Fresh,
+            id: rand::rng().next_u64(),
+            sequence: 0,
+            acked: 0,
+            done: VecDeque::new(),
+            window: window.clamp(1, limits::WINDOW) as u64,
+            in_flight: HashMap::new(),
+            queue: VecDeque::new(),
+            tick_us: None,
+            server: None,
+            renewed: 0,
+            ended: Vec::new(),
+            buffers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        self.endpoint.server()
+    }
+
+    /// What the last hello was answered with.
+    pub(crate) fn server(&self) -> Option<Server> {
+        self.server
+    }
+
+    pub(crate) fn counters(&self) -> &ClientCounters {
+        self.endpoint.counters()
+    }
+
+    /// Times that the server had forgotten the session.
+    pub(crate) fn renewed(&self) -> u64 {
+        self.renewed
+    }
+
+    /// Requests without an answer, sent or waiting.
+    pub(crate) fn waiting(&self) -> usize {
+        self.in_flight.len() + self.queue.len()
+    }
+
+    /// Messages that would be sent at once if they were submitted now.
+    pub(crate) fn room(&self) -> usize {
+        if self.phase == Phase::Ready && self.queue.is_empty() {
+            (self.window - (self.sequence - self.acked).min(self.window)) as usize
+        } else {
+            0
+        }
+    }
+
+    /// An empty buffer for a message, with the room of one that was answered.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        if self.buffers.len() < limits::SPARE_BUFFERS && buffer.capacity() <= limits::SPARE_BUFFER_BYTES {
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Takes back the buffer of an answer.
+    pub(crate) fn recycle(&mut self, answer: Answer<'_>) {
+        self.endpoint.recycle(answer);
+    }
+
+    /// Takes a finished message to be sent now or as soon as the window has room.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when too many wait already; `mark` is dropped then.
+    pub(crate) fn submit(
+        &mut self,
+        now_us: u64,
+        mark: T,
+        message: Vec<u8>,
+        deadline: Duration,
+        tx: &mut impl Transmit,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+    ) -> Result<(), Error> {
+        if self.queue.len() >= limits::MAX_QUEUED {
+            return Err(Error::Busy { waiting: self.waiting() });
+        }
+        let deadline = deadline.min(limits::MAX_DEADLINE);
+        let ends_us = now_us + deadline.as_micros() as u64;
+        self.queue.push_back(Pending {
+            mark: Some(mark),
+            message,
+            deadline,
+            ends_us,
+            sent_us: 0,
+            session: 0,
+            sequence: 0,
+            restarts: 0,
+        });
+        self.pump(now_us, tx, out);
+        Ok(())
+    }
+
+    /// Sends what the window has room for.
+    fn pump(&mut self, now_us: u64, tx: &mut impl Transmit, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
+        if self.phase == Phase::Fresh && !self.queue.is_empty() {
+            self.greet(now_us, tx);
+        }
+        while self.phase == Phase::Ready && self.sequence - self.acked < self.window {
+            let Some(pending) = self.queue.pop_front() else { break };
+            match self.send(now_us, pending, tx) {
+                Ok(()) => {}
+                Err((pending, RequestError::Busy)) => {
+                    self.queue.push_front(pending);
+                    break;
+                }
+                Err((pending, error)) => {
+                    let what = error.to_string();
+                    self.finish(pending, Err(Error::TooLarge { what }), out);
+                }
+            }
+        }
+        self.tick_us = match self.tick_us {
+            _ if self.queue.is_empty() => None,
+            None => Some(now_us + limits::QUEUE_TICK_US),
+            tick => tick,
+        };
+    }
+
+    /// Says hello under the present session id.
+    fn greet(&mut self, now_us: u64, tx: &mut impl Transmit) {
+        let Some(deadline) = self.queue.front().map(|front| front.deadline) else { return };
+        let mut hello = Message::reuse(self.buffer());
+        hello.hello(self.login.token.as_bytes());
+        let Ok(message) = hello.finish(self.login.tenant) else { return };
+        let ends_us = now_us + deadline.as_micros() as u64;
+        let (sent_us, session, sequence, restarts) = (now_us, self.id, 0, 0);
+        let pending = Pending { mark: None, message, deadline, ends_us, sent_us, session, sequence, restarts };
+        if self.send(now_us, pending, tx).is_ok() {
+            self.phase = Phase::Greeting;
+        }
+    }
+
+    fn send(
+        &mut self,
+        now_us: u64,
+        mut pending: Pending<T>,
+        tx: &mut impl Transmit,
+    ) -> Result<(), (Pending<T>, RequestError)> {
+        pending.session = self.id;
+        pending.sequence = self.sequence + 1;
+        pending.sent_us = now_us;
+        stamp(&mut pending.message, self.id, pending.sequence, self.acked);
+        let life_us = pending.ends_us.saturating_sub(now_us).max(1);
+        match self.endpoint.request_for(now_us, life_us, &pending.message, tx) {
+            Ok(request_id) => {
+                self.sequence = pending.sequence;
+                self.done.push_back(false);
+                self.in_flight.insert(request_id, pending);
+                Ok(())
+            }
+            Err(error) => Err((pending, error)),
+        }
+    }
+
+    /// Counts a message as answered, so that the server may forget its answer.
+    fn settle(&mut self, session: u64, sequence: u64) {
+        if session != self.id {
+            return;
+        }
+        let index = sequence.checked_sub(self.acked + 1).and_then(|index| usize::try_from(index).ok());
+        if let Some(done) = index.and_then(|index| self.done.get_mut(index)) {
+            *done = true;
+        }
+        while self.done.front() == Some(&true) {
+            self.done.pop_front();
+            self.acked += 1;
+        }
+    }
+
+    fn finish(
+        &mut self,
+        pending: Pending<T>,
+        result: Result<Answer<'_>, Error>,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+    ) {
+        self.give_buffer(pending.message);
+        if let Some(mark) = pending.mark {
+            out(mark, result);
+        }
+    }
+
+    /// Takes a datagram from the server's port.
+    pub(crate) fn receive(
+        &mut self,
+        now_us: u64,
+        datagram: &[u8],
+        tx: &mut impl Transmit,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+    ) {
+        let Some(response) = self.endpoint.receive(now_us, datagram, tx) else { return };
+        let Some(pending) = self.in_flight.remove(&response.request_id) else { return };
+        self.settle(pending.session, pending.sequence);
+        let answer = response.message;
+        if pending.mark.is_none() {
+            self.greeted(pending, &answer, out);
+            self.recycle(answer);
+        } else if is_unauthenticated(&answer) {
+            self.forgotten(now_us, pending, out);
+        } else {
+            self.finish(pending, Ok(answer), out);
+        }
+        self.pump(now_us, tx, out);
+    }
+
+    /// The hello was answered: requests may go, or all that wait have failed.
+    fn greeted(&mut self, hello: Pending<T>, answer: &[u8], out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
+        let current = hello.session == self.id;
+        self.give_buffer(hello.message);
+        if !current {
+            return;
+        }
+        match hello_answer(answer) {
+            Ok((workers, home_worker)) => {
+                self.server = Some(Server { workers, home_worker });
+                self.phase = Phase::Ready;
+            }
+            Err(error) => {
+                self.renew();
+                for pending in std::mem::take(&mut self.queue) {
+                    self.finish(pending, Err(error.clone()), out);
+                }
+            }
+        }
+    }
+
+    /// Begins anew under another id.
+    fn renew(&mut self) {
+        self.phase = Phase::Fresh;
+        self.id = rand::rng().next_u64();
+        (self.sequence, self.acked) = (0, 0);
+        self.done.clear();
+    }
+
+    /// The server does not know the session of this request: it restarted, or forgot us. The request was not run by this
+    /// transmission; it may have been by an earlier one, if there was one.
+    fn forgotten(&mut self, now_us: u64, mut pending: Pending<T>, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
+        if pending.session == self.id && self.phase == Phase::Ready {
+            self.renew();
+            self.renewed += 1;
+        }
+        let sent_once = now_us.saturating_sub(pending.sent_us) < FIRST_RTO_US;
+        if pending.restarts >= limits::MAX_RESTARTS {
+            self.finish(pending, Err(Error::Unauthenticated), out);
+        } else if sent_once || is_idempotent(&pending.message) {
+            pending.restarts += 1;
+            self.queue.push_front(pending);
+        } else {
+            self.finish(pending, Err(Error::Stale), out);
+        }
+    }
+
+    /// Resends what is due and gives up what is over. Returns when to call again at the latest.
+    pub(crate) fn poll(
+        &mut self,
+        now_us: u64,
+        tx: &mut impl Transmit,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+    ) -> Option<u64> {
+        let ended = &mut self.ended;
+        let mut due_us = self.endpoint.poll_timers(now_us, tx, &mut |one| ended.push(one));
+        if !self.ended.is_empty() {
+            self.give_up(out);
+            self.pump(now_us, tx, out);
+            due_us = self.endpoint.poll_timers(now_us, tx, &mut |_| {});
+        }
+        if self.tick_us.is_some_and(|tick_us| tick_us <= now_us) {
+            self.expire_queue(now_us, out);
+            self.pump(now_us, tx, out);
+        }
+        match (due_us, self.tick_us) {
+            (Some(due_us), Some(tick_us)) => Some(due_us.min(tick_us)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Tells of the requests whose time is up.
+    fn give_up(&mut self, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
+        let mut ended = std::mem::take(&mut self.ended);
+        for Ended { request_id, failure } in ended.drain(..) {
+            let Some(pending) = self.in_flight.remove(&request_id) else { continue };
+            self.settle(pending.session, pending.sequence);
+            if pending.mark.is_none() && pending.session == self.id {
+                // Nobody greeted back: the next request says hello again.
+                self.renew();
+            }
+            let error = match failure {
+                Failure::Refused if is_idempotent(&pending.message) => Error::Overloaded,
+                Failure::Refused | Failure::TimedOut => Error::Timeout { after: pending.deadline },
+            };
+            self.finish(pending, Err(error), out);
+        }
+        self.ended = ended;
+    }
+
+    fn expire_queue(&mut self, now_us: u64, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
+        self.tick_us = Some(now_us + limits::QUEUE_TICK_US);
+        for _ in 0..self.queue.len() {
+            let Some(pending) = self.queue.pop_front() else { break };
+            if pending.ends_us <= now_us {
+                let after = pending.deadline;
+                self.finish(pending, Err(Error::Timeout { after }), out);
+            } else {
+                self.queue.push_back(pending);
+            }
+        }
+    }
+
+    /// Ends every request with `error`.
+    pub(crate) fn close(&mut self, error: &Error, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
+        let in_flight: Vec<u16> = self.in_flight.keys().copied().collect();
+        for request_id in in_flight {
+            self.endpoint.cancel(request_id);
+            if let Some(pending) = self.in_flight.remove(&request_id) {
+                self.finish(pending, Err(error.clone()), out);
+            }
+        }
+        for pending in std::mem::take(&mut self.queue) {
+            self.finish(pending, Err(error.clone()), out);
+        }
+    }
+}
+
+/// Whether the first operation of a response was refused for want of a log-in: then all were.
+fn is_unauthenticated(answer: &[u8]) -> bool {
+    answer.get(MESSAGE_HEADER_LEN + 2).is_some_and(|status| *status == Status::Unauthenticated as u8)
+}

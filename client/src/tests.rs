@@ -1,0 +1,238 @@
+//! What the client promises, against a server on loopback with a network as bad as told.
+
+use crate::fake::{Fake, Options, TABLE, TENANT, TOKEN};
+use crate::*;
+use std::time::Duration;
+
+fn config(fake: &Fake) -> Config {
+    // A deadline far beyond what any of these take: slow machines fail nothing.
+    Config::new(fake.address, TENANT).token(TOKEN).deadline(Duration::from_secs(30))
+}
+
+const LOSSY: Options = Options { workers: 1, home: 0, loss: 0.1, twice: 0.1, deaf_worker: None };
+
+async fn every_operation(client: &Client) {
+    assert_eq!(client.get(TABLE, b"k").await.unwrap(), None);
+    let first = client.put(TABLE, b"k", b"v1").if_absent().flags(9).await.unwrap();
+    assert_eq!(client.put(TABLE, b"k", b"v2").if_absent().await, Err(Error::Conflict));
+    assert_eq!(client.put(TABLE, b"other", b"v").if_present().await, Err(Error::Conflict));
+    let record = client.get(TABLE, b"k").await.unwrap().unwrap();
+    assert_eq!(record, Record { value: Bytes::from_static(b"v1"), version: first, flags: 9 });
+    let second = client.put(TABLE, b"k", b"v2").if_version(first).await.unwrap();
+    assert!(second > first);
+    assert_eq!(client.put(TABLE, b"k", b"v3").if_version(first).await, Err(Error::Conflict));
+    client.put(TABLE, b"brief", b"x").ttl(Duration::from_millis(1)).await.unwrap();
+    client.put(TABLE, b"lasting", b"y").ttl(Duration::from_secs(3600)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let many = client.multi_get(TABLE, &["k", "none", "brief", "lasting"]).await.unwrap();
+    let values: Vec<Option<&[u8]>> =
+        many.iter().map(|record| record.as_ref().map(|record| &record.value[..])).collect();
+    assert_eq!(values, [Some(&b"v2"[..]), None, None, Some(b"y")]);
+    assert_eq!(client.increment(TABLE, b"n", 5).await, Ok(5));
+    assert_eq!(client.increment(TABLE, b"n", -7).await, Ok(-2));
+    assert_eq!(client.increment(TABLE, b"k", 1).await, Err(Error::NotANumber));
+    assert_eq!(client.delete_if_version(TABLE, b"k", first).await, Err(Error::Conflict));
+    assert_eq!(client.delete_if_version(TABLE, b"k", second).await, Ok(true));
+    assert_eq!(client.delete(TABLE, b"k").await, Ok(false));
+    assert_eq!(client.invoke("echo", b"args").await.unwrap(), "args");
+    client.ping().await.unwrap();
+    assert_eq!(client.get(TABLE + 1, b"k").await, Err(Error::UnknownTable));
+    assert_eq!(client.invoke("nope", b"").await, Err(Error::UnknownExtension));
+    assert_eq!(client.invoke("fail", b"").await, Err(Error::Failed { code: 42, text: "as asked".into() }));
+    let killed = client.invoke("bad", b"").await.unwrap_err();
+    assert_eq!(killed, Error::Killed { cause: KillCause::SliceBudget, text: "after 1 ms".into() });
+    assert!(killed.to_string().contains("slice_budget"), "{killed}");
+}
+
+#[tokio::test]
+async fn every_operation_works_on_a_good_and_on_a_bad_network() {
+    for options in [Options::default(), LOSSY] {
+        let fake = Fake::start(options);
+        let client = Client::connect(config(&fake)).await.unwrap();
+        every_operation(&client).await;
+        assert_eq!(fake.runs().0, 1, "each message that changes something ran once");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_answers_each_operation_in_order() {
+    let fake = Fake::start(LOSSY);
+    let client = Client::connect(config(&fake)).await.unwrap();
+    let batch = client.batch().put(TABLE, b"a", b"1").get(TABLE, b"a").get(TABLE, b"none").increment(TABLE, b"a", 1);
+    let batch = batch.delete(TABLE, b"a").invoke("fail", b"").multi_get(TABLE, &["a"]).get(TABLE + 1, b"a");
+    let replies = batch.send().await.unwrap();
+    let version = match replies[0] {
+        Ok(Reply::Written(version)) => version,
+        ref other => panic!("{other:?}"),
+    };
+    let record = Record { value: Bytes::from_static(b"1"), version, flags: 0 };
+    assert_eq!(
+        replies[1..5],
+        [Ok(Reply::Record(Some(record))), Ok(Reply::Record(None)), Ok(Reply::Sum(2)), Ok(Reply::Deleted(true))]
+    );
+    assert!(matches!(replies[5], Err(Error::Failed { .. })));
+    assert_eq!(replies[6..], [Ok(Reply::Records(vec![None])), Err(Error::UnknownTable)]);
+    assert!(client.batch().is_empty());
+    assert_eq!(client.batch().send().await.unwrap(), vec![]);
+    let mut too_many = client.batch();
+    for _ in 0..1025 {
+        too_many = too_many.get(TABLE, b"a");
+    }
+    assert!(matches!(too_many.send().await, Err(Error::TooLarge { .. })));
+}
+
+#[tokio::test]
+async fn thousands_in_flight_all_run_once_on_a_bad_network() {
+    let fake = Fake::start(LOSSY);
+    let client = Client::connect(config(&fake)).await.unwrap();
+    let tasks: Vec<_> = (0..5000)
+        .map(|i| {
+            let client = client.clone();
+            tokio::spawn(async move { client.increment(TABLE, format!("n{}", i % 10).as_bytes(), 1).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    for n in 0..10 {
+        assert_eq!(fake.value(format!("n{n}").as_bytes()).unwrap(), b"500");
+    }
+    assert_eq!(fake.runs(), (1, 5000));
+    assert!(client.stats().retransmissions > 0, "the network was bad enough to matter");
+}
+
+#[tokio::test]
+async fn values_of_all_sizes_up_to_8_mib_travel_both_ways() {
+    let fake = Fake::start(Options { loss: 0.01, twice: 0.01, ..Options::default() });
+    let client = Client::connect(config(&fake)).await.unwrap();
+    for len in [0, 1, 1300, 1400, 1401, 1472, 3000, 65_536, 1 << 20, 8 << 20] {
+        let value: Vec<u8> = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
+        client.put(TABLE, b"large", &value).await.unwrap();
+        let back = client.get(TABLE, b"large").await.unwrap().unwrap();
+        assert!(back.value == value, "{len} bytes");
+    }
+    let too_large = client.put(TABLE, b"large", &vec![0; (8 << 20) + 1]).await;
+    assert!(matches!(too_large, Err(Error::TooLarge { .. })));
+    assert!(matches!(client.get(TABLE, &[0; 65_537]).await, Err(Error::TooLarge { .. })));
+}
+
+#[tokio::test]
+async fn a_silent_server_times_out_and_says_so() {
+    let fake = Fake::start(Options::default());
+    fake.stall(true);
+    let hasty = config(&fake).deadline(Duration::from_millis(50));
+    let error = Client::connect(hasty.clone()).await.unwrap_err();
+    assert_eq!(error, Error::Timeout { after: Duration::from_millis(50) });
+    assert!(error.to_string().contains("is the server running"));
+    fake.stall(false);
+    let client = Client::connect(config(&fake)).await.unwrap();
+    fake.stall(true);
+    let hasty = client.with_deadline(Duration::from_millis(30));
+    // More than the window takes, so that some never leave the client: they end as well.
+    let tasks: Vec<_> = (0..3000)
+        .map(|_| {
+            let client = hasty.clone();
+            tokio::spawn(async move { client.get(TABLE, b"k").await })
+        })
+        .collect();
+    for task in tasks {
+        assert!(matches!(task.await.unwrap(), Err(Error::Timeout { .. })));
+    }
+    fake.stall(false);
+    assert_eq!(client.get(TABLE, b"k").await, Ok(None), "and the connection is as good as new");
+}
+
+#[tokio::test]
+async fn a_restarted_server_is_greeted_anew() {
+    let fake = Fake::start(Options::default());
+    let client = Client::connect(config(&fake)).await.unwrap();
+    for round in 1..=3 {
+        client.put(TABLE, b"k", b"v").await.unwrap();
+        fake.restart();
+        assert!(client.get(TABLE, b"k").await.unwrap().is_some());
+        assert_eq!(client.stats().sessions_renewed, round);
+    }
+    fake.restart();
+    let gets: Vec<_> = (0..500)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.get(TABLE, b"k").await })
+        })
+        .collect();
+    for get in gets {
+        assert!(get.await.unwrap().unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn what_may_have_run_before_a_restart_is_not_run_again() {
+    let fake = Fake::start(Options::default());
+    let client = Client::connect(config(&fake)).await.unwrap();
+    fake.stall(true);
+    let increment = tokio::spawn({
+        let client = client.clone();
+        async move { client.increment(TABLE, b"n", 1).await }
+    });
+    // Long enough for the client to have repeated it.
+    while client.stats().retransmissions == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    fake.restart();
+    fake.stall(false);
+    assert_eq!(increment.await.unwrap(), Err(Error::Stale));
+    assert_eq!(client.increment(TABLE, b"n", 1).await, Ok(1), "and the next one runs");
+}
+
+#[tokio::test]
+async fn a_wrong_token_or_tenant_is_told_so() {
+    let fake = Fake::start(Options::default());
+    let wrong = Client::connect(config(&fake).token("wrong")).await.unwrap_err();
+    assert_eq!(wrong, Error::Unauthenticated);
+    let unknown = Config { tenant: TENANT + 1, ..config(&fake) };
+    assert_eq!(Client::connect(unknown).await.unwrap_err(), Error::UnknownTenant);
+}
+
+#[tokio::test]
+async fn requests_go_to_the_home_worker_or_where_told() {
+    let fake = Fake::start(Options { workers: 3, home: 2, ..Options::default() });
+    let client = Client::connect(config(&fake)).await.unwrap();
+    assert_eq!((client.workers(), client.home_worker()), (3, 2));
+    let before = [fake.requests(0), fake.requests(2)];
+    for _ in 0..100 {
+        client.get(TABLE, b"k").await.unwrap();
+    }
+    assert_eq!(fake.requests(0), before[0]);
+    assert!(fake.requests(2) >= before[1] + 100);
+    let elsewhere = Client::connect(config(&fake).route(Route::Worker(1))).await.unwrap();
+    every_operation(&elsewhere).await;
+    assert!(fake.requests(1) > 20, "a wrong port works all the same");
+}
+
+#[tokio::test]
+async fn a_home_port_that_is_deaf_is_no_obstacle() {
+    let fake = Fake::start(Options { workers: 2, home: 1, deaf_worker: Some(1), ..Options::default() });
+    let client = Client::connect(config(&fake).deadline(Duration::from_millis(500))).await.unwrap();
+    every_operation(&client.with_deadline(Duration::from_secs(30))).await;
+}
+
+#[test]
+fn a_client_whose_runtime_ended_says_closed() {
+    let fake = Fake::start(Options::default());
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let client = first.block_on(Client::connect(config(&fake))).unwrap();
+    drop(first);
+    assert_eq!(runtime().block_on(client.get(TABLE, b"k")), Err(Error::Closed));
+}
+
+#[test]
+fn the_blocking_face_does_the_same() {
+    let fake = Fake::start(LOSSY);
+    let client = blocking::Client::connect(config(&fake)).unwrap();
+    client.run(|client| async move { every_operation(&client).await });
+    let version = client.put(TABLE, b"b", b"v", &PutOptions::default().if_absent()).unwrap();
+    assert_eq!(client.get(TABLE, b"b").unwrap().unwrap().version, version);
+    assert_eq!(client.delete(TABLE, b"b"), Ok(true));
+    let replies = client.send(client.batch().get(TABLE, b"b")).unwrap();
+    assert_eq!(replies, [Ok(Reply::Record(None))]);
+}
