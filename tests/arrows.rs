@@ -1,0 +1,73 @@
+//! Promise: dependencies between the folders run one way (docs/design.md, "The rooms"):
+//! `ext -> sandstorm-api <- db -> net <- client`, and only the server's binary knows both `db` and `client`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("db/ lies in the workspace").to_path_buf()
+}
+
+/// The dependencies on our own crates that a manifest names, development ones included.
+fn own_dependencies(manifest: &Path) -> Vec<String> {
+    let text = fs::read_to_string(manifest).expect("a readable manifest");
+    let manifest: toml::Table = text.parse().expect("a TOML manifest");
+    let mut found = Vec::new();
+    for section in ["dependencies", "build-dependencies", "dev-dependencies"] {
+        let names = manifest.get(section).and_then(|s| s.as_table()).into_iter().flatten().map(|(name, _)| name.clone());
+        found.extend(names.filter(|name| name.starts_with("sandstorm")));
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a readable folder") {
+        let path = entry.expect("a readable entry").path();
+        if path.is_dir() {
+            rust_files(&path, into);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn manifests_follow_the_arrows() {
+    let mut allowed: BTreeMap<String, &[&str]> = BTreeMap::from([
+        ("sandstorm-api".into(), &[][..]),
+        ("net".into(), &[][..]),
+        ("client".into(), &["sandstorm-net"][..]),
+        ("db".into(), &["sandstorm-api", "sandstorm-client", "sandstorm-net"][..]),
+    ]);
+    for entry in fs::read_dir(root().join("ext")).expect("ext/") {
+        let path = entry.expect("a readable entry").path();
+        if path.join("Cargo.toml").exists() {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            allowed.insert(format!("ext/{name}"), &["sandstorm-api"]);
+        }
+    }
+    for (folder, may) in allowed {
+        for dependency in own_dependencies(&root().join(&folder).join("Cargo.toml")) {
+            // A crate's tests may switch on features of the crate itself.
+            assert!(may.contains(&dependency.as_str()), "{folder} must not depend on {dependency}; allowed: {may:?}");
+        }
+    }
+}
+
+#[test]
+fn the_server_library_does_not_know_the_client() {
+    let source = root().join("db/src");
+    let mut files = Vec::new();
+    rust_files(&source, &mut files);
+    for file in files {
+        let inside = file.strip_prefix(&source).expect("a file under db/src");
+        if inside == Path::new("main.rs") || inside.starts_with("cli") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("a readable file");
+        assert!(!text.contains("sandstorm_client"), "{} names the client; only main.rs and cli/ may", inside.display());
+    }
+}

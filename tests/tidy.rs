@@ -1,0 +1,122 @@
+//! Promise: the code stays easy to read. Files under 600 lines, functions under 70, nothing left open, and `unsafe` only
+//! in files that say at their top what they guarantee.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+/// Lines of a source file: what a reader can hold in mind.
+const FILE_LINES_LIMIT: usize = 600;
+/// Lines of a function: one screen.
+const FUNCTION_LINES_LIMIT: usize = 70;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("db/ lies in the workspace").to_path_buf()
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    for folder in ["sandstorm-api", "net", "db", "client", "ext", "tests", "benches"] {
+        collect(&root().join(folder), &mut files);
+    }
+    assert!(files.len() > 30, "the walk over the sources found next to nothing");
+    files
+}
+
+fn collect(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries {
+        let path = entry.expect("a readable entry").path();
+        // The hostile corpus is meant to be bad.
+        if path.ends_with("target") || path.ends_with("tests/hostile") {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, into);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = fs::read_to_string(&path).expect("a readable file");
+            into.push((path.strip_prefix(root()).expect("inside").to_path_buf(), text));
+        }
+    }
+}
+
+struct Functions {
+    long: Vec<(String, usize, usize)>,
+}
+
+impl Functions {
+    fn note(&mut self, name: &syn::Ident, block: &syn::Block) {
+        let (start, end) = (block.span().start().line, block.span().end().line);
+        if end - start >= FUNCTION_LINES_LIMIT {
+            self.long.push((name.to_string(), start, end - start + 1));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.note(&item.sig.ident, &item.block);
+        syn::visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.note(&item.sig.ident, &item.block);
+        syn::visit::visit_impl_item_fn(self, item);
+    }
+}
+
+#[test]
+fn files_are_short() {
+    let long: Vec<_> = sources()
+        .into_iter()
+        .map(|(path, text)| (path, text.lines().count()))
+        .filter(|(_, lines)| *lines > FILE_LINES_LIMIT)
+        .collect();
+    assert!(long.is_empty(), "over {FILE_LINES_LIMIT} lines: {long:#?}");
+}
+
+#[test]
+fn functions_are_short() {
+    let mut long = Vec::new();
+    for (path, text) in sources() {
+        let file = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let mut functions = Functions { long: Vec::new() };
+        functions.visit_file(&file);
+        long.extend(functions.long.into_iter().map(|(name, line, lines)| format!("{}:{line} {name}: {lines}", path.display())));
+    }
+    assert!(long.is_empty(), "functions of {FUNCTION_LINES_LIMIT} lines or more: {long:#?}");
+}
+
+#[test]
+fn nothing_is_left_open() {
+    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:"), concat!("for ", "now")];
+    let mut open = Vec::new();
+    for (path, text) in sources() {
+        for (number, line) in text.lines().enumerate() {
+            if marks.iter().any(|mark| line.contains(mark)) {
+                open.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:#?}");
+}
+
+#[test]
+fn unsafe_lives_in_files_that_say_what_they_guarantee() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let allows = text.lines().any(|line| line.trim() == "#![allow(unsafe_code)]");
+        if allows && !text.lines().take(60).any(|line| line.starts_with("//!") && line.to_lowercase().contains("guarantee")) {
+            wrong.push(format!("{}: allows unsafe code, but its header does not say what it guarantees", path.display()));
+        }
+    }
+    for library in ["sandstorm-api/src/lib.rs", "net/src/lib.rs", "db/src/lib.rs", "client/src/lib.rs"] {
+        let text = fs::read_to_string(root().join(library)).expect("a crate root");
+        if !text.contains("#![deny(unsafe_code)]") && !text.contains("#![forbid(unsafe_code)]") {
+            wrong.push(format!("{library}: must deny unsafe code for the whole crate"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
