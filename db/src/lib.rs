@@ -9,3 +9,4 @@ pub mod limits;
 pub mod metrics;
 pub mod store;
 pub mod tenants;
+pub mod workers;

@@ -82,3 +82,27 @@ pub const IDLE_INVOCATIONS: usize = 1_024;
 pub const ERROR_TEXT_BYTES: usize = 1_024;
 /// Records that one scan call hands out at most: bounds what a host call does.
 pub const SCAN_CALL_RECORDS: usize = 256;
+// Workers.
+
+/// CPU nanoseconds of one poll that do not count as debt of its tenant, times the tenant's weight: about the cost of
+/// the longest poll that only reads a few records, so plain round robin rules among those.
+pub const QUANTUM_NS: i64 = 5_000;
+/// Datagrams taken from a port in one turn: enough to overlap the cache misses of their lookups (a batch of 16-32
+/// brings a random get from 300-500 ns to 60-90 ns), few enough that the first one does not wait long for its answer.
+pub const BURST: usize = 32;
+/// Operations planned (hashed and prefetched) before they are run: as many as the processor has misses in flight,
+/// and a little more, since a message may carry several.
+pub const PLAN: usize = 64;
+/// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.
+pub const POLLS_PER_TURN: usize = 64;
+/// Invocations alive on one worker, waiting or running. Beyond that a call is answered `Overloaded`: each holds an
+/// arena, and queues longer than this only add latency.
+pub const INVOCATIONS_PER_WORKER: usize = 1024;
+/// Microseconds that an idle worker spins before it sleeps in the kernel: a wake-up costs 15-50 us, so spinning about as
+/// long at most doubles the idle cost and keeps a busy closed loop out of the kernel's scheduler.
+pub const SPIN_US: u64 = 50;
+/// Milliseconds that a sleeping worker sleeps at most while another worker is awake, so that it looks around for
+/// something to steal.
+pub const STEAL_LOOK_MS: u64 = 1;
+/// Bytes that a response buffer may keep when it goes back to its pool; a larger one is given back to the allocator.
+pub const POOLED_RESPONSE_BYTES: usize = 64 << 10;

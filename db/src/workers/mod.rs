@@ -1,0 +1,2 @@
+//! Workers: pinned threads that serve requests.
+mod run_queue;
