@@ -15,7 +15,8 @@ fn own_dependencies(manifest: &Path) -> Vec<String> {
     let manifest: toml::Table = text.parse().expect("a TOML manifest");
     let mut found = Vec::new();
     for section in ["dependencies", "build-dependencies", "dev-dependencies"] {
-        let names = manifest.get(section).and_then(|s| s.as_table()).into_iter().flatten().map(|(name, _)| name.clone());
+        let names =
+            manifest.get(section).and_then(|s| s.as_table()).into_iter().flatten().map(|(name, _)| name.clone());
         found.extend(names.filter(|name| name.starts_with("sandstorm")));
     }
     found.sort();

@@ -84,7 +84,9 @@ fn functions_are_short() {
         let file = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let mut functions = Functions { long: Vec::new() };
         functions.visit_file(&file);
-        long.extend(functions.long.into_iter().map(|(name, line, lines)| format!("{}:{line} {name}: {lines}", path.display())));
+        long.extend(
+            functions.long.into_iter().map(|(name, line, lines)| format!("{}:{line} {name}: {lines}", path.display())),
+        );
     }
     assert!(long.is_empty(), "functions of {FUNCTION_LINES_LIMIT} lines or more: {long:#?}");
 }
@@ -108,8 +110,13 @@ fn unsafe_lives_in_files_that_say_what_they_guarantee() {
     let mut wrong = Vec::new();
     for (path, text) in sources() {
         let allows = text.lines().any(|line| line.trim() == "#![allow(unsafe_code)]");
-        if allows && !text.lines().take(60).any(|line| line.starts_with("//!") && line.to_lowercase().contains("guarantee")) {
-            wrong.push(format!("{}: allows unsafe code, but its header does not say what it guarantees", path.display()));
+        if allows
+            && !text.lines().take(60).any(|line| line.starts_with("//!") && line.to_lowercase().contains("guarantee"))
+        {
+            wrong.push(format!(
+                "{}: allows unsafe code, but its header does not say what it guarantees",
+                path.display()
+            ));
         }
     }
     for library in ["sandstorm-api/src/lib.rs", "net/src/lib.rs", "db/src/lib.rs", "client/src/lib.rs"] {

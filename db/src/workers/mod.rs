@@ -1,2 +1,4 @@
 //! Workers: pinned threads that serve requests.
+mod assembly;
 mod run_queue;
+mod sessions;

@@ -1,0 +1,157 @@
+//! Responses under way: a message whose invocations are not ready keeps its place here until the last one is.
+//!
+//! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
+//! the request. Buffers are reused, so the steady state allocates nothing.
+
+use sandstorm_net::rpc::{FLAG_RESPONSE, MESSAGE_HEADER_LEN, MessageHeader, Operation, encode_operation};
+
+use crate::limits::POOLED_RESPONSE_BYTES;
+
+/// What identifies a request: where its response goes and under which name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin<P> {
+    /// Who asked.
+    pub(crate) peer: P,
+    /// R2P2's request id.
+    pub(crate) request_id: u16,
+    /// The request's header.
+    pub(crate) header: MessageHeader,
+    /// Whether the answer is remembered until the client acknowledges it.
+    pub(crate) remembered: bool,
+}
+
+/// Names a waiting response: its slot, and the slot's generation, so that a late part cannot reach a stranger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    slot: u32,
+    generation: u32,
+}
+
+struct Waiting<P> {
+    generation: u32,
+    origin: Option<Origin<P>>,
+    /// Encoded operations, in the order in which they became ready.
+    bytes: Vec<u8>,
+    /// For each operation of the request: where it stands in `bytes`.
+    parts: Vec<Option<(usize, usize)>>,
+    missing: usize,
+}
+
+/// The waiting responses of one port.
+pub(crate) struct Assembly<P> {
+    slots: Vec<Waiting<P>>,
+    free: Vec<u32>,
+}
+
+/// Starts a response: the request's header, marked as a response, with room for nothing else yet.
+pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: &mut Vec<u8>) {
+    response.clear();
+    let header = MessageHeader { flags: header.flags | FLAG_RESPONSE, operations, ..*header };
+    response.extend_from_slice(&header.encode());
+}
+
+impl<P: Copy> Assembly<P> {
+    pub(crate) fn new() -> Assembly<P> {
+        Assembly { slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// Responses that wait for a part.
+    pub(crate) fn waiting(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Opens a response for a request of `operations` operations.
+    pub(crate) fn open(&mut self, origin: Origin<P>, operations: usize) -> Ticket {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Waiting { generation: 0, origin: None, bytes: Vec::new(), parts: Vec::new(), missing: 0 });
+            (self.slots.len() - 1) as u32
+        });
+        let waiting = &mut self.slots[slot as usize];
+        waiting.origin = Some(origin);
+        waiting.parts.resize(operations, None);
+        waiting.missing = operations;
+        Ticket { slot, generation: waiting.generation }
+    }
+
+    /// Takes one operation's answer. When it was the last one missing, writes the whole response and gives its origin.
+    /// A part that is not awaited (any more) is dropped.
+    pub(crate) fn part(
+        &mut self,
+        ticket: Ticket,
+        index: usize,
+        answer: &Operation<'_>,
+        response: &mut Vec<u8>,
+    ) -> Option<Origin<P>> {
+        let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
+        let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
+        let start = waiting.bytes.len();
+        encode_operation(answer, &mut waiting.bytes);
+        *part = Some((start, waiting.bytes.len()));
+        waiting.missing -= 1;
+        if waiting.missing > 0 {
+            return None;
+        }
+        let origin = waiting.origin.take()?;
+        start_response(&origin.header, waiting.parts.len() as u16, response);
+        response.reserve(waiting.bytes.len());
+        for (start, end) in waiting.parts.iter().flatten() {
+            response.extend_from_slice(&waiting.bytes[*start..*end]);
+        }
+        debug_assert_eq!(response.len(), MESSAGE_HEADER_LEN + waiting.bytes.len());
+        self.close(ticket.slot);
+        Some(origin)
+    }
+
+    fn close(&mut self, slot: u32) {
+        let waiting = &mut self.slots[slot as usize];
+        waiting.generation = waiting.generation.wrapping_add(1);
+        waiting.bytes.clear();
+        waiting.bytes.shrink_to(POOLED_RESPONSE_BYTES);
+        waiting.parts.clear();
+        self.free.push(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sandstorm_net::rpc::{Op, Status};
+
+    use super::*;
+
+    fn origin(sequence: u64) -> Origin<u8> {
+        let header = MessageHeader { flags: 0, operations: 0, tenant: 7, session: 8, sequence, acked: 0 };
+        Origin { peer: 1, request_id: sequence as u16, header, remembered: true }
+    }
+
+    #[test]
+    fn a_late_part_does_not_reach_the_next_response_in_its_slot() {
+        let (mut assembly, mut response) = (Assembly::new(), Vec::new());
+        let first = assembly.open(origin(1), 1);
+        let answer = Operation::new(Op::Invoke);
+        assert!(assembly.part(first, 0, &answer, &mut response).is_some());
+        let second = assembly.open(origin(2), 1);
+        assert!(assembly.part(first, 0, &answer, &mut response).is_none());
+        assert_eq!(assembly.part(second, 0, &answer, &mut response).map(|o| o.header.sequence), Some(2));
+        assert_eq!(assembly.waiting(), 0);
+    }
+
+    proptest! {
+        /// Whatever the order in which parts become ready, the response has them in the order of the request.
+        #[test]
+        fn parts_come_out_in_order(order in (1usize..20).prop_flat_map(|n| Just((0..n).collect::<Vec<_>>()).prop_shuffle())) {
+            let (mut assembly, mut response) = (Assembly::new(), Vec::new());
+            let ticket = assembly.open(origin(9), order.len());
+            for (done, index) in order.iter().enumerate() {
+                let value = [*index as u8; 3];
+                let answer = Operation { value: &value, number: *index as u64, ..Operation::new(Op::Invoke) };
+                let finished = assembly.part(ticket, *index, &answer, &mut response);
+                prop_assert_eq!(finished.is_some(), done + 1 == order.len());
+            }
+            let (header, operations) = MessageHeader::decode(&response).expect("a well-formed response");
+            prop_assert_eq!((header.flags, header.sequence), (FLAG_RESPONSE, 9));
+            let numbers: Vec<u64> = operations.map(|o| o.map(|o| { assert_eq!(o.status, Status::Ok); o.number })).collect::<Result<_, _>>().expect("well-formed operations");
+            prop_assert_eq!(numbers, (0..order.len() as u64).collect::<Vec<_>>());
+        }
+    }
+}
