@@ -83,6 +83,7 @@ pub const ERROR_TEXT_BYTES: usize = 1_024;
 /// Records that one scan call hands out at most: bounds what a host call does.
 pub const SCAN_CALL_RECORDS: usize = 256;
 // Workers.
+// ---- workers ----
 
 /// CPU nanoseconds of one poll that do not count as debt of its tenant, times the tenant's weight: about the cost of
 /// the longest poll that only reads a few records, so plain round robin rules among those.

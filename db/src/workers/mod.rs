@@ -1,4 +1,5 @@
 //! Workers: pinned threads that serve requests.
 mod assembly;
+mod plain;
 mod run_queue;
 mod sessions;

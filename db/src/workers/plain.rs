@@ -1,6 +1,8 @@
 //! Plain operations: get, multiget, put, delete, increment. Each appends exactly one answer to the response.
 
-use sandstorm_net::rpc::{self, MAX_VALUE_LEN, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header};
+use sandstorm_net::rpc::{
+    self, MAX_VALUE_LEN, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header,
+};
 
 use crate::limits::PLAN;
 use crate::store::{Condition, Guard, Participant, RecordRef, StoreError, Table, Write};
@@ -23,14 +25,22 @@ pub(crate) fn refuse(operation: &Operation<'_>, status: Status, text: &str, resp
 }
 
 /// Runs one plain operation whose key hashes to `hash` and appends its answer.
-pub(crate) fn run(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
+pub(crate) fn run(
+    context: &Context<'_>,
+    table: &Table,
+    operation: &Operation<'_>,
+    hash: u64,
+    response: &mut Vec<u8>,
+) -> Status {
     match operation.op {
         Op::Get => get(context, table, operation, hash, response),
         Op::MultiGet => multi_get(context, table, operation, response),
         Op::Put => put(context, table, operation, hash, response),
         Op::Delete => delete(context, table, operation, hash, response),
         Op::Increment => increment(context, table, operation, hash, response),
-        Op::Ping | Op::Hello | Op::Invoke => refuse(operation, Status::Malformed, "not an operation on a record", response),
+        Op::Ping | Op::Hello | Op::Invoke => {
+            refuse(operation, Status::Malformed, "not an operation on a record", response)
+        }
     }
 }
 
@@ -64,7 +74,12 @@ fn put(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
     let (mut value, mut expires_at_ms) = (operation.value, 0);
     if operation.flags & OP_FLAG_TTL != 0 {
         let Some((ttl_ms, rest)) = value.split_first_chunk::<8>() else {
-            return refuse(operation, Status::Malformed, "a put with an expiry starts with 8 bytes of milliseconds", response);
+            return refuse(
+                operation,
+                Status::Malformed,
+                "a put with an expiry starts with 8 bytes of milliseconds",
+                response,
+            );
         };
         let ttl_ms = u64::from_le_bytes(*ttl_ms);
         expires_at_ms = if ttl_ms == 0 { 0 } else { context.now_ms.saturating_add(ttl_ms) };
@@ -73,25 +88,37 @@ fn put(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
     let write = Write { condition: condition(operation), flags: operation.user_flags, expires_at_ms };
     match table.put(context.participant, hash, operation.key, value, &write, context.now_ms) {
         Ok(version) => done(operation, version, response),
-        Err(error) => refuse_store(operation, error, table, response),
+        Err(error) => refuse_store(operation, error, response),
     }
 }
 
-fn delete(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
+fn delete(
+    context: &Context<'_>,
+    table: &Table,
+    operation: &Operation<'_>,
+    hash: u64,
+    response: &mut Vec<u8>,
+) -> Status {
     match table.delete(context.participant, hash, operation.key, condition(operation), context.now_ms) {
         Ok(true) => done(operation, 0, response),
         Ok(false) => {
             encode_operation(&answer(operation, Status::NotFound), response);
             Status::NotFound
         }
-        Err(error) => refuse_store(operation, error, table, response),
+        Err(error) => refuse_store(operation, error, response),
     }
 }
 
-fn increment(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
+fn increment(
+    context: &Context<'_>,
+    table: &Table,
+    operation: &Operation<'_>,
+    hash: u64,
+    response: &mut Vec<u8>,
+) -> Status {
     match table.increment(context.participant, hash, operation.key, operation.number as i64, context.now_ms) {
         Ok((sum, _)) => done(operation, sum as u64, response),
-        Err(error) => refuse_store(operation, error, table, response),
+        Err(error) => refuse_store(operation, error, response),
     }
 }
 
@@ -101,32 +128,18 @@ fn done(operation: &Operation<'_>, number: u64, response: &mut Vec<u8>) -> Statu
 }
 
 /// The answer to what the store refused. A conflict needs no text: it is part of normal work.
-fn refuse_store(operation: &Operation<'_>, error: StoreError, table: &Table, response: &mut Vec<u8>) -> Status {
-    let config = table.config();
-    match error {
+fn refuse_store(operation: &Operation<'_>, error: StoreError, response: &mut Vec<u8>) -> Status {
+    let status = match error {
         StoreError::Conflict => {
             encode_operation(&answer(operation, Status::Conflict), response);
-            Status::Conflict
+            return Status::Conflict;
         }
-        StoreError::OutOfMemory => {
-            let text = format!("the table holds its quota of {} bytes; delete records or raise it", config.quota_bytes);
-            refuse(operation, Status::OutOfMemory, &text, response)
-        }
-        StoreError::KeyTooLarge => {
-            let text = format!("the key is longer than {} bytes", config.max_key_len);
-            refuse(operation, Status::TooLarge, &text, response)
-        }
-        StoreError::ValueTooLarge => {
-            let text = format!("the value is longer than {} bytes", config.max_value_len);
-            refuse(operation, Status::TooLarge, &text, response)
-        }
-        StoreError::NotANumber => {
-            refuse(operation, Status::NotANumber, "the value is not a decimal number, or the sum overflows 64 bits", response)
-        }
-        StoreError::WrongServer => {
-            refuse(operation, Status::WrongServer, "another server owns this part of the table", response)
-        }
-    }
+        StoreError::OutOfMemory => Status::OutOfMemory,
+        StoreError::KeyTooLarge | StoreError::ValueTooLarge => Status::TooLarge,
+        StoreError::NotANumber => Status::NotANumber,
+        StoreError::WrongServer => Status::WrongServer,
+    };
+    refuse(operation, status, &error.to_string(), response)
 }
 
 /// Reads many records: hashes and prefetches a batch of keys, then reads it, so that the cache misses overlap.
@@ -141,7 +154,12 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
         while filled < PLAN && !rest.is_empty() {
             let Some((key, behind)) = take_key(rest) else {
                 response.truncate(start);
-                return refuse(operation, Status::Malformed, "a multiget's value is keys, each length (4 bytes) and bytes", response);
+                return refuse(
+                    operation,
+                    Status::Malformed,
+                    "a multiget's value is keys, each length (4 bytes) and bytes",
+                    response,
+                );
             };
             let hash = table.hash(key);
             table.prefetch_bucket(hash);
@@ -156,7 +174,12 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
         asked += filled as u64;
         if response.len() - start - OP_HEADER_LEN > MAX_VALUE_LEN {
             response.truncate(start);
-            return refuse(operation, Status::TooLarge, "the records are longer than one answer can be; ask for fewer", response);
+            return refuse(
+                operation,
+                Status::TooLarge,
+                "the records are longer than one answer can be; ask for fewer",
+                response,
+            );
         }
     }
     if asked != operation.number {
