@@ -96,6 +96,13 @@ pub const BURST: usize = 32;
 pub const PLAN: usize = 64;
 /// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.
 pub const POLLS_PER_TURN: usize = 64;
+/// CPU nanoseconds of invocations between two looks at the network: a finished invocation's answer and the packets that
+/// came meanwhile wait no longer than this and one more poll.
+pub const TURN_CPU_NS: u64 = 50_000;
+/// Invocations that a worker offers to others at once, of those it cannot run soon.
+pub const STEAL_BATCH: usize = 16;
+/// Sessions of one port that have presented a token; the oldest leave first and present it again.
+pub const SESSIONS_PER_PORT: usize = 65_536;
 /// Invocations alive on one worker, waiting or running. Beyond that a call is answered `Overloaded`: each holds an
 /// arena, and queues longer than this only add latency.
 pub const INVOCATIONS_PER_WORKER: usize = 1024;

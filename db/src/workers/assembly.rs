@@ -3,7 +3,7 @@
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
 
-use sandstorm_net::rpc::{FLAG_RESPONSE, MESSAGE_HEADER_LEN, MessageHeader, Operation, encode_operation};
+use sandstorm_net::rpc::{FLAG_RESPONSE, MESSAGE_HEADER_LEN, MessageHeader};
 
 use crate::limits::POOLED_RESPONSE_BYTES;
 
@@ -73,19 +73,19 @@ impl<P: Copy> Assembly<P> {
         Ticket { slot, generation: waiting.generation }
     }
 
-    /// Takes one operation's answer. When it was the last one missing, writes the whole response and gives its origin.
+    /// Takes one operation's answer, encoded. When it was the last one missing, writes the whole response and gives its origin.
     /// A part that is not awaited (any more) is dropped.
     pub(crate) fn part(
         &mut self,
         ticket: Ticket,
         index: usize,
-        answer: &Operation<'_>,
+        answer: &[u8],
         response: &mut Vec<u8>,
     ) -> Option<Origin<P>> {
         let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
-        encode_operation(answer, &mut waiting.bytes);
+        waiting.bytes.extend_from_slice(answer);
         *part = Some((start, waiting.bytes.len()));
         waiting.missing -= 1;
         if waiting.missing > 0 {
@@ -115,7 +115,7 @@ impl<P: Copy> Assembly<P> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sandstorm_net::rpc::{Op, Status};
+    use sandstorm_net::rpc::{Op, Operation, Status, encode_operation};
 
     use super::*;
 
@@ -124,11 +124,17 @@ mod tests {
         Origin { peer: 1, request_id: sequence as u16, header, remembered: true }
     }
 
+    fn encoded(operation: &Operation<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode_operation(operation, &mut bytes);
+        bytes
+    }
+
     #[test]
     fn a_late_part_does_not_reach_the_next_response_in_its_slot() {
         let (mut assembly, mut response) = (Assembly::new(), Vec::new());
         let first = assembly.open(origin(1), 1);
-        let answer = Operation::new(Op::Invoke);
+        let answer = encoded(&Operation::new(Op::Invoke));
         assert!(assembly.part(first, 0, &answer, &mut response).is_some());
         let second = assembly.open(origin(2), 1);
         assert!(assembly.part(first, 0, &answer, &mut response).is_none());
@@ -144,7 +150,7 @@ mod tests {
             let ticket = assembly.open(origin(9), order.len());
             for (done, index) in order.iter().enumerate() {
                 let value = [*index as u8; 3];
-                let answer = Operation { value: &value, number: *index as u64, ..Operation::new(Op::Invoke) };
+                let answer = encoded(&Operation { value: &value, number: *index as u64, ..Operation::new(Op::Invoke) });
                 let finished = assembly.part(ticket, *index, &answer, &mut response);
                 prop_assert_eq!(finished.is_some(), done + 1 == order.len());
             }

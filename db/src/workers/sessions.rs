@@ -1,4 +1,5 @@
-//! Which sessions have presented which tenant's token on a port. Bounded: the oldest leave first, and a client that is
+//! Which sessions have shown which credential on a port. A tenant whose token is changed gets a new credential, so no
+//! session has to be looked for then. Bounded: the oldest leave first, and a client that is
 //! told `Unauthenticated` presents its token again.
 
 use std::collections::VecDeque;
@@ -9,7 +10,7 @@ use hashbrown::HashMap;
 /// Authenticated sessions of one port, by peer and session number.
 pub(crate) struct Sessions<P> {
     limit: usize,
-    tenants: HashMap<(P, u64), u32>,
+    credentials: HashMap<(P, u64), u64>,
     /// In the order in which they were let in; entries of sessions that were let in again or removed are stale.
     order: VecDeque<(P, u64)>,
 }
@@ -17,31 +18,24 @@ pub(crate) struct Sessions<P> {
 impl<P: Copy + Eq + Hash> Sessions<P> {
     /// Room for `limit` sessions.
     pub(crate) fn new(limit: usize) -> Sessions<P> {
-        Sessions { limit, tenants: HashMap::new(), order: VecDeque::new() }
+        Sessions { limit, credentials: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Lets a session act for a tenant from here on (and for no other).
-    pub(crate) fn admit(&mut self, peer: P, session: u64, tenant: u32) {
-        if self.tenants.insert((peer, session), tenant).is_some() {
+    /// Lets a session act under a credential from here on (and under no other).
+    pub(crate) fn admit(&mut self, peer: P, session: u64, credential: u64) {
+        if self.credentials.insert((peer, session), credential).is_some() {
             return;
         }
         self.order.push_back((peer, session));
-        while self.tenants.len() > self.limit {
+        while self.credentials.len() > self.limit {
             let Some(oldest) = self.order.pop_front() else { return };
-            self.tenants.remove(&oldest);
+            self.credentials.remove(&oldest);
         }
     }
 
-    /// Whether the session may act for the tenant.
-    pub(crate) fn allows(&self, peer: P, session: u64, tenant: u32) -> bool {
-        self.tenants.get(&(peer, session)) == Some(&tenant)
-    }
-
-    /// Forgets all sessions of a tenant: it was deleted, or its token was changed.
-    pub(crate) fn forget(&mut self, tenant: u32) {
-        self.tenants.retain(|_, of| *of != tenant);
-        let tenants = &self.tenants;
-        self.order.retain(|name| tenants.contains_key(name));
+    /// Whether the session has shown that credential.
+    pub(crate) fn allows(&self, peer: P, session: u64, credential: u64) -> bool {
+        self.credentials.get(&(peer, session)) == Some(&credential)
     }
 }
 
@@ -57,8 +51,6 @@ mod tests {
         assert!(!sessions.allows(1, 100, 8) && !sessions.allows(1, 101, 7) && !sessions.allows(2, 100, 7));
         sessions.admit(1, 100, 8);
         assert!(sessions.allows(1, 100, 8) && !sessions.allows(1, 100, 7));
-        sessions.forget(8);
-        assert!(!sessions.allows(1, 100, 8));
     }
 
     #[test]
@@ -70,6 +62,6 @@ mod tests {
         }
         let left: Vec<u64> = (0..10).filter(|session| sessions.allows(1, *session, 7)).collect();
         assert_eq!(left, [7, 8, 9]);
-        assert_eq!((sessions.tenants.len(), sessions.order.len()), (3, 3));
+        assert_eq!((sessions.credentials.len(), sessions.order.len()), (3, 3));
     }
 }

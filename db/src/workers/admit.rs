@@ -1,0 +1,195 @@
+//! The door: which messages may be run. Parses all of a message, finds its tenant, authenticates its session, and keeps
+//! out what was run before. Whatever is not let in is answered with the reason, and counted.
+
+use std::sync::Arc;
+
+use sandstorm_net::once::Admit;
+use sandstorm_net::r2p2::{Peer, Request};
+use sandstorm_net::rpc::{
+    FLAG_IDEMPOTENT, Malformed, MessageHeader, Op, Operation, Operations, Status, encode_operation,
+};
+
+use super::assembly::{Origin, start_response};
+use super::plain;
+use super::port::Desk;
+use crate::metrics::{Counter, WorkerCounters, malformed_index};
+use crate::tenants::{Snapshot, TenantView};
+
+/// A message that may be run.
+pub(super) struct Admitted<'d> {
+    pub(super) origin: Origin<Peer>,
+    pub(super) view: &'d Arc<TenantView>,
+    pub(super) operations: Operations<'d>,
+    /// Whether an operation of it is an invocation.
+    pub(super) invokes: bool,
+}
+
+/// What becomes of a message at the door.
+pub(super) enum Verdict<'d> {
+    /// Run it.
+    Run(Admitted<'d>),
+    /// Do not: the response is written. It says why not, or what was answered when the message came before.
+    Answer(Origin<Peer>),
+    /// Do not: the message is being run, and its answer will come.
+    Silence,
+}
+
+/// What the door knows.
+pub(super) struct Door<'w> {
+    pub(super) snapshot: &'w Snapshot,
+    pub(super) counters: &'w WorkerCounters,
+    pub(super) worker: usize,
+    pub(super) now_us: u64,
+}
+
+/// What a look over all operations of a message tells.
+struct Survey {
+    /// Nothing that would harm if it ran twice.
+    harmless: bool,
+    invokes: bool,
+    /// Pings alone: no tenant is needed.
+    pings: bool,
+}
+
+fn survey(operations: &Operations<'_>) -> Result<Survey, Malformed> {
+    let mut survey = Survey { harmless: true, invokes: false, pings: true };
+    for operation in operations.clone() {
+        let op = operation?.op;
+        survey.pings &= op == Op::Ping;
+        survey.invokes |= op == Op::Invoke;
+        survey.harmless &= matches!(op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet);
+    }
+    Ok(survey)
+}
+
+/// Decides over one message. A refusal's response is written to `response`.
+pub(super) fn admit<'d>(
+    door: &Door<'d>,
+    request: &'d Request<'_>,
+    desk: &mut Desk,
+    response: &mut Vec<u8>,
+) -> Verdict<'d> {
+    door.counters.messages.add(1);
+    let (peer, request_id) = (request.peer, request.request_id);
+    let checked = MessageHeader::decode(&request.message)
+        .and_then(|(header, operations)| Ok((header, survey(&operations)?, operations)));
+    let (header, survey, operations) = match checked {
+        Ok(checked) => checked,
+        Err(malformed) => {
+            let header = refuse_malformed(door, &request.message, malformed, response);
+            return Verdict::Answer(Origin { peer, request_id, header, remembered: false });
+        }
+    };
+    let mut origin = Origin { peer, request_id, header, remembered: false };
+    let Some(view) = door.snapshot.tenant(header.tenant) else {
+        if survey.pings {
+            pong(door, &origin, operations, response);
+        } else {
+            let text = "no tenant has this id; `sandstorm tenant list` shows those there are";
+            refuse(door, &origin, operations, Status::UnknownTenant, text, response);
+        }
+        return Verdict::Answer(origin);
+    };
+    if let Err(text) = authenticate(view, &origin, &operations, desk) {
+        refuse(door, &origin, operations, Status::Unauthenticated, text, response);
+        return Verdict::Answer(origin);
+    }
+    if !view.tenant.admit_requests(door.now_us.saturating_mul(1000), u32::from(header.operations)) {
+        view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
+        refuse(door, &origin, operations, Status::OverQuota, "quota requests_per_s: too many requests a second", response);
+        return Verdict::Answer(origin);
+    }
+    origin.remembered = !survey.harmless && header.flags & FLAG_IDEMPOTENT == 0;
+    if origin.remembered {
+        match desk.once.admit(peer, header.session, header.sequence, header.acked) {
+            Admit::Run => {}
+            Admit::Running => {
+                door.counters.duplicates.add(1);
+                return Verdict::Silence;
+            },
+            Admit::Answered(answer) => {
+                response.clear();
+                response.extend_from_slice(answer);
+                door.counters.duplicates.add(1);
+                origin.remembered = false;
+                return Verdict::Answer(origin);
+            }
+            Admit::Stale => {
+                origin.remembered = false;
+                let text = "the request is too old to tell whether it ran; read before you repeat it";
+                refuse(door, &origin, operations, Status::Stale, text, response);
+                return Verdict::Answer(origin);
+            }
+        }
+    }
+    view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
+    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes })
+}
+
+/// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now.
+fn authenticate(
+    view: &TenantView,
+    origin: &Origin<Peer>,
+    operations: &Operations<'_>,
+    desk: &mut Desk,
+) -> Result<(), &'static str> {
+    let (tenant, session) = (&view.tenant, origin.header.session);
+    if tenant.open || desk.sessions.allows(origin.peer, session, tenant.credential) {
+        return Ok(());
+    }
+    match operations.clone().next() {
+        Some(Ok(Operation { op: Op::Hello, value: token, .. })) if tenant.token_matches(token) => {
+            desk.sessions.admit(origin.peer, session, tenant.credential);
+            Ok(())
+        }
+        Some(Ok(Operation { op: Op::Hello, .. })) => Err("this is not the tenant's token"),
+        _ => Err("the session has not shown the tenant's token: send a hello first"),
+    }
+}
+
+/// Answers a message that is none: with its header if it has one, and one operation that says what is wrong.
+fn refuse_malformed(door: &Door<'_>, message: &[u8], malformed: Malformed, response: &mut Vec<u8>) -> MessageHeader {
+    let status = if matches!(malformed, Malformed::Version(_)) { Status::Version } else { Status::Malformed };
+    let nameless = MessageHeader { flags: 0, operations: 1, tenant: 0, session: 0, sequence: 0, acked: 0 };
+    let header = MessageHeader::decode(message).map_or(nameless, |(header, _)| header);
+    start_response(&header, 1, response);
+    let text = malformed.to_string();
+    plain::refuse(&Operation::new(Op::Ping), status, &text, response);
+    count(&door.counters.malformed, malformed_index(&malformed));
+    count(&door.counters.responses, status as usize);
+    header
+}
+
+/// Answers every operation of a message with one status; the first says why.
+fn refuse(
+    door: &Door<'_>,
+    origin: &Origin<Peer>,
+    operations: Operations<'_>,
+    status: Status,
+    mut text: &str,
+    response: &mut Vec<u8>,
+) {
+    start_response(&origin.header, origin.header.operations, response);
+    for operation in operations.flatten() {
+        count(&door.counters.requests, operation.op as usize);
+        count(&door.counters.responses, status as usize);
+        plain::refuse(&operation, status, std::mem::take(&mut text), response);
+    }
+}
+
+/// Answers a message of pings.
+fn pong(door: &Door<'_>, origin: &Origin<Peer>, operations: Operations<'_>, response: &mut Vec<u8>) {
+    start_response(&origin.header, origin.header.operations, response);
+    for operation in operations.flatten() {
+        count(&door.counters.requests, operation.op as usize);
+        count(&door.counters.responses, Status::Ok as usize);
+        encode_operation(&operation, response);
+    }
+}
+
+/// Adds one to a counter of a family.
+pub(super) fn count(family: &[Counter], index: usize) {
+    if let Some(counter) = family.get(index) {
+        counter.add(1);
+    }
+}

@@ -1,0 +1,219 @@
+//! The way of a request, top to bottom: receive a burst, admit its messages (parse, find the tenant, authenticate, keep
+//! out what was run before), plan their operations (find the table and tablet, hash, prefetch), run the plain ones, make
+//! tasks of the invocations, transmit, poll tasks, answer, transmit.
+//!
+//! [`Worker::turn`] is one round of it. What a turn touches is this worker's own, or a port's, whose lock it holds only
+//! while no tenant code runs.
+
+use std::mem;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use sandstorm_net::driver::{Burst, Driver};
+use sandstorm_net::r2p2::Request;
+use sandstorm_net::rpc::{Op, Operation, Status, encode_operation};
+
+use super::Worker;
+use super::admit::{Admitted, Door, Verdict, admit, count};
+use super::assembly::{Ticket, start_response};
+use super::plain;
+use super::port::Desk;
+use super::tasks::Caller;
+use crate::limits::{BURST, PLAN, POLLS_PER_TURN, TURN_CPU_NS};
+use crate::tenants::{Snapshot, TableEntry, TenantView};
+
+/// An operation on its way: the cache lines that it will touch are being fetched.
+struct Planned<'d> {
+    message: usize,
+    part: usize,
+    operation: Operation<'d>,
+    view: &'d Arc<TenantView>,
+    /// The table that a plain operation names, if the tenant has it.
+    table: Option<&'d TableEntry>,
+    hash: u64,
+    /// Set when the message's response waits for its parts; else the answer goes straight into the response.
+    ticket: Option<Ticket>,
+}
+
+impl Worker {
+    /// One round: requests, then tasks, then what a neighbour has too much of. Tells how much there was to do.
+    pub(super) fn turn(&mut self, burst: &mut Burst) -> usize {
+        self.look_around();
+        let received = self.serve(self.index, burst);
+        let polled = self.poll_tasks();
+        self.participant.quiescent();
+        let stolen = if received + polled == 0 { self.steal(burst) } else { 0 };
+        self.count_turn(received + polled + stolen);
+        received + polled + stolen
+    }
+
+    /// Receives one burst of a port and answers what can be answered at once. Tells how many datagrams came.
+    pub(super) fn serve(&mut self, port: usize, burst: &mut Burst) -> usize {
+        let (shared, snapshot) = (Arc::clone(&self.shared), Arc::clone(&self.snapshot));
+        let Some(mut state) = shared.ports[port].open(port == self.index) else { return 0 };
+        let arrived = state.driver.receive(burst);
+        let mut datagrams = burst.iter();
+        loop {
+            let mut requests: ArrayVec<Request<'_>, BURST> = ArrayVec::new();
+            for (peer, datagram) in datagrams.by_ref() {
+                let (endpoint, outbox) = (&mut state.desk.endpoint, &mut state.desk.outbox);
+                if let Some(request) = endpoint.receive(self.now_us, peer, datagram, outbox) {
+                    requests.push(request);
+                    if requests.is_full() {
+                        break;
+                    }
+                }
+            }
+            if requests.is_empty() {
+                break;
+            }
+            self.serve_messages(&snapshot, &requests, port, &mut state.desk);
+            requests.into_iter().for_each(|request| state.desk.endpoint.recycle(request.message));
+        }
+        state.desk.timers(self.now_us);
+        state.transmit();
+        if port == self.index {
+            self.count_port(&state, arrived);
+        }
+        arrived
+    }
+
+    /// Admits the messages of a burst, plans all their operations, and runs them.
+    fn serve_messages<'d>(&mut self, snapshot: &'d Snapshot, requests: &'d [Request<'d>], port: usize, desk: &mut Desk) {
+        let mut responses = mem::take(&mut self.responses);
+        let counters = Arc::clone(&self.counters);
+        let door = Door { snapshot, counters: &counters, worker: self.index, now_us: self.now_us };
+        // Each admitted message, where its response is written, and what to wait for before it is sent.
+        let mut admitted: ArrayVec<(Admitted<'d>, usize, Option<Ticket>), BURST> = ArrayVec::new();
+        for (buffer, (request, response)) in requests.iter().zip(&mut responses).enumerate() {
+            match admit(&door, request, desk, response) {
+                Verdict::Run(message) => {
+                    let header = &message.origin.header;
+                    start_response(header, header.operations, response);
+                    let parts = usize::from(header.operations);
+                    let ticket = message.invokes.then(|| desk.assembly.open(message.origin, parts));
+                    admitted.push((message, buffer, ticket));
+                }
+                Verdict::Answer(origin) => desk.answer(self.now_us, &origin, response),
+                Verdict::Silence => {}
+            }
+        }
+        let mut plan: ArrayVec<Planned<'d>, PLAN> = ArrayVec::new();
+        for (message, buffer, ticket) in &admitted {
+            for (part, operation) in message.operations.clone().flatten().enumerate() {
+                plan.push(plan_operation(*buffer, part, operation, message.view, *ticket));
+                if plan.is_full() {
+                    self.run_plan(&mut plan, &mut responses, port, desk);
+                }
+            }
+        }
+        self.run_plan(&mut plan, &mut responses, port, desk);
+        for (message, buffer, _) in admitted.iter().filter(|(_, _, ticket)| ticket.is_none()) {
+            desk.answer(self.now_us, &message.origin, &responses[*buffer]);
+        }
+        self.responses = responses;
+    }
+
+    /// Runs what was planned, in order. By now the buckets are in the cache; the records come next.
+    fn run_plan(&mut self, plan: &mut ArrayVec<Planned<'_>, PLAN>, responses: &mut [Vec<u8>], port: usize, desk: &mut Desk) {
+        for planned in plan.iter() {
+            if let Some(entry) = planned.table {
+                entry.table.prefetch_record(planned.hash);
+            }
+        }
+        for planned in plan.drain(..) {
+            count(&self.counters.requests, planned.operation.op as usize);
+            let Some(ticket) = planned.ticket else {
+                let status = self.run_plain(&planned, &mut responses[planned.message]);
+                count(&self.counters.responses, status as usize);
+                continue;
+            };
+            let mut answer = mem::take(&mut self.answer);
+            answer.clear();
+            let status = match planned.operation.op {
+                Op::Invoke => {
+                    let caller = Caller { port, ticket, part: planned.part };
+                    self.begin_task(planned.view, &planned.operation, caller, &mut answer)
+                }
+                _ => Some(self.run_plain(&planned, &mut answer)),
+            };
+            if let Some(status) = status {
+                count(&self.counters.responses, status as usize);
+                desk.part(self.now_us, ticket, planned.part, &answer);
+            }
+            self.answer = answer;
+        }
+    }
+
+    /// Runs one operation that needs no tenant code, and appends its answer.
+    fn run_plain(&self, planned: &Planned<'_>, response: &mut Vec<u8>) -> Status {
+        let operation = &planned.operation;
+        match operation.op {
+            Op::Ping => {
+                encode_operation(&Operation { value: operation.value, ..Operation::new(Op::Ping) }, response);
+                Status::Ok
+            }
+            Op::Hello => self.hello(planned.view, response),
+            Op::Get | Op::MultiGet | Op::Put | Op::Delete | Op::Increment | Op::Invoke => {
+                let Some(entry) = planned.table else {
+                    let text = "the tenant has no table of this id; `sandstorm table list` shows those there are";
+                    return plain::refuse(operation, Status::UnknownTable, text, response);
+                };
+                let context = plain::Context { participant: &self.participant, now_ms: self.now_ms };
+                plain::run(&context, &entry.table, operation, planned.hash, response)
+            }
+        }
+    }
+
+    /// Tells a client which worker it has reached, how many there are, and which is its tenant's home.
+    fn hello(&self, view: &TenantView, response: &mut Vec<u8>) -> Status {
+        let mut value = [0; 8];
+        value[..4].copy_from_slice(&(self.shared.ports.len() as u32).to_le_bytes());
+        value[4..].copy_from_slice(&view.tenant.home_worker.to_le_bytes());
+        let answer = Operation { number: self.index as u64, value: &value, ..Operation::new(Op::Hello) };
+        encode_operation(&answer, response);
+        Status::Ok
+    }
+
+    /// Polls ready tasks, round robin over tenants, for one turn, then answers those that ended. Tells how many polls.
+    fn poll_tasks(&mut self) -> usize {
+        let (mut polls, mut cpu_ns) = (0, 0);
+        while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS {
+            let Some((tenant, mut task)) = self.next_task() else { break };
+            let before_ns = task.invocation.cpu_ns();
+            let interleave = !self.queue.is_empty();
+            let polled = self.engine.poll(&self.participant, &mut task.invocation, self.now_ms, interleave);
+            let used_ns = task.invocation.cpu_ns() - before_ns;
+            self.queue.charge(tenant, used_ns);
+            cpu_ns += used_ns;
+            polls += 1;
+            self.after_poll(tenant, task, polled);
+        }
+        self.counters.polls.add(polls as u64);
+        self.counters.invocation_cpu_ns.add(cpu_ns);
+        self.answer_ended();
+        self.offer_tasks();
+        polls
+    }
+}
+
+/// Finds what the operation is about and starts fetching it.
+fn plan_operation<'d>(
+    message: usize,
+    part: usize,
+    operation: Operation<'d>,
+    view: &'d Arc<TenantView>,
+    ticket: Option<Ticket>,
+) -> Planned<'d> {
+    let keyed = matches!(operation.op, Op::Get | Op::Put | Op::Delete | Op::Increment);
+    let table = if keyed || operation.op == Op::MultiGet { view.table(operation.table).map(|entry| &**entry) } else { None };
+    let hash = match table {
+        Some(entry) if keyed => {
+            let hash = entry.table.hash(operation.key);
+            entry.table.prefetch_bucket(hash);
+            hash
+        }
+        _ => 0,
+    };
+    Planned { message, part, operation, view, table, hash, ticket }
+}
