@@ -35,8 +35,8 @@ pub(super) enum Verdict<'d> {
 }
 
 /// What the door knows.
-pub(super) struct Door<'w> {
-    pub(super) snapshot: &'w Snapshot,
+pub(super) struct Door<'d, 'w> {
+    pub(super) snapshot: &'d Snapshot,
     pub(super) counters: &'w WorkerCounters,
     pub(super) worker: usize,
     pub(super) now_us: u64,
@@ -64,7 +64,7 @@ fn survey(operations: &Operations<'_>) -> Result<Survey, Malformed> {
 
 /// Decides over one message. A refusal's response is written to `response`.
 pub(super) fn admit<'d>(
-    door: &Door<'d>,
+    door: &Door<'d, '_>,
     request: &'d Request<'_>,
     desk: &mut Desk,
     response: &mut Vec<u8>,
@@ -96,17 +96,24 @@ pub(super) fn admit<'d>(
     }
     if !view.tenant.admit_requests(door.now_us.saturating_mul(1000), u32::from(header.operations)) {
         view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
-        refuse(door, &origin, operations, Status::OverQuota, "quota requests_per_s: too many requests a second", response);
+        refuse(
+            door,
+            &origin,
+            operations,
+            Status::OverQuota,
+            "quota requests_per_s: too many requests a second",
+            response,
+        );
         return Verdict::Answer(origin);
     }
     origin.remembered = !survey.harmless && header.flags & FLAG_IDEMPOTENT == 0;
     if origin.remembered {
-        match desk.once.admit(peer, header.session, header.sequence, header.acked) {
+        match desk.once.admit(door.now_us, peer, header.session, header.sequence, header.acked) {
             Admit::Run => {}
             Admit::Running => {
                 door.counters.duplicates.add(1);
                 return Verdict::Silence;
-            },
+            }
             Admit::Answered(answer) => {
                 response.clear();
                 response.extend_from_slice(answer);
@@ -148,7 +155,12 @@ fn authenticate(
 }
 
 /// Answers a message that is none: with its header if it has one, and one operation that says what is wrong.
-fn refuse_malformed(door: &Door<'_>, message: &[u8], malformed: Malformed, response: &mut Vec<u8>) -> MessageHeader {
+fn refuse_malformed(
+    door: &Door<'_, '_>,
+    message: &[u8],
+    malformed: Malformed,
+    response: &mut Vec<u8>,
+) -> MessageHeader {
     let status = if matches!(malformed, Malformed::Version(_)) { Status::Version } else { Status::Malformed };
     let nameless = MessageHeader { flags: 0, operations: 1, tenant: 0, session: 0, sequence: 0, acked: 0 };
     let header = MessageHeader::decode(message).map_or(nameless, |(header, _)| header);
@@ -162,7 +174,7 @@ fn refuse_malformed(door: &Door<'_>, message: &[u8], malformed: Malformed, respo
 
 /// Answers every operation of a message with one status; the first says why.
 fn refuse(
-    door: &Door<'_>,
+    door: &Door<'_, '_>,
     origin: &Origin<Peer>,
     operations: Operations<'_>,
     status: Status,
@@ -178,7 +190,7 @@ fn refuse(
 }
 
 /// Answers a message of pings.
-fn pong(door: &Door<'_>, origin: &Origin<Peer>, operations: Operations<'_>, response: &mut Vec<u8>) {
+fn pong(door: &Door<'_, '_>, origin: &Origin<Peer>, operations: Operations<'_>, response: &mut Vec<u8>) {
     start_response(&origin.header, origin.header.operations, response);
     for operation in operations.flatten() {
         count(&door.counters.requests, operation.op as usize);

@@ -1,5 +1,159 @@
-//! Workers: pinned threads that serve requests.
+//! Workers: pinned threads that serve requests, each on a port of its own.
+//!
+//! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admit`], the door; [`plain`], operations
+//! on records; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`port`], [`assembly`] and
+//! [`sessions`], what is remembered between packets.
+
+mod admit;
 mod assembly;
 mod plain;
+mod port;
 mod run_queue;
+mod serve;
 mod sessions;
+mod start;
+mod steal;
+mod tasks;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_deque::{Stealer, Worker as Deque};
+use crossbeam_utils::CachePadded;
+use sandstorm_net::driver::{Burst, Driver};
+
+use self::port::{Port, PortState};
+use self::run_queue::RunQueue;
+use self::tasks::{Ended, Task};
+use crate::extensions::Engine;
+use crate::limits::{SPIN_US, STEAL_LOOK_MS};
+use crate::metrics::WorkerCounters;
+use crate::store::Participant;
+use crate::tenants::{Directory, Snapshot};
+
+pub use start::{StartError, WorkerOptions, Workers};
+
+/// Workers, at most: their idle marks are the bits of one word.
+pub const MAX_WORKERS: usize = 64;
+
+/// What the workers share.
+struct Shared {
+    ports: Vec<Port>,
+    /// Where each worker's offered invocations can be taken.
+    stealers: Vec<Stealer<Task>>,
+    directory: Arc<Directory>,
+    /// A bit for each worker that sleeps.
+    idle: CachePadded<AtomicU64>,
+    /// Set while a worker is in its tasks: its packets wait.
+    held_up: Vec<CachePadded<AtomicBool>>,
+    stop: AtomicBool,
+    /// Where the workers' microseconds start.
+    epoch: Instant,
+    /// Never sleep.
+    poll: bool,
+}
+
+/// One worker's own.
+struct Worker {
+    index: usize,
+    shared: Arc<Shared>,
+    participant: Participant,
+    engine: Engine,
+    counters: Arc<CachePadded<WorkerCounters>>,
+    snapshot: Arc<Snapshot>,
+    queue: RunQueue<Task>,
+    offered: Deque<Task>,
+    ended: Vec<Ended>,
+    /// Invocations in the run queue or being polled.
+    live: usize,
+    last_turn_was_long: bool,
+    now_us: u64,
+    now_ms: u64,
+    busy_us: u64,
+    /// Response buffers of a burst's messages.
+    responses: Vec<Vec<u8>>,
+    /// Where one operation's answer is put together.
+    answer: Vec<u8>,
+}
+
+impl Worker {
+    /// Serves until the server stops, then finishes what is under way.
+    fn run(mut self, mut burst: Burst) {
+        while !self.shared.stop.load(Relaxed) {
+            if self.turn(&mut burst) > 0 {
+                self.busy_us = self.now_us;
+            } else if !self.shared.poll && self.now_us.saturating_sub(self.busy_us) > SPIN_US {
+                self.sleep();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        // Budgets bound how long this takes: an invocation ends or is ended.
+        while !self.queue.is_empty() || !self.offered.is_empty() {
+            self.look_around();
+            self.poll_tasks();
+            self.participant.quiescent();
+        }
+    }
+
+    /// Takes the time, and the directory if it has changed.
+    fn look_around(&mut self) {
+        self.now_us = self.shared.epoch.elapsed().as_micros() as u64;
+        self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        if self.shared.directory.generation() != self.snapshot.generation() {
+            self.snapshot = self.shared.directory.snapshot();
+        }
+    }
+
+    /// Sleeps in the kernel until a packet, a signal or a timer comes.
+    fn sleep(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mark = 1 << self.index;
+        let idle = shared.idle.fetch_or(mark, SeqCst) | mark;
+        // A neighbour that offers looks at the marks after it has offered; so look at the offers after the mark is set.
+        let offers = shared.stealers.iter().any(|stealer| !stealer.is_empty());
+        if !offers && !shared.stop.load(SeqCst) && shared.directory.generation() == self.snapshot.generation() {
+            let (timer_us, for_room) = shared.ports[self.index]
+                .open(true)
+                .map_or((None, false), |state| (state.desk.timer_us, !state.desk.outbox.is_empty()));
+            let all_idle = idle.count_ones() as usize == shared.ports.len();
+            let look_us = (!all_idle).then_some(STEAL_LOOK_MS * 1000);
+            let timer_us = timer_us.map(|at_us| at_us.saturating_sub(self.now_us).max(1));
+            let timeout_us = [timer_us, look_us].into_iter().flatten().min();
+            self.counters.sleeps.add(1);
+            self.participant.offline();
+            if let Err(error) = shared.ports[self.index].waiter.wait(timeout_us, for_room) {
+                tracing::error!(worker = self.index, %error, "cannot wait for packets");
+                std::thread::sleep(std::time::Duration::from_millis(STEAL_LOOK_MS));
+            }
+            self.participant.online();
+        }
+        shared.idle.fetch_and(!mark, SeqCst);
+    }
+
+    fn count_turn(&self, done: usize) {
+        self.counters.turns.add(1);
+        if done == 0 {
+            self.counters.idle_turns.add(1);
+        }
+        self.counters.invocations_live.set((self.live + self.offered.len()) as u64);
+    }
+
+    /// Takes over what the port's parts have counted.
+    fn count_port(&self, state: &PortState, arrived: usize) {
+        let counters = &self.counters;
+        if arrived > 0 {
+            counters.bursts.add(1);
+        }
+        let driver = state.driver.counters();
+        counters.packets_in.set(driver.received);
+        counters.packets_out.set(driver.sent);
+        counters.packets_unsent.set(state.desk.outbox.dropped());
+        let endpoint = state.desk.endpoint.counters();
+        counters.packets_dropped.set(endpoint.malformed.total() + driver.truncated);
+        counters.retransmissions.set(endpoint.retransmissions);
+        counters.sessions.set(state.desk.once.sessions() as u64);
+    }
+}

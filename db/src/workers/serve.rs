@@ -7,6 +7,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
 use sandstorm_net::driver::{Burst, Driver};
@@ -51,6 +52,7 @@ impl Worker {
     pub(super) fn serve(&mut self, port: usize, burst: &mut Burst) -> usize {
         let (shared, snapshot) = (Arc::clone(&self.shared), Arc::clone(&self.snapshot));
         let Some(mut state) = shared.ports[port].open(port == self.index) else { return 0 };
+        let state = &mut *state;
         let arrived = state.driver.receive(burst);
         let mut datagrams = burst.iter();
         loop {
@@ -73,13 +75,19 @@ impl Worker {
         state.desk.timers(self.now_us);
         state.transmit();
         if port == self.index {
-            self.count_port(&state, arrived);
+            self.count_port(state, arrived);
         }
         arrived
     }
 
     /// Admits the messages of a burst, plans all their operations, and runs them.
-    fn serve_messages<'d>(&mut self, snapshot: &'d Snapshot, requests: &'d [Request<'d>], port: usize, desk: &mut Desk) {
+    fn serve_messages<'d>(
+        &mut self,
+        snapshot: &'d Snapshot,
+        requests: &'d [Request<'d>],
+        port: usize,
+        desk: &mut Desk,
+    ) {
         let mut responses = mem::take(&mut self.responses);
         let counters = Arc::clone(&self.counters);
         let door = Door { snapshot, counters: &counters, worker: self.index, now_us: self.now_us };
@@ -115,7 +123,13 @@ impl Worker {
     }
 
     /// Runs what was planned, in order. By now the buckets are in the cache; the records come next.
-    fn run_plan(&mut self, plan: &mut ArrayVec<Planned<'_>, PLAN>, responses: &mut [Vec<u8>], port: usize, desk: &mut Desk) {
+    fn run_plan(
+        &mut self,
+        plan: &mut ArrayVec<Planned<'_>, PLAN>,
+        responses: &mut [Vec<u8>],
+        port: usize,
+        desk: &mut Desk,
+    ) {
         for planned in plan.iter() {
             if let Some(entry) = planned.table {
                 entry.table.prefetch_record(planned.hash);
@@ -176,8 +190,13 @@ impl Worker {
     }
 
     /// Polls ready tasks, round robin over tenants, for one turn, then answers those that ended. Tells how many polls.
-    fn poll_tasks(&mut self) -> usize {
+    pub(super) fn poll_tasks(&mut self) -> usize {
         let (mut polls, mut cpu_ns) = (0, 0);
+        if self.queue.is_empty() && self.offered.is_empty() {
+            return 0;
+        }
+        self.shared.held_up[self.index].store(true, Relaxed);
+        self.engine.turn();
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS {
             let Some((tenant, mut task)) = self.next_task() else { break };
             let before_ns = task.invocation.cpu_ns();
@@ -189,6 +208,8 @@ impl Worker {
             polls += 1;
             self.after_poll(tenant, task, polled);
         }
+        self.shared.held_up[self.index].store(false, Relaxed);
+        self.last_turn_was_long = cpu_ns >= TURN_CPU_NS;
         self.counters.polls.add(polls as u64);
         self.counters.invocation_cpu_ns.add(cpu_ns);
         self.answer_ended();
@@ -206,7 +227,8 @@ fn plan_operation<'d>(
     ticket: Option<Ticket>,
 ) -> Planned<'d> {
     let keyed = matches!(operation.op, Op::Get | Op::Put | Op::Delete | Op::Increment);
-    let table = if keyed || operation.op == Op::MultiGet { view.table(operation.table).map(|entry| &**entry) } else { None };
+    let table =
+        if keyed || operation.op == Op::MultiGet { view.table(operation.table).map(|entry| &**entry) } else { None };
     let hash = match table {
         Some(entry) if keyed => {
             let hash = entry.table.hash(operation.key);

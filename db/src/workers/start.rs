@@ -1,0 +1,220 @@
+//! Starting and stopping the workers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crossbeam_deque::Worker as Deque;
+use sandstorm_net::driver::{BindError, Burst, Driver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::limits as net_limits;
+use sandstorm_net::once::OnceWindow;
+use sandstorm_net::r2p2::ServerEndpoint;
+
+use super::port::{Desk, Port};
+use super::run_queue::RunQueue;
+use super::sessions::Sessions;
+use super::{MAX_WORKERS, Shared, Worker};
+use crate::extensions::{Engine, Watchdog};
+use crate::limits::{BURST, SESSIONS_PER_PORT};
+use crate::metrics::Metrics;
+use crate::store::Epochs;
+use crate::tenants::Directory;
+
+/// How the workers are to run.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    /// Number of workers, 1 to [`MAX_WORKERS`].
+    pub workers: usize,
+    /// Address of the first worker's port; worker `n` has this port plus `n`. Port 0: any that are free, in a row.
+    pub address: SocketAddr,
+    /// Bind each worker to a processor.
+    pub pin: bool,
+    /// Never sleep: lowest latency, a whole processor each.
+    pub poll: bool,
+    /// How to open the sockets.
+    pub udp: UdpOptions,
+}
+
+/// Why the workers did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port cannot be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A number of workers that cannot be.
+    #[error("{0} workers asked for: choose 1 to {MAX_WORKERS}, with {0} ports in a row from the first")]
+    Workers(usize),
+    /// The system refused something that a worker needs.
+    #[error("cannot start a worker: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The running workers.
+pub struct Workers {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Sockets in a row for a base port of 0, tries: a free port's neighbours are mostly free, too.
+const FREE_PORT_TRIES: usize = 32;
+
+fn bind_all(options: &WorkerOptions) -> Result<Vec<UdpDriver>, StartError> {
+    let tries = if options.address.port() == 0 { FREE_PORT_TRIES } else { 1 };
+    let mut last = StartError::Workers(options.workers);
+    for _ in 0..tries {
+        match bind_row(options) {
+            Ok(drivers) => return Ok(drivers),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn bind_row(options: &WorkerOptions) -> Result<Vec<UdpDriver>, StartError> {
+    let first = UdpDriver::bind(options.address, options.udp)?;
+    let mut address = first.local();
+    let mut drivers = vec![first];
+    while drivers.len() < options.workers {
+        address.set_port(address.port().checked_add(1).ok_or(StartError::Workers(options.workers))?);
+        drivers.push(UdpDriver::bind(address, options.udp)?);
+    }
+    Ok(drivers)
+}
+
+impl Workers {
+    /// Binds the ports and starts the threads.
+    ///
+    /// # Errors
+    /// [`StartError`]: a port in use, a number out of range, or what the system refused; no thread is left behind.
+    pub fn start(
+        options: &WorkerOptions,
+        directory: Arc<Directory>,
+        epochs: &Arc<Epochs>,
+        watchdog: &Arc<Watchdog>,
+        metrics: &Metrics,
+    ) -> Result<Workers, StartError> {
+        if options.workers == 0 || options.workers > MAX_WORKERS {
+            return Err(StartError::Workers(options.workers));
+        }
+        let drivers = bind_all(options)?;
+        let address = drivers[0].local();
+        let deques: Vec<Deque<_>> = drivers.iter().map(|_| Deque::new_lifo()).collect();
+        let shared = Arc::new(Shared {
+            stealers: deques.iter().map(Deque::stealer).collect(),
+            held_up: drivers.iter().map(|_| Default::default()).collect(),
+            ports: drivers.into_iter().map(|driver| Port::new(driver, desk())).collect(),
+            directory,
+            idle: Default::default(),
+            stop: AtomicBool::new(false),
+            epoch: Instant::now(),
+            poll: options.poll,
+        });
+        let waking = Arc::downgrade(&shared);
+        shared.directory.wake_on_change(move || {
+            if let Some(shared) = waking.upgrade() {
+                shared.ports.iter().for_each(|port| port.waker.wake());
+            }
+        });
+        let mut workers = Workers { shared, address, threads: Vec::new() };
+        for (index, offered) in deques.into_iter().enumerate() {
+            // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
+            workers.start_one(index, offered, options.pin, epochs, watchdog, metrics)?;
+        }
+        Ok(workers)
+    }
+
+    fn start_one(
+        &mut self,
+        index: usize,
+        offered: Deque<super::tasks::Task>,
+        pin: bool,
+        epochs: &Arc<Epochs>,
+        watchdog: &Arc<Watchdog>,
+        metrics: &Metrics,
+    ) -> Result<(), StartError> {
+        let (shared, epochs, watchdog) = (Arc::clone(&self.shared), Arc::clone(epochs), Arc::clone(watchdog));
+        let counters = metrics.worker(index).cloned().unwrap_or_default();
+        let (report, started) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            if pin {
+                pin_to(index);
+            }
+            let engine = match Engine::new(&watchdog, index) {
+                Ok(engine) => engine,
+                Err(error) => return drop(report.send(Err(error))),
+            };
+            let worker = Worker {
+                index,
+                participant: epochs.register(),
+                engine,
+                counters,
+                snapshot: shared.directory.snapshot(),
+                queue: RunQueue::new(),
+                offered,
+                ended: Vec::new(),
+                live: 0,
+                last_turn_was_long: false,
+                now_us: 0,
+                now_ms: 0,
+                busy_us: 0,
+                responses: vec![Vec::new(); BURST],
+                answer: Vec::new(),
+                shared,
+            };
+            let _starter_waits = report.send(Ok(()));
+            worker.run(Burst::default());
+        })?;
+        self.threads.push(thread);
+        started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended before it began")))?;
+        Ok(())
+    }
+
+    /// The address of the first worker's port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Number of workers.
+    pub fn count(&self) -> usize {
+        self.shared.ports.len()
+    }
+}
+
+impl Drop for Workers {
+    /// Stops the workers and waits until they have finished what is under way.
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        self.shared.ports.iter().for_each(|port| port.waker.wake());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a worker had panicked");
+            }
+        }
+    }
+}
+
+fn desk() -> Desk {
+    let endpoint = ServerEndpoint::new(net_limits::ServerLimits::default());
+    let once = OnceWindow::new(net_limits::OnceLimits::default());
+    Desk::new(endpoint, once, Sessions::new(SESSIONS_PER_PORT), Outbox::default())
+}
+
+/// Binds the calling thread to the processor of that number among those that the process may use.
+fn pin_to(index: usize) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    if let Some(cpu) = processors.get(index % processors.len().max(1)) {
+        let mut set = CpuSet::new();
+        set.set(*cpu);
+        if let Err(error) = sched_setaffinity(None, &set) {
+            tracing::warn!(worker = index, %error, "cannot bind the worker to a processor; it runs where the kernel puts it");
+        }
+    }
+}

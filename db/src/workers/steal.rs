@@ -1,0 +1,70 @@
+//! Stealing: a worker with more than it can soon run offers invocations; an idle one takes them, or serves the port of a
+//! neighbour that is held up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crossbeam_deque::Steal;
+use sandstorm_net::driver::Burst;
+
+use super::Worker;
+use crate::limits::{POLLS_PER_TURN, STEAL_BATCH};
+
+impl Worker {
+    /// Offers what this worker will not come to within its next turn, if somebody is idle to take it.
+    pub(super) fn offer_tasks(&mut self) {
+        let backlog = self.queue.len();
+        if backlog <= 1 || self.shared.idle.load(SeqCst) == 0 || !self.offered.is_empty() {
+            return;
+        }
+        // Long invocations are worth sharing at once; short ones are done before a thief has woken.
+        let surplus = if self.last_turn_was_long { backlog / 2 } else { backlog.saturating_sub(POLLS_PER_TURN) };
+        let (offered, live) = (&self.offered, &mut self.live);
+        self.queue.surrender(surplus.min(STEAL_BATCH), |_, task| {
+            *live -= 1;
+            offered.push(task);
+        });
+        if surplus > 0 {
+            self.wake_an_idle_one();
+        }
+    }
+
+    /// Wakes one sleeping worker, if there is one.
+    pub(super) fn wake_an_idle_one(&self) {
+        let idle = self.shared.idle.load(SeqCst) & !(1 << self.index);
+        if idle != 0 {
+            self.shared.ports[idle.trailing_zeros() as usize].waker.wake();
+        }
+    }
+
+    /// Looks for work at the neighbours: invocations that they offer, then packets that they do not come to. Tells how
+    /// much was found.
+    pub(super) fn steal(&mut self, burst: &mut Burst) -> usize {
+        let shared = Arc::clone(&self.shared);
+        let workers = shared.ports.len();
+        for step in 1..workers {
+            let victim = (self.index + step) % workers;
+            match shared.stealers[victim].steal() {
+                Steal::Success(task) => {
+                    self.take_task(task);
+                    self.counters.steals.add(1);
+                    return 1;
+                }
+                Steal::Empty | Steal::Retry => {}
+            }
+        }
+        for step in 1..workers {
+            let victim = (self.index + step) % workers;
+            // A neighbour that turns its loop will come to its packets itself.
+            if !shared.held_up[victim].load(Relaxed) {
+                continue;
+            }
+            let packets = self.serve(victim, burst);
+            if packets > 0 {
+                self.counters.packet_steals.add(packets as u64);
+                return packets;
+            }
+        }
+        0
+    }
+}

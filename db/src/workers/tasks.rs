@@ -1,0 +1,216 @@
+//! Tasks: invocations on their way through the run queue, from the request that asks for one to the answer.
+
+use std::mem;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use sandstorm_net::rpc::{MAX_VALUE_LEN, Op, Operation, Status, encode_operation};
+
+use super::Worker;
+use super::admit::count;
+use super::assembly::Ticket;
+use super::plain;
+use super::port::PortState;
+use crate::extensions::{Extension, Invocation, Polled};
+use crate::limits::INVOCATIONS_PER_WORKER;
+use crate::metrics::cause_index;
+use crate::tenants::{Kill, TenantView};
+
+/// Where the answer of an invocation is awaited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    /// The port that the request came to, whose assembly holds the ticket.
+    pub(super) port: usize,
+    pub(super) ticket: Ticket,
+    pub(super) part: usize,
+}
+
+/// An invocation and who waits for it.
+pub(super) struct Task {
+    pub(super) invocation: Invocation,
+    pub(super) caller: Caller,
+    /// When it was asked for, in the workers' microseconds.
+    begun_us: u64,
+}
+
+impl Task {
+    /// Its tenant's id and weight.
+    fn share(&self) -> (u32, u32) {
+        self.invocation.view().map_or((0, 1), |view| (view.tenant.id, view.tenant.quotas.weight))
+    }
+}
+
+/// A task that ended and is not answered yet.
+pub(super) struct Ended {
+    task: Task,
+    polled: Polled,
+}
+
+impl Worker {
+    /// Makes a task of an invocation. When it cannot, writes the answer that says why and gives its status.
+    pub(super) fn begin_task(
+        &mut self,
+        view: &Arc<TenantView>,
+        operation: &Operation<'_>,
+        caller: Caller,
+        answer: &mut Vec<u8>,
+    ) -> Option<Status> {
+        let extension = match find_extension(view, operation) {
+            Ok(extension) => extension,
+            Err((status, text)) => return Some(plain::refuse(operation, status, text, answer)),
+        };
+        if self.live >= INVOCATIONS_PER_WORKER {
+            let text = "the worker has all the invocations that it can hold; try again later";
+            return Some(plain::refuse(operation, Status::Overloaded, text, answer));
+        }
+        let tenant = &view.tenant;
+        if !tenant.begin_invocation() {
+            tenant.usage.worker(self.index).over_quota.add(1);
+            let text = "quota concurrent_invocations: too many invocations of the tenant are under way";
+            return Some(plain::refuse(operation, Status::OverQuota, text, answer));
+        }
+        let budget = view.budget(extension);
+        let begun =
+            self.engine.begin(&self.participant, Arc::clone(view), Arc::clone(extension), operation.value, budget);
+        match begun {
+            Ok(invocation) => {
+                self.counters.invocations_started.add(1);
+                self.live += 1;
+                self.queue.push(tenant.id, tenant.quotas.weight, Task { invocation, caller, begun_us: self.now_us });
+                None
+            }
+            Err(error) => {
+                tenant.end_invocation();
+                Some(plain::refuse(operation, Status::TooLarge, &error.to_string(), answer))
+            }
+        }
+    }
+
+    /// The task to poll next: of the own run queue, else one that was offered to others and nobody took.
+    pub(super) fn next_task(&mut self) -> Option<(u32, Task)> {
+        if self.queue.is_empty() {
+            let task = self.offered.pop()?;
+            self.take_task(task);
+        }
+        self.queue.pop()
+    }
+
+    /// Puts a task into the run queue that was offered, by this worker or another.
+    pub(super) fn take_task(&mut self, task: Task) {
+        let (tenant, weight) = task.share();
+        self.live += 1;
+        self.queue.push(tenant, weight, task);
+    }
+
+    /// Puts a polled task where it belongs now.
+    pub(super) fn after_poll(&mut self, tenant: u32, task: Task, polled: Polled) {
+        if matches!(polled, Polled::Pending) {
+            let (_, weight) = task.share();
+            self.queue.push(tenant, weight, task);
+        } else {
+            self.live -= 1;
+            self.ended.push(Ended { task, polled });
+        }
+    }
+
+    /// Answers the invocations that ended, each through the port it came from, and takes their memory back.
+    pub(super) fn answer_ended(&mut self) {
+        let mut ended = mem::take(&mut self.ended);
+        let mut answer = mem::take(&mut self.answer);
+        let shared = Arc::clone(&self.shared);
+        let mut open: Option<(usize, MutexGuard<'_, PortState>)> = None;
+        for Ended { task, polled } in ended.drain(..) {
+            answer.clear();
+            let status = encode_ended(&task.invocation, &polled, &mut answer);
+            count(&self.counters.responses, status as usize);
+            self.count_ended(&task, &polled);
+            let Task { invocation, caller, .. } = task;
+            if let Some(view) = invocation.view() {
+                view.tenant.end_invocation();
+            }
+            self.engine.finish(&self.participant, invocation);
+            if open.as_ref().is_none_or(|(port, _)| *port != caller.port) {
+                if let Some((_, mut done)) = open.take() {
+                    done.transmit();
+                }
+                open = shared.ports[caller.port].open(true).map(|state| (caller.port, state));
+            }
+            if let Some((_, state)) = &mut open {
+                state.desk.part(self.now_us, caller.ticket, caller.part, &answer);
+            }
+        }
+        if let Some((_, mut done)) = open {
+            done.transmit();
+        }
+        self.ended = ended;
+        self.answer = answer;
+    }
+
+    fn count_ended(&self, task: &Task, polled: &Polled) {
+        let invocation = &task.invocation;
+        let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
+        let tenant = view.tenant.usage.worker(self.index);
+        tenant.invocation_cpu_ns.add(invocation.cpu_ns());
+        match polled {
+            Polled::Pending => {}
+            Polled::Done => {
+                self.counters.invocations_done.add(1);
+                tenant.invocations_done.add(1);
+            }
+            Polled::Failed { .. } => {
+                self.counters.invocations_failed.add(1);
+                tenant.invocations_failed.add(1);
+            }
+            Polled::Killed(cause) => {
+                count(&self.counters.invocations_killed, cause_index(*cause));
+                count(&tenant.invocations_killed, cause_index(*cause));
+                view.tenant.usage.record_kill(Kill {
+                    extension: extension.name.to_string(),
+                    version: extension.version,
+                    cause: *cause,
+                    cpu_us: invocation.cpu_ns() / 1000,
+                    wall_us: self.now_us.saturating_sub(task.begun_us),
+                    at_ms: self.now_ms,
+                    text: String::from_utf8_lossy(invocation.text()).into_owned(),
+                });
+            }
+        }
+    }
+}
+
+/// The extension that an operation names, or why it cannot be called.
+fn find_extension<'v>(
+    view: &'v TenantView,
+    operation: &Operation<'_>,
+) -> Result<&'v Arc<Extension>, (Status, &'static str)> {
+    let extension = std::str::from_utf8(operation.key).ok().and_then(|name| view.extension(name));
+    let Some(extension) = extension else {
+        let text = "the tenant has no extension of this name; `sandstorm ext list` shows those there are";
+        return Err((Status::UnknownExtension, text));
+    };
+    if operation.number != 0 && operation.number != extension.version {
+        return Err((
+            Status::UnknownExtension,
+            "this version of the extension is not loaded; ask for 0 to get the newest",
+        ));
+    }
+    if view.is_suspended(&extension.name) {
+        return Err((Status::Suspended, "the extension is suspended; `sandstorm ext resume` lifts it"));
+    }
+    Ok(extension)
+}
+
+/// Appends the answer of an invocation that ended.
+fn encode_ended(invocation: &Invocation, polled: &Polled, answer: &mut Vec<u8>) -> Status {
+    let (status, number, value) = match polled {
+        Polled::Done | Polled::Pending => {
+            (Status::Ok, invocation.extension().map_or(0, |extension| extension.version), invocation.reply())
+        }
+        Polled::Failed { code } => (Status::Failed, u64::from(*code), invocation.text()),
+        Polled::Killed(cause) => (Status::Killed, *cause as u64, invocation.text()),
+    };
+    // The reply's budget is at most what a message can carry; a longer one cannot come from `reply`.
+    let value = &value[..value.len().min(MAX_VALUE_LEN)];
+    encode_operation(&Operation { status, number, value, ..Operation::new(Op::Invoke) }, answer);
+    status
+}
