@@ -71,7 +71,10 @@ struct Worker {
     last_turn_was_long: bool,
     now_us: u64,
     now_ms: u64,
+    /// When there was last something to do.
     busy_us: u64,
+    /// When an idle neighbour was last told to look around.
+    roused_us: u64,
     /// Response buffers of a burst's messages.
     responses: Vec<Vec<u8>>,
     /// Where one operation's answer is put together.

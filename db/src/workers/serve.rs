@@ -196,6 +196,7 @@ impl Worker {
             return 0;
         }
         self.shared.held_up[self.index].store(true, Relaxed);
+        self.rouse();
         self.engine.turn();
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS {
             let Some((tenant, mut task)) = self.next_task() else { break };

@@ -163,6 +163,7 @@ impl Workers {
                 now_us: 0,
                 now_ms: 0,
                 busy_us: 0,
+                roused_us: 0,
                 responses: vec![Vec::new(); BURST],
                 answer: Vec::new(),
                 shared,

@@ -8,7 +8,7 @@ use crossbeam_deque::Steal;
 use sandstorm_net::driver::Burst;
 
 use super::Worker;
-use crate::limits::{POLLS_PER_TURN, STEAL_BATCH};
+use crate::limits::{POLLS_PER_TURN, STEAL_BATCH, STEAL_LOOK_MS};
 
 impl Worker {
     /// Offers what this worker will not come to within its next turn, if somebody is idle to take it.
@@ -29,8 +29,16 @@ impl Worker {
         }
     }
 
+    /// Has an idle worker look around while this one is in its tasks: packets may come that it will not get to.
+    pub(super) fn rouse(&mut self) {
+        if self.shared.idle.load(Relaxed) != 0 && self.now_us.saturating_sub(self.roused_us) > STEAL_LOOK_MS * 1000 {
+            self.roused_us = self.now_us;
+            self.wake_an_idle_one();
+        }
+    }
+
     /// Wakes one sleeping worker, if there is one.
-    pub(super) fn wake_an_idle_one(&self) {
+    fn wake_an_idle_one(&self) {
         let idle = self.shared.idle.load(SeqCst) & !(1 << self.index);
         if idle != 0 {
             self.shared.ports[idle.trailing_zeros() as usize].waker.wake();
