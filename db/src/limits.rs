@@ -112,5 +112,10 @@ pub const SPIN_US: u64 = 50;
 /// Milliseconds that a sleeping worker sleeps at most while another worker is awake, so that it looks around for
 /// something to steal.
 pub const STEAL_LOOK_MS: u64 = 1;
+/// Milliseconds between two sweeps for expired records.
+pub const SWEEP_EVERY_MS: u64 = 1_000;
+/// Slots of each table that one sweep looks at: a million records in a quarter of a minute, for about a millisecond of
+/// CPU time a second. Expired records are never read before that, either way.
+pub const SWEEP_SLOTS: usize = 64 << 10;
 /// Bytes that a response buffer may keep when it goes back to its pool; a larger one is given back to the allocator.
 pub const POOLED_RESPONSE_BYTES: usize = 64 << 10;

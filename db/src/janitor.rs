@@ -1,0 +1,63 @@
+//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody reads
+//! any more does not keep its memory.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::limits::{SWEEP_EVERY_MS, SWEEP_SLOTS};
+use crate::store::Epochs;
+use crate::tenants::Directory;
+
+/// The running thread; stops when dropped.
+pub struct Janitor {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Janitor {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(directory: Arc<Directory>, epochs: Arc<Epochs>) -> io::Result<Janitor> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("janitor".into()).spawn(move || {
+            let mut participant = epochs.register();
+            while !stopped.load(Relaxed) {
+                sweep(&directory, &mut participant);
+                participant.offline();
+                std::thread::park_timeout(Duration::from_millis(SWEEP_EVERY_MS));
+                participant.online();
+            }
+        })?;
+        Ok(Janitor { stop, thread: Some(thread) })
+    }
+}
+
+/// Sweeps a part of every table.
+fn sweep(directory: &Directory, participant: &mut crate::store::Participant) {
+    for view in directory.snapshot().iter() {
+        for entry in view.tables.values() {
+            let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            entry.table.sweep(participant, now_ms, SWEEP_SLOTS);
+            participant.quiescent();
+        }
+    }
+}
+
+impl Drop for Janitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the janitor had panicked");
+            }
+        }
+    }
+}
