@@ -24,7 +24,7 @@ use serde::Deserialize;
 
 use crate::builder::{BuilderConfig, CompileLimits};
 use crate::limits::tenants::TENANTS;
-use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
 use crate::store::Mode;
 use crate::tenants::{Directory, DirectoryError, NewTable, NewTenant, Options, QuotaChanges, Quotas};
 
@@ -38,8 +38,6 @@ pub use state::{OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_
 pub const DEFAULT_DATA: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7400));
 /// Default address of the control port.
 pub const DEFAULT_CONTROL: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7399));
-/// Workers, at most: each has a thread, a port and a cache line in every tenant's counters.
-pub const MAX_WORKERS: usize = 256;
 /// Bytes of a configuration file, at most.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 

@@ -8,6 +8,7 @@ pub mod extensions;
 pub mod janitor;
 pub mod limits;
 pub mod metrics;
+pub mod server;
 pub mod store;
 pub mod tenants;
 pub mod workers;

@@ -88,12 +88,16 @@ pub const SCAN_CALL_RECORDS: usize = 256;
 /// CPU nanoseconds of one poll that do not count as debt of its tenant, times the tenant's weight: about the cost of
 /// the longest poll that only reads a few records, so plain round robin rules among those.
 pub const QUANTUM_NS: i64 = 5_000;
+/// Workers, at most: their idle marks are the bits of one word.
+pub const MAX_WORKERS: usize = 64;
 /// Datagrams taken from a port in one turn: enough to overlap the cache misses of their lookups (a batch of 16-32
 /// brings a random get from 300-500 ns to 60-90 ns), few enough that the first one does not wait long for its answer.
 pub const BURST: usize = 32;
 /// Operations planned (hashed and prefetched) before they are run: as many as the processor has misses in flight,
 /// and a little more, since a message may carry several.
 pub const PLAN: usize = 64;
+/// Keys of one multiget: at 60-90 ns each they hold a worker for less than a millisecond.
+pub const MULTIGET_KEYS: u64 = 10_000;
 /// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.
 pub const POLLS_PER_TURN: usize = 64;
 /// CPU nanoseconds of invocations between two looks at the network: a finished invocation's answer and the packets that

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use sandstorm_net::once::Admit;
 use sandstorm_net::r2p2::{Peer, Request};
-use sandstorm_net::rpc::{
-    FLAG_IDEMPOTENT, Malformed, MessageHeader, Op, Operation, Operations, Status, encode_operation,
-};
+use sandstorm_net::rpc::{Malformed, MessageHeader, Op, Operation, Operations, Status, encode_operation};
 
 use super::assembly::{Origin, start_response};
 use super::plain;
@@ -106,7 +104,7 @@ pub(super) fn admit<'d>(
         );
         return Verdict::Answer(origin);
     }
-    origin.remembered = !survey.harmless && header.flags & FLAG_IDEMPOTENT == 0;
+    origin.remembered = !survey.harmless && !header.is_idempotent();
     if origin.remembered {
         match desk.once.admit(door.now_us, peer, header.session, header.sequence, header.acked) {
             Admit::Run => {}

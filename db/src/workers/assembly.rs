@@ -3,7 +3,7 @@
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
 
-use sandstorm_net::rpc::{FLAG_RESPONSE, MESSAGE_HEADER_LEN, MessageHeader};
+use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader};
 
 use crate::limits::POOLED_RESPONSE_BYTES;
 
@@ -46,18 +46,12 @@ pub(crate) struct Assembly<P> {
 /// Starts a response: the request's header, marked as a response, with room for nothing else yet.
 pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: &mut Vec<u8>) {
     response.clear();
-    let header = MessageHeader { flags: header.flags | FLAG_RESPONSE, operations, ..*header };
-    response.extend_from_slice(&header.encode());
+    response.extend_from_slice(&header.response(operations).encode());
 }
 
 impl<P: Copy> Assembly<P> {
     pub(crate) fn new() -> Assembly<P> {
         Assembly { slots: Vec::new(), free: Vec::new() }
-    }
-
-    /// Responses that wait for a part.
-    pub(crate) fn waiting(&self) -> usize {
-        self.slots.len() - self.free.len()
     }
 
     /// Opens a response for a request of `operations` operations.
@@ -115,7 +109,7 @@ impl<P: Copy> Assembly<P> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sandstorm_net::rpc::{Op, Operation, Status, encode_operation};
+    use sandstorm_net::rpc::{FLAG_RESPONSE, Op, Operation, Status, encode_operation};
 
     use super::*;
 
@@ -139,7 +133,7 @@ mod tests {
         let second = assembly.open(origin(2), 1);
         assert!(assembly.part(first, 0, &answer, &mut response).is_none());
         assert_eq!(assembly.part(second, 0, &answer, &mut response).map(|o| o.header.sequence), Some(2));
-        assert_eq!(assembly.waiting(), 0);
+        assert_eq!(assembly.free.len(), assembly.slots.len());
     }
 
     proptest! {

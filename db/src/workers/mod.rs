@@ -33,10 +33,7 @@ use crate::metrics::WorkerCounters;
 use crate::store::Participant;
 use crate::tenants::{Directory, Snapshot};
 
-pub use start::{StartError, WorkerOptions, Workers};
-
-/// Workers, at most: their idle marks are the bits of one word.
-pub const MAX_WORKERS: usize = 64;
+pub use start::{WorkerOptions, WorkerStartError, Workers};
 
 /// What the workers share.
 struct Shared {

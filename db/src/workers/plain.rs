@@ -1,11 +1,13 @@
 //! Plain operations: get, multiget, put, delete, increment. Each appends exactly one answer to the response.
 
+use arrayvec::ArrayVec;
 use sandstorm_net::rpc::{
-    self, MAX_VALUE_LEN, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header,
+    self, Answer, Keys, MAX_VALUE_LEN, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header, push_answer,
+    split_ttl,
 };
 
-use crate::limits::PLAN;
-use crate::store::{Condition, Guard, Participant, RecordRef, StoreError, Table, Write};
+use crate::limits::{MULTIGET_KEYS, PLAN};
+use crate::store::{Condition, Guard, Participant, StoreError, Table, Write};
 
 /// What a plain operation needs besides the table.
 pub(crate) struct Context<'w> {
@@ -13,14 +15,9 @@ pub(crate) struct Context<'w> {
     pub(crate) now_ms: u64,
 }
 
-/// The answer to `operation` that says no more than how it ended.
-pub(crate) fn answer<'a>(operation: &Operation<'_>, status: Status) -> Operation<'a> {
-    Operation { status, table: operation.table, ..Operation::new(operation.op) }
-}
-
 /// Appends an answer with a text that says what was wrong.
 pub(crate) fn refuse(operation: &Operation<'_>, status: Status, text: &str, response: &mut Vec<u8>) -> Status {
-    encode_operation(&Operation { value: text.as_bytes(), ..answer(operation, status) }, response);
+    encode_operation(&Operation { value: text.as_bytes(), ..operation.answer(status) }, response);
     status
 }
 
@@ -45,6 +42,9 @@ pub(crate) fn run(
 }
 
 fn get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
+    if !table.owns(hash) {
+        return refuse_store(operation, StoreError::WrongServer, response);
+    }
     let guard = context.participant.guard();
     let found = table.get(&guard, hash, operation.key, context.now_ms);
     let answer = match &found {
@@ -52,9 +52,9 @@ fn get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
             user_flags: record.flags(),
             number: record.version(),
             value: record.value(),
-            ..answer(operation, Status::Ok)
+            ..operation.answer(Status::Ok)
         },
-        None => answer(operation, Status::NotFound),
+        None => operation.answer(Status::NotFound),
     };
     encode_operation(&answer, response);
     answer.status
@@ -71,20 +71,14 @@ fn condition(operation: &Operation<'_>) -> Condition {
 }
 
 fn put(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
-    let (mut value, mut expires_at_ms) = (operation.value, 0);
-    if operation.flags & OP_FLAG_TTL != 0 {
-        let Some((ttl_ms, rest)) = value.split_first_chunk::<8>() else {
-            return refuse(
-                operation,
-                Status::Malformed,
-                "a put with an expiry starts with 8 bytes of milliseconds",
-                response,
-            );
-        };
-        let ttl_ms = u64::from_le_bytes(*ttl_ms);
-        expires_at_ms = if ttl_ms == 0 { 0 } else { context.now_ms.saturating_add(ttl_ms) };
-        value = rest;
-    }
+    let Ok((ttl_ms, value)) = split_ttl(operation) else {
+        let text = "a put with an expiry starts with 8 bytes of milliseconds";
+        return refuse(operation, Status::Malformed, text, response);
+    };
+    let expires_at_ms = match ttl_ms {
+        None | Some(0) => 0,
+        Some(ttl_ms) => context.now_ms.saturating_add(ttl_ms),
+    };
     let write = Write { condition: condition(operation), flags: operation.user_flags, expires_at_ms };
     match table.put(context.participant, hash, operation.key, value, &write, context.now_ms) {
         Ok(version) => done(operation, version, response),
@@ -102,7 +96,7 @@ fn delete(
     match table.delete(context.participant, hash, operation.key, condition(operation), context.now_ms) {
         Ok(true) => done(operation, 0, response),
         Ok(false) => {
-            encode_operation(&answer(operation, Status::NotFound), response);
+            encode_operation(&operation.answer(Status::NotFound), response);
             Status::NotFound
         }
         Err(error) => refuse_store(operation, error, response),
@@ -123,7 +117,7 @@ fn increment(
 }
 
 fn done(operation: &Operation<'_>, number: u64, response: &mut Vec<u8>) -> Status {
-    encode_operation(&Operation { number, ..answer(operation, Status::Ok) }, response);
+    encode_operation(&Operation { number, ..operation.answer(Status::Ok) }, response);
     Status::Ok
 }
 
@@ -131,7 +125,7 @@ fn done(operation: &Operation<'_>, number: u64, response: &mut Vec<u8>) -> Statu
 fn refuse_store(operation: &Operation<'_>, error: StoreError, response: &mut Vec<u8>) -> Status {
     let status = match error {
         StoreError::Conflict => {
-            encode_operation(&answer(operation, Status::Conflict), response);
+            encode_operation(&operation.answer(Status::Conflict), response);
             return Status::Conflict;
         }
         StoreError::OutOfMemory => Status::OutOfMemory,
@@ -144,71 +138,56 @@ fn refuse_store(operation: &Operation<'_>, error: StoreError, response: &mut Vec
 
 /// Reads many records: hashes and prefetches a batch of keys, then reads it, so that the cache misses overlap.
 fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, response: &mut Vec<u8>) -> Status {
+    if operation.number > MULTIGET_KEYS {
+        let text = format!("a multiget has at most {MULTIGET_KEYS} keys; ask in parts");
+        return refuse(operation, Status::TooLarge, &text, response);
+    }
     let guard = context.participant.guard();
     let start = response.len();
     response.resize(start + OP_HEADER_LEN, 0);
-    let (mut rest, mut asked, mut found) = (operation.value, 0u64, 0u64);
-    while !rest.is_empty() {
-        let mut batch = [(0u64, &[][..]); PLAN];
-        let mut filled = 0;
-        while filled < PLAN && !rest.is_empty() {
-            let Some((key, behind)) = take_key(rest) else {
+    let mut keys = Keys::new(operation.number, operation.value);
+    let mut found = 0;
+    loop {
+        let mut batch: ArrayVec<(u64, &[u8]), PLAN> = ArrayVec::new();
+        for key in keys.by_ref().take(PLAN) {
+            let Ok(key) = key else {
                 response.truncate(start);
-                return refuse(
-                    operation,
-                    Status::Malformed,
-                    "a multiget's value is keys, each length (4 bytes) and bytes",
-                    response,
-                );
+                let text = "a multiget's value is as many keys as its number says, each length (4 bytes) and bytes";
+                return refuse(operation, Status::Malformed, text, response);
             };
             let hash = table.hash(key);
             table.prefetch_bucket(hash);
-            batch[filled] = (hash, key);
-            (filled, rest) = (filled + 1, behind);
+            batch.push((hash, key));
         }
-        let batch = &batch[..filled];
+        if batch.is_empty() {
+            break;
+        }
         batch.iter().for_each(|(hash, _)| table.prefetch_record(*hash));
         for (hash, key) in batch {
-            found += u64::from(append_record(table, &guard, *hash, key, context.now_ms, response));
+            found += u64::from(append_record(table, &guard, hash, key, context.now_ms, response));
         }
-        asked += filled as u64;
         if response.len() - start - OP_HEADER_LEN > MAX_VALUE_LEN {
             response.truncate(start);
-            return refuse(
-                operation,
-                Status::TooLarge,
-                "the records are longer than one answer can be; ask for fewer",
-                response,
-            );
+            let text = "the records are longer than one answer can be; ask for fewer";
+            return refuse(operation, Status::TooLarge, text, response);
         }
     }
-    if asked != operation.number {
-        response.truncate(start);
-        return refuse(operation, Status::Malformed, "a multiget's number is not the count of its keys", response);
-    }
-    let answer = Operation { number: found, ..answer(operation, Status::Ok) };
+    let answer = Operation { number: found, ..operation.answer(Status::Ok) };
     let header = op_header(&answer, 0, response.len() - start - OP_HEADER_LEN);
     response[start..start + OP_HEADER_LEN].copy_from_slice(&header);
     Status::Ok
 }
 
-fn take_key(keys: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = keys.split_first_chunk::<4>()?;
-    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
-}
-
 /// Appends one record of a multiget's answer; tells whether there was one.
 fn append_record(table: &Table, guard: &Guard<'_>, hash: u64, key: &[u8], now_ms: u64, response: &mut Vec<u8>) -> bool {
-    let record: Option<RecordRef<'_>> = if table.owns(hash) { table.get(guard, hash, key, now_ms) } else { None };
-    let (status, flags, version, value) = match &record {
-        Some(record) => (Status::Ok, record.flags(), record.version(), record.value()),
-        None if !table.owns(hash) => (Status::WrongServer, 0, 0, &[][..]),
-        None => (Status::NotFound, 0, 0, &[][..]),
+    let record = if table.owns(hash) { table.get(guard, hash, key, now_ms) } else { None };
+    let answer = match &record {
+        Some(record) => {
+            Answer { status: Status::Ok, user_flags: record.flags(), version: record.version(), value: record.value() }
+        }
+        None if !table.owns(hash) => Answer { status: Status::WrongServer, ..Answer::NOT_FOUND },
+        None => Answer::NOT_FOUND,
     };
-    response.push(status as u8);
-    response.extend_from_slice(&flags.to_le_bytes());
-    response.extend_from_slice(&version.to_le_bytes());
-    response.extend_from_slice(&(value.len() as u32).to_le_bytes());
-    response.extend_from_slice(value);
+    push_answer(response, &answer);
     record.is_some()
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use arrayvec::ArrayVec;
 use sandstorm_net::driver::{Burst, Driver};
 use sandstorm_net::r2p2::Request;
-use sandstorm_net::rpc::{Op, Operation, Status, encode_operation};
+use sandstorm_net::rpc::{HelloAnswer, Op, Operation, Status, encode_operation};
 
 use super::Worker;
 use super::admit::{Admitted, Door, Verdict, admit, count};
@@ -181,9 +181,7 @@ impl Worker {
 
     /// Tells a client which worker it has reached, how many there are, and which is its tenant's home.
     fn hello(&self, view: &TenantView, response: &mut Vec<u8>) -> Status {
-        let mut value = [0; 8];
-        value[..4].copy_from_slice(&(self.shared.ports.len() as u32).to_le_bytes());
-        value[4..].copy_from_slice(&view.tenant.home_worker.to_le_bytes());
+        let value = HelloAnswer { workers: self.shared.ports.len() as u32, home: view.tenant.home_worker }.encode();
         let answer = Operation { number: self.index as u64, value: &value, ..Operation::new(Op::Hello) };
         encode_operation(&answer, response);
         Status::Ok

@@ -18,9 +18,9 @@ use sandstorm_net::r2p2::ServerEndpoint;
 use super::port::{Desk, Port};
 use super::run_queue::RunQueue;
 use super::sessions::Sessions;
-use super::{MAX_WORKERS, Shared, Worker};
+use super::{Shared, Worker};
 use crate::extensions::{Engine, Watchdog};
-use crate::limits::{BURST, SESSIONS_PER_PORT};
+use crate::limits::{BURST, MAX_WORKERS, SESSIONS_PER_PORT};
 use crate::metrics::Metrics;
 use crate::store::Epochs;
 use crate::tenants::Directory;
@@ -42,7 +42,7 @@ pub struct WorkerOptions {
 
 /// Why the workers did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum WorkerStartError {
     /// A port cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -64,9 +64,9 @@ pub struct Workers {
 /// Sockets in a row for a base port of 0, tries: a free port's neighbours are mostly free, too.
 const FREE_PORT_TRIES: usize = 32;
 
-fn bind_all(options: &WorkerOptions) -> Result<Vec<UdpDriver>, StartError> {
+fn bind_all(options: &WorkerOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
     let tries = if options.address.port() == 0 { FREE_PORT_TRIES } else { 1 };
-    let mut last = StartError::Workers(options.workers);
+    let mut last = WorkerStartError::Workers(options.workers);
     for _ in 0..tries {
         match bind_row(options) {
             Ok(drivers) => return Ok(drivers),
@@ -76,12 +76,12 @@ fn bind_all(options: &WorkerOptions) -> Result<Vec<UdpDriver>, StartError> {
     Err(last)
 }
 
-fn bind_row(options: &WorkerOptions) -> Result<Vec<UdpDriver>, StartError> {
+fn bind_row(options: &WorkerOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
     let first = UdpDriver::bind(options.address, options.udp)?;
     let mut address = first.local();
     let mut drivers = vec![first];
     while drivers.len() < options.workers {
-        address.set_port(address.port().checked_add(1).ok_or(StartError::Workers(options.workers))?);
+        address.set_port(address.port().checked_add(1).ok_or(WorkerStartError::Workers(options.workers))?);
         drivers.push(UdpDriver::bind(address, options.udp)?);
     }
     Ok(drivers)
@@ -91,16 +91,16 @@ impl Workers {
     /// Binds the ports and starts the threads.
     ///
     /// # Errors
-    /// [`StartError`]: a port in use, a number out of range, or what the system refused; no thread is left behind.
+    /// [`WorkerStartError`]: a port in use, a number out of range, or what the system refused; no thread is left behind.
     pub fn start(
         options: &WorkerOptions,
         directory: Arc<Directory>,
         epochs: &Arc<Epochs>,
         watchdog: &Arc<Watchdog>,
         metrics: &Metrics,
-    ) -> Result<Workers, StartError> {
+    ) -> Result<Workers, WorkerStartError> {
         if options.workers == 0 || options.workers > MAX_WORKERS {
-            return Err(StartError::Workers(options.workers));
+            return Err(WorkerStartError::Workers(options.workers));
         }
         let drivers = bind_all(options)?;
         let address = drivers[0].local();
@@ -137,7 +137,7 @@ impl Workers {
         epochs: &Arc<Epochs>,
         watchdog: &Arc<Watchdog>,
         metrics: &Metrics,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), WorkerStartError> {
         let (shared, epochs, watchdog) = (Arc::clone(&self.shared), Arc::clone(epochs), Arc::clone(watchdog));
         let counters = metrics.worker(index).cloned().unwrap_or_default();
         let (report, started) = mpsc::sync_channel(1);

@@ -1,0 +1,72 @@
+//! The server: the data plane (directory, tables, workers) and, around it, the control plane.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sandstorm_net::driver::UdpOptions;
+
+use crate::config::{Config, ConfigError};
+use crate::extensions::{self, Watchdog};
+use crate::janitor::Janitor;
+use crate::metrics::Metrics;
+use crate::store::Epochs;
+use crate::tenants::Directory;
+use crate::workers::{WorkerOptions, WorkerStartError, Workers};
+
+/// Why a server did not start. Nothing of it is left running.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// What was configured cannot be.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A worker could not be started, or its port not be had.
+    #[error(transparent)]
+    Workers(#[from] WorkerStartError),
+    /// The system refused something.
+    #[error("cannot start the server: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Everything that answers requests. Stops when dropped: the workers first, with what they have under way.
+pub struct DataPlane {
+    workers: Workers,
+    _janitor: Janitor,
+    /// Tenants, tables and extensions.
+    pub directory: Arc<Directory>,
+    /// What the workers count.
+    pub metrics: Arc<Metrics>,
+    /// Who may still be reading what was replaced.
+    pub epochs: Arc<Epochs>,
+    /// Ends invocations that are over their budgets.
+    pub watchdog: Arc<Watchdog>,
+}
+
+impl DataPlane {
+    /// Creates the configured tenants and starts the workers.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(config: &Config) -> Result<DataPlane, StartError> {
+        extensions::install()?;
+        let epochs = Epochs::new();
+        let directory = Directory::with_options(Arc::clone(&epochs), config.directory_options());
+        config.create_tenants(&directory)?;
+        let metrics = Metrics::new(config.workers);
+        let watchdog = Watchdog::spawn()?;
+        let options = WorkerOptions {
+            workers: config.workers,
+            address: config.data,
+            pin: config.pin,
+            poll: config.poll,
+            udp: UdpOptions::default(),
+        };
+        let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
+        let janitor = Janitor::start(Arc::clone(&directory), Arc::clone(&epochs))?;
+        Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog })
+    }
+
+    /// The address of the first worker's port.
+    pub fn address(&self) -> SocketAddr {
+        self.workers.address()
+    }
+}

@@ -1,0 +1,181 @@
+//! What several tests need: a data plane on free ports, a way to speak to it packet by packet, and extensions compiled
+//! from `ext/`.
+#![allow(dead_code, unreachable_pub)]
+
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use sandstorm_db::builder::{
+    CompileLimits, Job, Launcher, Source, Toolchain, ToolchainConfig, api_fingerprint, compile,
+};
+use sandstorm_db::config::{Config, Overrides};
+use sandstorm_db::extensions::{BudgetOverride, Extension, Library};
+use sandstorm_db::server::DataPlane;
+use sandstorm_db::tenants::{NewTable, NewTenant};
+use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message};
+
+/// R2P2's header of a request, or response, of one packet.
+pub fn single_packet(kind: u8, request_id: u16) -> [u8; 8] {
+    let id = request_id.to_be_bytes();
+    [0xCC, 8, kind << 4, 0xC0, id[0], id[1], 0, 1]
+}
+
+/// A data plane with `workers` workers on free ports of loopback.
+pub fn data_plane(workers: usize) -> DataPlane {
+    data_plane_with(&format!("workers = {workers}\npin = false\n"))
+}
+
+/// A data plane configured by `text`, on free ports of loopback.
+pub fn data_plane_with(text: &str) -> DataPlane {
+    let state = std::env::temp_dir().join(format!("sandstorm-test-{}", std::process::id()));
+    let overrides = Overrides {
+        data: Some(([127, 0, 0, 1], 0).into()),
+        control: Some(([127, 0, 0, 1], 0).into()),
+        state: Some(state),
+        ..Overrides::default()
+    };
+    let config = Config::parse(text, "the test's configuration", &overrides).expect("a good configuration");
+    DataPlane::start(&config).expect("a data plane starts")
+}
+
+/// A tenant with one table of id 1; gives the tenant's id and token.
+pub fn tenant(plane: &DataPlane, name: &str, open: bool) -> (u32, String) {
+    let (view, token) =
+        plane.directory.create_tenant(NewTenant { open, ..NewTenant::named(name) }).expect("a tenant is created");
+    plane.directory.create_table(name, NewTable { id: Some(1), ..NewTable::named("t") }).expect("a table is created");
+    (view.tenant.id, token)
+}
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("db/ lies in the workspace").to_path_buf()
+}
+
+/// One toolchain for all tests of a process, in a folder that later runs find again.
+pub fn toolchain() -> &'static Toolchain {
+    static TOOLCHAIN: OnceLock<Toolchain> = OnceLock::new();
+    TOOLCHAIN.get_or_init(|| {
+        let state = std::env::temp_dir().join("sandstorm-test-builder");
+        Toolchain::prepare(&ToolchainConfig { state, ..ToolchainConfig::default() }).expect("a toolchain")
+    })
+}
+
+/// The library of the extension in `ext/name`.
+pub fn library(name: &str) -> Arc<Library> {
+    let source = Source::read(&root().join("ext").join(name)).expect("a source");
+    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+    let elf = compile(toolchain(), &source, &job).unwrap_or_else(|error| panic!("{name}: {error}"));
+    Library::load(&elf, api_fingerprint()).expect("a library")
+}
+
+/// Loads `ext/name` for a tenant.
+pub fn load(plane: &DataPlane, tenant: &str, name: &str, version: u64) {
+    let extension = Extension::new(name, version, library(name), BudgetOverride::default());
+    plane.directory.put_extension(tenant, Arc::new(extension)).expect("an extension is loaded");
+}
+
+/// An operation that owns its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub op: Op,
+    pub status: Status,
+    pub number: u64,
+    pub user_flags: u32,
+    pub value: Vec<u8>,
+}
+
+impl Answer {
+    /// The value as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.value).into_owned()
+    }
+}
+
+/// A client that speaks packet by packet, so that a test can send what no client would.
+pub struct Wire {
+    pub socket: UdpSocket,
+    pub tenant: u32,
+    pub session: u64,
+    pub sequence: u64,
+}
+
+impl Wire {
+    /// A client of a worker's port.
+    pub fn new(plane: &DataPlane, worker: u16, tenant: u32) -> Wire {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let mut address = plane.address();
+        address.set_port(address.port() + worker);
+        socket.connect(address).expect("an address");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        Wire { socket, tenant, session: rand::random(), sequence: 0 }
+    }
+
+    /// The next message's header.
+    pub fn header(&mut self, operations: usize) -> MessageHeader {
+        self.sequence += 1;
+        MessageHeader {
+            flags: 0,
+            operations: operations as u16,
+            tenant: self.tenant,
+            session: self.session,
+            sequence: self.sequence,
+            acked: self.sequence - 1,
+        }
+    }
+
+    /// Sends a message's bytes as one packet.
+    pub fn send(&self, request_id: u16, message: &[u8]) {
+        let datagram = [&single_packet(0, request_id)[..], message].concat();
+        self.socket.send(&datagram).expect("sent");
+    }
+
+    /// The next response of one packet: request id, header, answers.
+    pub fn receive(&self) -> (u16, MessageHeader, Vec<Answer>) {
+        let mut buffer = vec![0; 65_536];
+        let len = self.socket.recv(&mut buffer).expect("an answer comes");
+        assert_eq!((buffer[0], buffer[2] >> 4, buffer[3]), (0xCC, 1, 0xC0), "a response of one packet");
+        let (header, operations) = MessageHeader::decode(&buffer[8..len]).expect("a well-formed response");
+        let answers = operations
+            .map(|operation| operation.expect("a well-formed answer"))
+            .map(|o| Answer {
+                op: o.op,
+                status: o.status,
+                number: o.number,
+                user_flags: o.user_flags,
+                value: o.value.to_vec(),
+            })
+            .collect();
+        (u16::from_be_bytes([buffer[4], buffer[5]]), header, answers)
+    }
+
+    /// Sends a message of these operations and waits for the answers.
+    pub fn ask(&mut self, operations: &[Operation<'_>]) -> Vec<Answer> {
+        let header = self.header(operations.len());
+        self.ask_as(&header, operations)
+    }
+
+    /// As [`Wire::ask`], under a header of the test's choice.
+    pub fn ask_as(&mut self, header: &MessageHeader, operations: &[Operation<'_>]) -> Vec<Answer> {
+        let mut message = Vec::new();
+        encode_message(header, operations, &mut message);
+        self.send(header.sequence as u16, &message);
+        let (request_id, answered, answers) = self.receive();
+        assert_eq!(request_id, header.sequence as u16);
+        assert_eq!((answered.session, answered.sequence), (header.session, header.sequence));
+        answers
+    }
+
+    /// One operation.
+    pub fn one(&mut self, operation: Operation<'_>) -> Answer {
+        let mut answers = self.ask(&[operation]);
+        assert_eq!(answers.len(), 1);
+        answers.remove(0)
+    }
+}
+
+/// Arguments of `ext/get`: table id, key.
+pub fn get_args(key: &[u8]) -> Vec<u8> {
+    [&1u64.to_le_bytes()[..], key].concat()
+}

@@ -1,0 +1,169 @@
+//! Promise: every packet gets an answer that says what became of it, or is counted; what is refused changes nothing.
+
+mod common;
+
+use common::{Wire, data_plane, get_args, load, tenant};
+use sandstorm_net::rpc::{Answers, Condition, KillCause, Op, Operation, Status, encode_message, push_key};
+
+#[test]
+fn records_are_written_read_counted_and_deleted() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let mut wire = Wire::new(&plane, 0, id);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound);
+    let put = wire.one(Operation { user_flags: 7, ..Operation::put(1, b"k", b"value") });
+    assert_eq!(put.status, Status::Ok);
+    let got = wire.one(Operation::get(1, b"k"));
+    assert_eq!((got.status, &got.value[..], got.number, got.user_flags), (Status::Ok, &b"value"[..], put.number, 7));
+    let again = wire.one(Operation::put(1, b"k", b"2").under(Condition::Version, put.number));
+    assert!(again.number > put.number);
+    assert_eq!(wire.one(Operation::put(1, b"k", b"3").under(Condition::Version, put.number)).status, Status::Conflict);
+    assert_eq!(wire.one(Operation::put(1, b"k", b"3").under(Condition::Absent, 0)).status, Status::Conflict);
+    assert_eq!(wire.one(Operation::increment(1, b"k", 40)).number, 42);
+    assert_eq!(wire.one(Operation::put(1, b"w", b"word")).status, Status::Ok);
+    assert_eq!(wire.one(Operation::increment(1, b"w", 1)).status, Status::NotANumber);
+    assert_eq!(wire.one(Operation::delete(1, b"k")).status, Status::Ok);
+    assert_eq!(wire.one(Operation::delete(1, b"k")).status, Status::NotFound);
+}
+
+#[test]
+fn many_operations_of_a_message_are_answered_in_order() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    load(&plane, "alice", "get", 1);
+    let mut wire = Wire::new(&plane, 0, id);
+    let args = get_args(b"a");
+    let answers = wire.ask(&[
+        Operation::put(1, b"a", b"1"),
+        Operation::invoke(b"get", &args),
+        Operation::get(1, b"a"),
+        Operation::get(9, b"a"),
+        Operation::increment(1, b"n", 5),
+        Operation { value: b"echo", ..Operation::new(Op::Ping) },
+    ]);
+    let seen: Vec<_> = answers.iter().map(|a| (a.op, a.status, a.text())).collect();
+    assert_eq!(seen[0], (Op::Put, Status::Ok, String::new()));
+    assert_eq!(seen[1], (Op::Invoke, Status::Ok, "1".into()));
+    assert_eq!(seen[2], (Op::Get, Status::Ok, "1".into()));
+    assert_eq!((seen[3].0, seen[3].1), (Op::Get, Status::UnknownTable));
+    assert_eq!((seen[4].0, answers[4].number), (Op::Increment, 5));
+    assert_eq!(seen[5], (Op::Ping, Status::Ok, "echo".into()));
+}
+
+#[test]
+fn a_multiget_answers_every_key() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let mut wire = Wire::new(&plane, 0, id);
+    for number in 0..20u32 {
+        wire.one(Operation::put(1, &number.to_le_bytes(), &[number as u8]));
+    }
+    let mut body = Vec::new();
+    (0..30u32).for_each(|number| push_key(&mut body, &number.to_le_bytes()));
+    let got = wire.one(Operation::multiget(1, 30, &body));
+    assert_eq!((got.status, got.number), (Status::Ok, 20));
+    let found: Vec<_> = Answers::new(&got.value).map(|a| a.expect("well-formed")).collect();
+    assert_eq!(found.len(), 30);
+    for (number, answer) in found.iter().enumerate() {
+        let expected: &[u8] = if number < 20 { &[number as u8] } else { &[] };
+        assert_eq!((answer.status == Status::Ok, answer.value), (number < 20, expected));
+    }
+    assert_eq!(wire.one(Operation::multiget(1, 31, &body)).status, Status::Malformed);
+    assert_eq!(wire.one(Operation::multiget(1, 29, &body)).status, Status::Malformed);
+}
+
+#[test]
+fn strangers_are_told_what_is_missing() {
+    let plane = data_plane(1);
+    let (id, token) = tenant(&plane, "closed", false);
+    let mut wire = Wire::new(&plane, 0, id);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated);
+    assert_eq!(wire.one(Operation::hello(b"wrong")).status, Status::Unauthenticated);
+    assert_eq!(wire.one(Operation::put(1, b"k", b"v")).status, Status::Unauthenticated);
+    assert_eq!(wire.one(Operation::hello(token.as_bytes())).status, Status::Ok);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound);
+    assert_eq!(wire.one(Operation::get(2, b"k")).status, Status::UnknownTable);
+    assert_eq!(wire.one(Operation::invoke(b"nothing", b"")).status, Status::UnknownExtension);
+    // Another session of the same peer has shown nothing.
+    wire.session += 1;
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated);
+    wire.tenant = 999;
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::UnknownTenant);
+    assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+}
+
+#[test]
+fn bytes_that_are_no_message_are_answered_with_what_is_wrong_and_change_nothing() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let mut wire = Wire::new(&plane, 0, id);
+    let header = wire.header(2);
+    let mut message = Vec::new();
+    encode_message(&header, &[Operation::put(1, b"k", b"v"), Operation::get(1, b"k")], &mut message);
+    for cut in 0..message.len() {
+        wire.send(cut as u16, &message[..cut]);
+        let (request_id, _, answers) = wire.receive();
+        assert_eq!((request_id, answers.len(), answers[0].status), (cut as u16, 1, Status::Malformed), "cut at {cut}");
+        assert!(!answers[0].value.is_empty(), "the answer says what was wrong");
+    }
+    let mut other_version = message.clone();
+    other_version[0] = 99;
+    wire.send(1, &other_version);
+    assert_eq!(wire.receive().2[0].status, Status::Version);
+    let malformed: u64 =
+        plane.metrics.read().iter().find(|r| r.metric.name == "malformed").expect("a metric").values.iter().sum();
+    assert_eq!(malformed, message.len() as u64 + 1);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound, "nothing of the cut puts was run");
+}
+
+#[test]
+fn a_repeated_message_is_answered_again_and_run_once() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let mut wire = Wire::new(&plane, 0, id);
+    let header = wire.header(1);
+    for _ in 0..5 {
+        assert_eq!(wire.ask_as(&header, &[Operation::increment(1, b"n", 1)])[0].number, 1);
+    }
+    assert_eq!(wire.one(Operation::increment(1, b"n", 1)).number, 2);
+}
+
+#[test]
+fn runaways_end_and_say_why() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "mallory", true);
+    load(&plane, "mallory", "bad", 1);
+    let mut wire = Wire::new(&plane, 0, id);
+    let mut kill = |kind: &[u8]| {
+        let args = [&1u64.to_le_bytes()[..], kind].concat();
+        let answer = wire.one(Operation::invoke(b"bad", &args));
+        println!("{}: {:?} {} {}", String::from_utf8_lossy(kind), answer.status, answer.number, answer.text());
+        answer
+    };
+    for (kind, cause) in [
+        ("loop", KillCause::SliceBudget),
+        ("loop-scans", KillCause::SliceBudget),
+        ("memcpy", KillCause::SliceBudget),
+        ("slow-drop", KillCause::SliceBudget),
+        ("yields", KillCause::TotalBudget),
+        ("recursion", KillCause::StackOverflow),
+        ("frame", KillCause::StackOverflow),
+        ("allocation", KillCause::OutOfMemory),
+        ("one-allocation", KillCause::OutOfMemory),
+        ("panic", KillCause::Panic),
+        ("division", KillCause::Panic),
+        ("bounds", KillCause::Panic),
+        ("unwrap", KillCause::Panic),
+        ("overflow", KillCause::Panic),
+    ] {
+        let answer = kill(kind.as_bytes());
+        assert_eq!((answer.status, answer.number), (Status::Killed, cause as u64), "{kind}: {}", answer.text());
+        assert!(!answer.value.is_empty());
+    }
+    assert_eq!(kill(b"error").text(), "failed as asked");
+    assert_eq!(kill(b"ok").text(), "ok");
+    let kills = plane.directory.snapshot().by_name("mallory").expect("a tenant").tenant.usage.kills();
+    assert_eq!(kills.len(), 14);
+    assert!(kills.iter().all(|kill| kill.extension == "bad" && !kill.text.is_empty()));
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound, "the worker goes on");
+}
