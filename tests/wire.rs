@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Wire, data_plane, get_args, load, tenant};
+use common::{Wire, data_plane, get_args, load, load_with, tenant};
+use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_net::rpc::{Answers, Condition, KillCause, Op, Operation, Status, encode_message, push_key};
 
 #[test]
@@ -132,7 +133,9 @@ fn a_repeated_message_is_answered_again_and_run_once() {
 fn runaways_end_and_say_why() {
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "mallory", true);
-    load(&plane, "mallory", "bad", 1);
+    // Long enough a slice that the page faults of filling the memory quota do not end it first.
+    let budget = BudgetOverride { slice_us: Some(20_000), total_us: Some(30_000), ..BudgetOverride::default() };
+    load_with(&plane, "mallory", "bad", 1, budget);
     let mut wire = Wire::new(&plane, 0, id);
     let mut kill = |kind: &[u8]| {
         let args = [&1u64.to_le_bytes()[..], kind].concat();

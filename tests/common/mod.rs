@@ -72,7 +72,12 @@ pub fn library(name: &str) -> Arc<Library> {
 
 /// Loads `ext/name` for a tenant.
 pub fn load(plane: &DataPlane, tenant: &str, name: &str, version: u64) {
-    let extension = Extension::new(name, version, library(name), BudgetOverride::default());
+    load_with(plane, tenant, name, version, BudgetOverride::default());
+}
+
+/// As [`load`], with budgets of its own.
+pub fn load_with(plane: &DataPlane, tenant: &str, name: &str, version: u64, budget: BudgetOverride) {
+    let extension = Extension::new(name, version, library(name), budget);
     plane.directory.put_extension(tenant, Arc::new(extension)).expect("an extension is loaded");
 }
 
