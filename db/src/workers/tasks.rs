@@ -165,6 +165,7 @@ impl Worker {
                 count(&self.counters.invocations_killed, cause_index(*cause));
                 count(&tenant.invocations_killed, cause_index(*cause));
                 view.tenant.usage.record_kill(Kill {
+                    worker: self.index as u32,
                     extension: extension.name.to_string(),
                     version: extension.version,
                     cause: *cause,
