@@ -13,11 +13,13 @@ fn root() -> PathBuf {
 fn own_dependencies(manifest: &Path) -> Vec<String> {
     let text = fs::read_to_string(manifest).expect("a readable manifest");
     let manifest: toml::Table = text.parse().expect("a TOML manifest");
+    let own = manifest.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str()).unwrap_or_default();
     let mut found = Vec::new();
     for section in ["dependencies", "build-dependencies", "dev-dependencies"] {
         let names =
             manifest.get(section).and_then(|s| s.as_table()).into_iter().flatten().map(|(name, _)| name.clone());
-        found.extend(names.filter(|name| name.starts_with("sandstorm")));
+        // A crate's tests may switch on features of the crate itself.
+        found.extend(names.filter(|name| name.starts_with("sandstorm") && name != own));
     }
     found.sort();
     found.dedup();
@@ -52,7 +54,6 @@ fn manifests_follow_the_arrows() {
     }
     for (folder, may) in allowed {
         for dependency in own_dependencies(&root().join(&folder).join("Cargo.toml")) {
-            // A crate's tests may switch on features of the crate itself.
             assert!(may.contains(&dependency.as_str()), "{folder} must not depend on {dependency}; allowed: {may:?}");
         }
     }
