@@ -6,12 +6,13 @@
 //! | `GET /v1/stat` | -> [`Stat`] |
 //! | `POST /v1/shutdown` | -> `{}` |
 //! | `GET /v1/tenants`, `POST /v1/tenants` | -> `[`[`Tenant`]`]`; [`CreateTenant`] -> [`TenantCreated`] |
-//! | `GET`, `DELETE /v1/tenants/{tenant}` | -> [`Tenant`]; -> `{}` |
+//! | `GET`, `PATCH`, `DELETE /v1/tenants/{tenant}` | -> [`Tenant`]; [`ChangeTenant`] -> [`Tenant`]; -> `{}` |
 //! | `POST /v1/tenants/{tenant}/rotate` | -> [`TokenRotated`] |
 //! | `GET`, `POST /v1/tenants/{tenant}/tables` | -> `[`[`Table`]`]`; [`CreateTable`] -> [`Table`] |
 //! | `GET`, `DELETE /v1/tenants/{tenant}/tables/{table}` | -> [`Table`]; -> `{}` |
 //! | `GET /v1/tenants/{tenant}/extensions` | -> `[`[`Extension`]`]` |
 //! | `PUT`, `GET`, `DELETE /v1/tenants/{tenant}/extensions/{name}` | [`Push`] -> [`Pushed`]; -> [`Extension`]; -> `{}` |
+//! | `POST …/extensions/{name}/suspend`, `…/resume`, `PUT …/extensions/{name}/budget` | ; ; [`Budget`] |
 //! | `GET /v1/tenants/{tenant}/kills`, `GET /v1/kills` | -> `[`[`Kill`]`]`, newest first (`?limit=n`) |
 //!
 //! Every request but `health` carries `authorization: Bearer TOKEN`, the operator's or the tenant's. What is not a
@@ -35,8 +36,8 @@ pub struct Control {
     token: Option<String>,
 }
 
-/// The body of requests and answers that say nothing.
-#[derive(Serialize, serde::Deserialize)]
+/// The body of requests that say nothing.
+#[derive(Serialize)]
 struct Nothing {}
 
 impl Control {
@@ -75,7 +76,7 @@ impl Control {
 
     /// Asks the server to stop.
     pub fn shutdown(&self) -> Result<(), ControlError> {
-        self.post("/v1/shutdown", &Nothing {}).map(|Nothing {}| ())
+        self.post_nothing("/v1/shutdown")
     }
 
     /// All tenants.
@@ -91,6 +92,11 @@ impl Control {
     /// One tenant, by name.
     pub fn tenant(&self, tenant: &str) -> Result<Tenant, ControlError> {
         self.get(&format!("/v1/tenants/{}", segment(tenant)))
+    }
+
+    /// Changes a tenant.
+    pub fn change_tenant(&self, tenant: &str, change: &ChangeTenant) -> Result<Tenant, ControlError> {
+        self.send(self.agent.patch(self.url(&format!("/v1/tenants/{}", segment(tenant)))), change)
     }
 
     /// Deletes a tenant with all that it has.
@@ -147,6 +153,22 @@ impl Control {
         self.delete(&format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name)))
     }
 
+    /// Suspends an extension: calls are refused until it is resumed or pushed anew.
+    pub fn suspend(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
+        self.post_nothing(&format!("/v1/tenants/{}/extensions/{}/suspend", segment(tenant), segment(name)))
+    }
+
+    /// Ends a suspension.
+    pub fn resume(&self, tenant: &str, name: &str) -> Result<(), ControlError> {
+        self.post_nothing(&format!("/v1/tenants/{}/extensions/{}/resume", segment(tenant), segment(name)))
+    }
+
+    /// Sets what one invocation of an extension may use.
+    pub fn set_budget(&self, tenant: &str, name: &str, budget: &Budget) -> Result<(), ControlError> {
+        let path = format!("/v1/tenants/{}/extensions/{}/budget", segment(tenant), segment(name));
+        self.send(self.agent.put(self.url(&path)), budget).map(|_: serde::de::IgnoredAny| ())
+    }
+
     /// The latest kills, newest first: of one tenant, or of all (the operator's token only).
     pub fn kills(&self, tenant: Option<&str>, limit: usize) -> Result<Vec<Kill>, ControlError> {
         match tenant {
@@ -171,11 +193,16 @@ impl Control {
     }
 
     fn delete(&self, path: &str) -> Result<(), ControlError> {
-        self.finish(self.with_token(self.agent.delete(self.url(path))).call()).map(|Nothing {}| ())
+        self.finish(self.with_token(self.agent.delete(self.url(path))).call()).map(|_: serde::de::IgnoredAny| ())
     }
 
     fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ControlError> {
         self.send(self.agent.post(self.url(path)), body)
+    }
+
+    /// Posts nothing, for its effect.
+    fn post_nothing(&self, path: &str) -> Result<(), ControlError> {
+        self.post(path, &Nothing {}).map(|_: serde::de::IgnoredAny| ())
     }
 
     /// Sends a body whole, with its length said first (no chunks: a server's limit on bodies can then refuse at once).

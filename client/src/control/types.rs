@@ -2,6 +2,7 @@
 //! default, and one that this side does not know is skipped, so that either may be a little older than the other.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// `GET /v1/health`: that the server runs, and where its data ports are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,32 +20,9 @@ pub struct Health {
     pub builder: String,
 }
 
-/// What a tenant may use, and how its invocations are bounded. A field left out (`null`) takes the server's default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Quotas {
-    /// Tables, at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tables: Option<u64>,
-    /// Extensions, at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub extensions: Option<u64>,
-    /// Bytes of records with their overhead, over all tables.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-    /// Requests in a second, at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests_per_s: Option<u64>,
-    /// CPU time of an invocation between two yields, in microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub slice_us: Option<u64>,
-    /// CPU time of a whole invocation, in microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub total_us: Option<u64>,
-    /// Bytes of an invocation's arena.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub arena_bytes: Option<u64>,
-}
+/// What a tenant may use, by the name of each quota: `memory_bytes`, `slice_us`, `tables`, … In a request: those that
+/// differ from the server's defaults; the server refuses names that it does not know. In an answer: all of them.
+pub type Quotas = BTreeMap<String, u64>;
 
 /// `POST /v1/tenants`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +32,30 @@ pub struct CreateTenant {
     pub name: String,
     /// Whether its data requests need no token (only where the data port is on loopback).
     pub open: bool,
+    /// Its id; left out: the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
+    /// Its token; left out: a random one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Its home worker; left out: the server's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home_worker: Option<u32>,
     /// Quotas that differ from the defaults.
+    pub quotas: Quotas,
+}
+
+/// `PATCH /v1/tenants/{tenant}`: what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangeTenant {
+    /// Whether its data requests need no token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open: Option<bool>,
+    /// Its home worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home_worker: Option<u32>,
+    /// Quotas.
     pub quotas: Quotas,
 }
 
@@ -78,6 +79,8 @@ pub struct Tenant {
     pub extensions: u64,
     /// Bytes of its records.
     pub memory_bytes: u64,
+    /// Invocations begun and not ended.
+    pub running: u32,
 }
 
 /// The answer to creating a tenant: the only time that its token is shown (and at `rotate`).
@@ -115,6 +118,9 @@ pub enum TableMode {
 pub struct CreateTable {
     /// Its name: 1-64 of `a-z 0-9 - _`.
     pub name: String,
+    /// Its id; left out: the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
     /// What it does at its quota.
     pub mode: TableMode,
     /// Bytes of records with their overhead; left out: what the tenant may use.
@@ -142,6 +148,10 @@ pub struct Table {
     pub evictions: u64,
     /// Records expired so far.
     pub expirations: u64,
+    /// Writes refused at the quota so far.
+    pub refusals: u64,
+    /// Slots of its index.
+    pub capacity: u64,
 }
 
 /// One source file of a push.
@@ -190,12 +200,52 @@ pub struct Extension {
     pub library_bytes: u64,
     /// Whether it is suspended (calls are refused).
     pub suspended: bool,
+    /// What one invocation may use.
+    pub budget: Budget,
     /// Its counters.
     pub stats: ExtensionStats,
+    /// Its versions, newest first.
+    pub versions: Vec<ExtensionVersion>,
+}
+
+/// What one invocation of an extension may use. In a request: what is left out is as the tenant's quotas say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Budget {
+    /// CPU microseconds between two yields.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice_us: Option<u64>,
+    /// CPU microseconds in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_us: Option<u64>,
+    /// Bytes of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arena_bytes: Option<u64>,
+    /// Bytes of the reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply_bytes: Option<u64>,
+}
+
+/// One version of an extension.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExtensionVersion {
+    /// Its number.
+    pub version: u64,
+    /// The version that its manifest names.
+    pub manifest_version: String,
+    /// Digest of its source, hexadecimal.
+    pub source_digest: String,
+    /// Bytes of its library.
+    pub library_bytes: u64,
+    /// When it was loaded, in milliseconds since 1970.
+    pub loaded_at_ms: u64,
+    /// `current`, `draining` (invocations of it run) or `gone`.
+    pub state: String,
 }
 
 /// Counters of an extension; they only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExtensionStats {
     /// Calls begun.
@@ -206,6 +256,8 @@ pub struct ExtensionStats {
     pub failed: u64,
     /// Calls that were ended.
     pub killed: u64,
+    /// The same by cause; causes without any are left out.
+    pub killed_by: BTreeMap<String, u64>,
     /// CPU time spent in it, in microseconds.
     pub cpu_us: u64,
 }
@@ -248,6 +300,8 @@ pub struct Kill {
     pub text: String,
     /// CPU time that it had spent, in microseconds.
     pub cpu_us: u64,
+    /// Time since it began, in microseconds.
+    pub wall_us: u64,
     /// The worker that it ran on.
     pub worker: u32,
 }
@@ -259,9 +313,11 @@ pub struct Stat {
     /// When they were read, in milliseconds since 1970.
     pub at_ms: u64,
     /// Sums over all workers (or, with a tenant's token, the tenant's own), each by its documented name.
-    pub counters: std::collections::BTreeMap<String, u64>,
+    pub counters: BTreeMap<String, u64>,
     /// The same, worker by worker; empty for a tenant.
-    pub workers: Vec<std::collections::BTreeMap<String, u64>>,
+    pub workers: Vec<BTreeMap<String, u64>>,
+    /// Tenant by tenant; empty for a tenant.
+    pub tenants: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// The body of every answer that is not a success.
