@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::diagnostic::{self, Diagnostic, Severity};
 use super::launch::{Launcher, Run};
 use super::sysroot::{CODEGEN, Toolchain};
-use super::{BuildError, CompileLimits, ROOT_FILE, Source, embedded, limits};
+use super::{BuildError, CompileLimits, ROOT_FILE, Source, audit, embedded, limits};
 
 /// How one compilation is to be run.
 #[derive(Clone, Debug)]
@@ -50,6 +50,7 @@ pub fn build_library(toolchain: &Toolchain, source: &Source, job: &Job) -> Resul
     let folder = folder.path();
     write_files(folder, source)?;
     let warnings = compile_tenant(toolchain, source, job, folder, &externs)?;
+    audit_tenant(toolchain, source, job, folder, &externs)?;
     compile_wrapper(toolchain, job, folder, &externs)?;
     let path = folder.join("libwrapper.so");
     let size = fs::metadata(&path).map_err(|error| BuildError::io("reading the library", error))?.len();
@@ -134,6 +135,24 @@ fn compile_tenant(
         fs::read_to_string(folder.join("tenant.d")).map_err(|error| BuildError::io("reading tenant.d", error))?;
     check_dependencies(&read, source)?;
     Ok(messages)
+}
+
+/// Has the compiler write down what it understood, and refuses what only shows there.
+fn audit_tenant(
+    toolchain: &Toolchain,
+    source: &Source,
+    job: &Job,
+    folder: &Path,
+    externs: &[(String, PathBuf)],
+) -> Result<(), BuildError> {
+    let mut arguments = arguments(toolchain, "tenant", "rlib", externs);
+    // Optimised, it would also show what the standard library's own functions do.
+    let unoptimised = ["-Copt-level=0", "-Funsafe_code", "--emit=mir=tenant.mir", ROOT_FILE];
+    arguments.extend(unoptimised.map(OsString::from));
+    run_rustc(toolchain, job, folder, arguments)?;
+    let mir = fs::read(folder.join("tenant.mir")).map_err(|error| BuildError::io("reading tenant.mir", error))?;
+    let refused = audit::function_pointers(&String::from_utf8_lossy(&mir), source);
+    if refused.is_empty() { Ok(()) } else { Err(BuildError::Refused(refused)) }
 }
 
 /// Every file that the compiler read must be one that was sent.

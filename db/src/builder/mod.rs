@@ -4,12 +4,14 @@
 //! API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
 
 mod artifact;
-mod check;
+mod audit;
+pub mod check;
 mod compile;
 mod diagnostic;
 mod embedded;
 mod launch;
 pub mod limits;
+pub mod local;
 mod manifest;
 mod process;
 mod sandbox;

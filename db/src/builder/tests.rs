@@ -5,12 +5,15 @@ use std::sync::OnceLock;
 
 use super::*;
 
+fn state() -> std::path::PathBuf {
+    std::env::temp_dir().join("sandstorm-test-builder")
+}
+
 /// One toolchain for all tests of this process, in a folder that later runs find again.
 pub(super) fn toolchain() -> &'static Toolchain {
     static TOOLCHAIN: OnceLock<Toolchain> = OnceLock::new();
     TOOLCHAIN.get_or_init(|| {
-        let state = std::env::temp_dir().join("sandstorm-test-builder");
-        Toolchain::prepare(&ToolchainConfig { state, ..ToolchainConfig::default() }).expect("a toolchain")
+        Toolchain::prepare(&ToolchainConfig { state: state(), ..ToolchainConfig::default() }).expect("a toolchain")
     })
 }
 
@@ -102,4 +105,49 @@ fn compiler_errors_name_file_line_and_code() {
     assert_eq!((first.file.as_str(), first.line, first.column), ("src/lib.rs", 3, 17));
     assert_eq!(first.rule.as_deref(), Some("E0308"));
     assert!(first.rendered.contains("src/lib.rs:3:17"), "{}", first.rendered);
+}
+
+#[test]
+fn a_function_pointer_that_nobody_spelled_is_refused() {
+    let text = "#![no_std]
+pub fn bar<'x>(_: &'static &'static (), _: &'x u64) -> &'static u64 { loop {} }
+pub fn baz<'x>(_: &'static &'static (), _: &'x u64) -> &'static u64 { loop {} }
+pub struct Outer<'b>(&'b ());
+impl<'b> Outer<'b> {
+    pub fn foo<T>(&self, v: &'b T) -> &T { v }
+}
+pub fn bad(x: &u64) -> usize {
+    let f = [bar, baz][0];
+    core::mem::size_of_val(&f) + (*x as usize)
+}
+";
+    check(&source(text), &[]).expect("no syntax shows it");
+    let found = match compile(toolchain(), &source(text), &job()) {
+        Err(BuildError::Refused(found)) => found,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].line, found[0].rule.as_deref()), (8, Some("fn-pointer")));
+}
+
+#[test]
+fn a_new_extension_passes_the_check_and_its_own_tests() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("visits");
+    local::new_extension(&folder, "visits").expect("written");
+    let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
+    let warnings = local::check_dir(&folder, Some(&config)).unwrap_or_else(|error| panic!("{error}"));
+    assert!(warnings.is_empty(), "{warnings:?}");
+    assert!(local::test_dir(&folder, Some(&config), &[]).expect("run").success());
+    assert!(local::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
+    let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
+    std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
+    assert!(!local::test_dir(&folder, Some(&config), &[]).expect("run").success(), "a failing test is seen");
+}
+
+#[test]
+fn the_tests_of_an_extension_with_a_library_run_without_a_server() {
+    let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext/checksum");
+    assert!(local::test_dir(&folder, Some(&config), &[]).expect("run").success());
 }
