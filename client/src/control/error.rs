@@ -15,10 +15,12 @@ pub enum ControlError {
         reason: String,
     },
     /// The token is missing, wrong, or not for this.
-    #[error("not authorised: {message}; give the operator's token, or the token of the tenant it is about")]
+    #[error("not authorised: {message}{}", hinted(hint))]
     Unauthorised {
         /// The server's words.
         message: String,
+        /// What to do.
+        hint: Option<String>,
     },
     /// The builder refused the extension: the checker's or the compiler's remarks.
     #[error("the extension was refused: {message}{}", rendered(diagnostics))]
@@ -29,22 +31,28 @@ pub enum ControlError {
         diagnostics: Vec<Diagnostic>,
     },
     /// There is no such tenant, table or extension.
-    #[error("not found: {message}")]
+    #[error("not found: {message}{}", hinted(hint))]
     NotFound {
         /// What is not there.
         message: String,
+        /// What to do.
+        hint: Option<String>,
     },
     /// There is one of that name already.
-    #[error("exists already: {message}")]
+    #[error("exists already: {message}{}", hinted(hint))]
     Exists {
         /// What is there.
         message: String,
+        /// What to do.
+        hint: Option<String>,
     },
     /// A quota stands in the way.
-    #[error("over quota: {message}")]
+    #[error("over quota: {message}{}", hinted(hint))]
     OverQuota {
         /// Which one.
         message: String,
+        /// What to do.
+        hint: Option<String>,
     },
     /// Any other error that the server answered with.
     #[error("{message}{}", hinted(hint))]
@@ -92,12 +100,42 @@ impl ControlError {
         let ErrorBody { code, message, hint, diagnostics } = serde_json::from_str(body).unwrap_or_default();
         let message = if message.is_empty() { plain_message(status, body) } else { message };
         match (status, code.as_str()) {
-            (401 | 403, _) => ControlError::Unauthorised { message },
+            (401 | 403, _) => ControlError::Unauthorised { message, hint },
             (_, "refused") => ControlError::Refused { message, diagnostics },
-            (_, "over_quota") => ControlError::OverQuota { message },
-            (404, _) => ControlError::NotFound { message },
-            (409, "exists") => ControlError::Exists { message },
+            (_, "over_quota") => ControlError::OverQuota { message, hint },
+            (404, _) => ControlError::NotFound { message, hint },
+            (409, "exists") => ControlError::Exists { message, hint },
             _ => ControlError::Server { status, code, message, hint },
+        }
+    }
+
+    /// What is wrong, without what to do about it and without the remarks on a refused source.
+    pub fn message(&self) -> String {
+        match self {
+            ControlError::Unauthorised { message, .. }
+            | ControlError::Refused { message, .. }
+            | ControlError::NotFound { message, .. }
+            | ControlError::Exists { message, .. }
+            | ControlError::OverQuota { message, .. }
+            | ControlError::Server { message, .. } => message.clone(),
+            ControlError::Unreachable { address, reason } => format!("no answer from {address}: {reason}"),
+            ControlError::Protocol { address, reason } => format!("answer of {address} not understood: {reason}"),
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            ControlError::Unauthorised { hint, .. }
+            | ControlError::NotFound { hint, .. }
+            | ControlError::Exists { hint, .. }
+            | ControlError::OverQuota { hint, .. }
+            | ControlError::Server { hint, .. } => hint.as_deref(),
+            ControlError::Refused { .. } => None,
+            ControlError::Unreachable { .. } => {
+                Some("is the server running (`sandstorm serve`), and is the address right?")
+            }
+            ControlError::Protocol { .. } => Some("is this a sandstorm control port of this version?"),
         }
     }
 
