@@ -36,6 +36,38 @@ pub const RECORD_CHARGE_BYTES: u64 = 32;
 /// Quota of a table that asks for none, in bytes: as good as none.
 pub const DEFAULT_TABLE_QUOTA_BYTES: u64 = 1 << 40;
 
+/// Records freed at one quiescent point, beside an eighth of what waits. Freeing one costs 20-100 ns.
+pub const RECLAIM_PER_TURN: usize = 128;
+
+/// Rounds of freeing (of eight turns' worth each) before a thread sleeps; what is left goes to the other threads.
+pub const RECLAIM_OFFLINE_ROUNDS: usize = 8;
+
+/// Stripes of a table, each with the lock that its writers take: several times the cores that write to one table.
+pub const STRIPES: usize = 64;
+
+/// Buckets in a row for one bucket's hashes. At three quarters full, a chain of two is 1 in 5, one of seven 1 in 10^15;
+/// a write that would need a longer one is refused with `OutOfMemory`.
+pub const MAX_CHAIN_BUCKETS: usize = 7;
+
+/// Bucket arrays double up to this many buckets (4 MiB) and grow by half from there, for less memory in reserve.
+pub const DOUBLING_BUCKETS: usize = 1 << 16;
+
+/// Buckets that a write moves while the table grows: about 1 us. The table has grown after one insert for every six
+/// records, and grows again after one for every two.
+pub const BUCKETS_MOVED_PER_WRITE: usize = 2;
+
+/// The same while the larger array is itself three quarters full already.
+pub const BUCKETS_MOVED_WHEN_FULL: usize = 16;
+
+/// Buckets that one call of a scan visits: about 100 us. The call then answers with a cursor, whatever it has found.
+pub const SCAN_BUCKETS_PER_CALL: usize = 1024;
+
+/// Records that one write to a cache evicts at most, about 1 ms; a write that needs more room is refused.
+pub const EVICTIONS_PER_WRITE: usize = 4096;
+
+/// Queue entries that are looked at for one eviction; those of the second half get no second chance.
+pub const EVICTION_VISITS: usize = 64;
+
 /// Limits of the directory of tenants. A tenant's own quotas stand in `tenants::Quotas`.
 pub mod tenants {
     /// Tenants on one server, by default: bounds what a snapshot costs to rebuild (about 50 ns a tenant).

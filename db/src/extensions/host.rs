@@ -155,10 +155,11 @@ unsafe extern "C" fn prefetch(
 
 unsafe extern "C" fn prefetch_record(invocation: *mut abi::Invocation, table: u64, hash: u64) -> u32 {
     let ask = |body: &mut Body| {
-        body.table(table)?.prefetch_record(hash);
+        // SAFETY: the invocation's pin is the protection that the bucket needs.
+        unsafe { body.table(table)?.prefetch_record_pinned(hash) };
         Ok(())
     };
-    // SAFETY: this is a host function; the invocation's pin is the protection that the bucket needs.
+    // SAFETY: this is a host function.
     unsafe { call(invocation, |body, _| status(ask(body))) }
 }
 

@@ -10,9 +10,11 @@
 mod epochs;
 mod record;
 mod table;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
 pub use record::RecordRef;
-pub use table::Table;
+pub use table::{Table, Tablet};
 pub use types::{Condition, Mode, StoreError, TableConfig, TableStats, Write};

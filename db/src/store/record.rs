@@ -35,6 +35,10 @@ const HEADER_BYTES: usize = size_of::<Header>();
 const ALIGN: usize = align_of::<Header>();
 const _: () = assert!(HEADER_BYTES == 16 && ALIGN == 8);
 
+/// Records in memory whose key starts with `counted:`, for the test that none is lost.
+#[cfg(test)]
+pub(super) static COUNTED: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+
 /// An owned pointer to a record, as slots and garbage bags hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordPtr(NonNull<Header>);
@@ -100,6 +104,10 @@ impl RecordPtr {
             at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
             at.add(key.len()).copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
         }
+        #[cfg(test)]
+        if key.starts_with(b"counted:") {
+            COUNTED.fetch_add(1, Ordering::SeqCst);
+        }
         Some(RecordPtr(base.cast()))
     }
 
@@ -112,7 +120,6 @@ impl RecordPtr {
     ///
     /// # Safety
     /// `ptr` is null or came from [`RecordPtr::as_ptr`] of a record that is not freed.
-    #[allow(dead_code)]
     pub(super) unsafe fn from_ptr(ptr: *mut u8) -> Option<RecordPtr> {
         NonNull::new(ptr.cast()).map(RecordPtr)
     }
@@ -142,6 +149,10 @@ impl RecordPtr {
     pub(super) unsafe fn free(self) {
         // SAFETY: the record is alive up to here (caller); the layout is the one of `allocate`, from the same lengths.
         unsafe {
+            #[cfg(test)]
+            if self.as_ref().key().starts_with(b"counted:") {
+                COUNTED.fetch_sub(1, Ordering::SeqCst);
+            }
             let bytes = self.bytes();
             dealloc(self.as_ptr(), Layout::from_size_align_unchecked(bytes, ALIGN));
         }

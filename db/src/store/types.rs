@@ -114,6 +114,4 @@ pub struct TableStats {
     pub refusals: u64,
     /// Times the bucket array grew, since the table was made.
     pub growths: u64,
-    /// Whether records are being moved to a larger bucket array.
-    pub growing: bool,
 }

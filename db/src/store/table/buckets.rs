@@ -1,0 +1,560 @@
+//! The bucket array: what readers walk without a lock and writers change under the lock of a stripe.
+//!
+//! A bucket is a cache line of four 16-byte slots (the key's whole hash, and a pointer). Bucket i of n holds the hashes
+//! from `i * 2^64 / n` on: position and hash have the same order in arrays of any size, which gives scans, stripes and
+//! tablets their ranges. A bucket that is full turns its last slot into a link to an overflow bucket (pointer with its
+//! lowest bit set), at most [`MAX_CHAIN_BUCKETS`] in a row.
+//!
+//! # What readers rely on
+//! - A record that stays in the table while a reader walks is met: within an array, records move only forward in the
+//!   order of the walk (last slot to overflow bucket), and are written at the new place before they leave the old one;
+//!   from array to array they move from `previous` to the array itself, and readers walk in that order. A reader that
+//!   finds nothing looks again if the table's array was replaced meanwhile.
+//! - A slot's pointer is null, a record or a link, whatever its hash says; which of them is told by the pointer alone,
+//!   and a record counts only if its key is equal. So hash and pointer need not change together.
+//! - What a pointer names was initialised before it was stored (release) and loaded (acquire), and stays until the
+//!   reader's epoch has passed.
+//!
+//! What this module guarantees: its safe functions never touch memory out of bounds. The unsafe ones ask for one or both
+//! of: *protected* (the caller's thread is under a guard or a pin of the table's epochs, since before it loaded the
+//! array's address) and *locked* (the caller holds the lock of the stripe of `hash`).
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use super::pages::Pages;
+use crate::limits::{MAX_CHAIN_BUCKETS, STRIPES};
+use crate::store::epochs::Piecemeal;
+use crate::store::record::{RecordPtr, RecordRef};
+
+const SLOTS: usize = 4;
+const LINK_SLOT: usize = SLOTS - 1;
+const BUCKET_BYTES: usize = size_of::<Bucket>();
+const _: () = assert!(BUCKET_BYTES == 64 && STRIPES.is_power_of_two());
+
+/// 16 bytes: which hash, and where. Empty: pointer null.
+#[repr(C)]
+pub(super) struct Slot {
+    hash: AtomicU64,
+    pointer: AtomicPtr<u8>,
+}
+
+#[repr(C, align(64))]
+struct Bucket {
+    slots: [Slot; SLOTS],
+}
+
+/// What a slot's pointer says.
+enum Pointer {
+    Empty,
+    Record(RecordPtr),
+    Link(NonNull<Bucket>),
+}
+
+impl Slot {
+    fn pointer(&self) -> Pointer {
+        let raw = self.pointer.load(Ordering::Acquire);
+        if raw.addr() & 1 == 1 {
+            let bucket = raw.map_addr(|addr| addr & !1).cast();
+            return NonNull::new(bucket).map_or(Pointer::Empty, Pointer::Link);
+        }
+        // SAFETY: slots hold nothing but null, links (odd) and records; making the handle reads nothing.
+        unsafe { RecordPtr::from_ptr(raw) }.map_or(Pointer::Empty, Pointer::Record)
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self.pointer(), Pointer::Empty)
+    }
+
+    /// The record, if the slot holds one.
+    pub(super) fn record(&self) -> Option<RecordPtr> {
+        match self.pointer() {
+            Pointer::Record(record) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// Puts a record of the same key in place of the one there. Locked.
+    pub(super) fn replace(&self, record: RecordPtr) {
+        self.pointer.store(record.as_ptr(), Ordering::Release);
+    }
+
+    fn fill(&self, hash: u64, record: RecordPtr) {
+        self.pointer.store(record.as_ptr(), Ordering::Release);
+        self.hash.store(hash, Ordering::Release);
+    }
+
+    fn empty(&self) {
+        self.hash.store(0, Ordering::Release);
+        self.pointer.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+impl Bucket {
+    fn link(&self) -> Option<NonNull<Bucket>> {
+        match self.slots[LINK_SLOT].pointer() {
+            Pointer::Link(bucket) => Some(bucket),
+            _ => None,
+        }
+    }
+
+    /// The bucket after this one.
+    ///
+    /// # Safety
+    /// Protected or locked; 'a lasts no longer than that.
+    unsafe fn next<'a>(&self) -> Option<&'a Bucket> {
+        // SAFETY: links name initialised overflow buckets, which are retired after they are unlinked.
+        self.link().map(|bucket| unsafe { bucket.as_ref() })
+    }
+}
+
+/// An overflow bucket that was unlinked; freed when it is dropped.
+pub(super) struct Unlinked(NonNull<Bucket>);
+
+// SAFETY: the only owner of a bucket that nobody new can reach.
+unsafe impl Send for Unlinked {}
+
+impl Drop for Unlinked {
+    fn drop(&mut self) {
+        // SAFETY: it came from Box::into_raw in `insert`, and was unlinked once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl Piecemeal for Unlinked {
+    fn free_some(&mut self, _units: usize) -> usize {
+        0
+    }
+
+    fn bytes(&self) -> usize {
+        BUCKET_BYTES
+    }
+}
+
+/// Why a record could not be inserted.
+#[derive(Debug)]
+pub(super) struct NoRoom;
+
+/// A bucket array and, while records move, the one they come from.
+pub(super) struct Buckets {
+    pages: Pages,
+    count: usize,
+    /// Distinguishes arrays of a table, also when an address is used again.
+    pub(super) generation: u64,
+    /// The array that records still move from; null when all have moved. Owned: freed with this one, unless taken.
+    previous: AtomicPtr<Buckets>,
+    /// Stripes whose buckets have not all been moved from `previous`.
+    unmoved_stripes: AtomicUsize,
+}
+
+/// The stripe of a hash, in arrays of any size.
+pub(super) fn stripe_of(hash: u64) -> usize {
+    (hash >> (64 - STRIPES.trailing_zeros())) as usize
+}
+
+fn scale(hash: u64, count: usize) -> usize {
+    ((u128::from(hash) * count as u128) >> 64) as usize
+}
+
+impl Buckets {
+    /// An array of `count` empty buckets, rounded up to a multiple of the stripes; records are to move in from
+    /// `previous` (which the new array then owns), if that is not null. `None` when memory is out.
+    pub(super) fn new(count: usize, generation: u64, previous: *mut Buckets) -> Option<Box<Buckets>> {
+        let count = count.max(STRIPES).checked_next_multiple_of(STRIPES)?;
+        // All-zero bytes are empty buckets: null pointers, hash 0.
+        let pages = Pages::new(count.checked_mul(BUCKET_BYTES)?)?;
+        Some(Box::new(Buckets {
+            pages,
+            count,
+            generation,
+            previous: AtomicPtr::new(previous),
+            unmoved_stripes: AtomicUsize::new(STRIPES),
+        }))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.count * SLOTS
+    }
+
+    pub(super) fn is_growing(&self) -> bool {
+        !self.previous.load(Ordering::Acquire).is_null()
+    }
+
+    /// Address of the first bucket, for prefetching.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.pages.base().as_ptr()
+    }
+
+    fn bucket(&self, index: usize) -> &Bucket {
+        debug_assert!(index < self.count);
+        // SAFETY: callers pass `scale(_, count)` or an index below count; the pages hold `count` buckets, all-zero or
+        // written through their atomics, and live as long as self.
+        unsafe { self.pages.base().cast::<Bucket>().add(index).as_ref() }
+    }
+
+    fn home(&self, hash: u64) -> &Bucket {
+        self.bucket(scale(hash, self.count))
+    }
+
+    /// The array that records still move from.
+    ///
+    /// # Safety
+    /// Protected.
+    unsafe fn previous<'a>(&self) -> Option<&'a Buckets> {
+        // SAFETY: it is retired after `previous` was cleared.
+        unsafe { self.previous.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Calls `f` for every slot of the chain of `hash` in this array, until it answers `Some`.
+    ///
+    /// # Safety
+    /// Protected.
+    unsafe fn walk<'a, T>(&'a self, hash: u64, mut f: impl FnMut(&'a Slot) -> Option<T>) -> Option<T> {
+        let mut bucket = self.home(hash);
+        loop {
+            for slot in &bucket.slots {
+                if let Some(found) = f(slot) {
+                    return Some(found);
+                }
+            }
+            // SAFETY: protected (caller).
+            bucket = unsafe { bucket.next() }?;
+        }
+    }
+
+    /// The slot of the record that `matches`, among those of `hash`, here or in the previous array.
+    ///
+    /// # Safety
+    /// Protected.
+    pub(super) unsafe fn find<'a>(
+        &'a self,
+        hash: u64,
+        mut matches: impl FnMut(RecordRef<'a>) -> bool,
+    ) -> Option<(&'a Slot, RecordPtr)> {
+        let mut check = |slot: &'a Slot| {
+            if slot.hash.load(Ordering::Acquire) != hash {
+                return None;
+            }
+            let record = slot.record()?;
+            // SAFETY: a record in a slot is kept while we are protected (caller).
+            matches(unsafe { record.as_ref() }).then_some((slot, record))
+        };
+        // SAFETY: protected (caller).
+        unsafe {
+            if let Some(previous) = self.previous()
+                && let Some(found) = previous.walk(hash, &mut check)
+            {
+                return Some(found);
+            }
+            self.walk(hash, check)
+        }
+    }
+
+    /// Prefetches the record of `hash`, if there is one.
+    ///
+    /// # Safety
+    /// Protected.
+    pub(super) unsafe fn prefetch_record(&self, hash: u64) {
+        let check = |slot: &Slot| {
+            if slot.hash.load(Ordering::Acquire) != hash {
+                return None;
+            }
+            slot.record().map(|record| prefetch(record.as_ptr(), 0, 2))
+        };
+        // SAFETY: protected (caller).
+        unsafe {
+            if self.previous().is_none_or(|previous| previous.walk(hash, check).is_none()) {
+                self.walk(hash, check);
+            }
+        }
+    }
+
+    /// Inserts a record that is not in the table.
+    ///
+    /// # Safety
+    /// Locked.
+    pub(super) unsafe fn insert(&self, hash: u64, record: RecordPtr) -> Result<(), NoRoom> {
+        let mut bucket = self.home(hash);
+        for _ in 0..MAX_CHAIN_BUCKETS {
+            if let Some(slot) = bucket.slots.iter().find(|slot| slot.is_empty()) {
+                slot.fill(hash, record);
+                return Ok(());
+            }
+            // SAFETY: locked (caller).
+            match unsafe { bucket.next() } {
+                Some(next) => bucket = next,
+                None => break,
+            }
+        }
+        let last = &bucket.slots[LINK_SLOT];
+        // SAFETY: locked (caller).
+        let (Some(moved), true) = (last.record(), unsafe { self.chain_len(hash) } < MAX_CHAIN_BUCKETS) else {
+            return Err(NoRoom);
+        };
+        let overflow = Bucket { slots: [const { Slot::EMPTY }; SLOTS] };
+        overflow.slots[0].fill(last.hash.load(Ordering::Relaxed), moved);
+        overflow.slots[1].fill(hash, record);
+        let overflow = Box::into_raw(Box::new(overflow));
+        // The pointer first: a reader that sees the hash gone then sees the link.
+        last.pointer.store(overflow.map_addr(|addr| addr | 1).cast(), Ordering::Release);
+        last.hash.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    unsafe fn chain_len(&self, hash: u64) -> usize {
+        let mut slots = 0;
+        // SAFETY: the callers of this private function hold the lock.
+        let _ = unsafe {
+            self.walk(hash, |_| -> Option<()> {
+                slots += 1;
+                None
+            })
+        };
+        slots / SLOTS
+    }
+
+    /// Empties a slot that `find` answered for `hash`. What is answered must be retired.
+    ///
+    /// # Safety
+    /// Locked, since before the `find`.
+    pub(super) unsafe fn remove(&self, hash: u64, slot: &Slot) -> Option<Unlinked> {
+        slot.empty();
+        // SAFETY: locked (caller).
+        unsafe {
+            let here = self.unlink_empty(hash);
+            match self.previous() {
+                Some(previous) if here.is_none() => previous.unlink_empty(hash),
+                _ => here,
+            }
+        }
+    }
+
+    /// Unlinks the last bucket of a chain if it is an empty overflow bucket.
+    unsafe fn unlink_empty(&self, hash: u64) -> Option<Unlinked> {
+        let mut before = self.home(hash);
+        // SAFETY: the callers of this private function hold the lock.
+        let mut last = unsafe { before.next() }?;
+        // SAFETY: as above.
+        while let Some(next) = unsafe { last.next() } {
+            (before, last) = (last, next);
+        }
+        if !last.slots.iter().all(Slot::is_empty) {
+            return None;
+        }
+        let link = before.link();
+        before.slots[LINK_SLOT].empty();
+        link.map(Unlinked)
+    }
+
+    /// Moves bucket `index` of this stripe's part of the previous array here. `Ok(true)`: it was the stripe's last.
+    /// What is handed to `unlinked` must be retired.
+    ///
+    /// # Safety
+    /// The lock of the stripe is held.
+    pub(super) unsafe fn move_bucket(
+        &self,
+        stripe: usize,
+        index: usize,
+        mut unlinked: impl FnMut(Unlinked),
+    ) -> Result<bool, NoRoom> {
+        // SAFETY: the array is retired after the last stripe is done, which this one is not: we hold its lock.
+        let Some(previous) = (unsafe { self.previous() }) else { return Ok(true) };
+        let part = previous.count / STRIPES;
+        let home = previous.bucket(stripe * part + index.min(part - 1));
+        let mut next = Some(home);
+        while let Some(bucket) = next {
+            for slot in &bucket.slots {
+                if let Some(record) = slot.record() {
+                    // SAFETY: a bucket of the stripe holds hashes of the stripe only, whose lock the caller holds.
+                    unsafe { self.insert(slot.hash.load(Ordering::Relaxed), record)? };
+                    slot.empty();
+                }
+            }
+            // SAFETY: locked (caller).
+            next = unsafe { bucket.next() };
+        }
+        let mut link = home.link();
+        if link.is_some() {
+            home.slots[LINK_SLOT].empty();
+        }
+        while let Some(bucket) = link {
+            // SAFETY: it was linked up to here, and is freed when `unlinked` drops it, after this read.
+            link = unsafe { bucket.as_ref() }.link();
+            unlinked(Unlinked(bucket));
+        }
+        Ok(index + 1 >= part)
+    }
+
+    /// Notes that a stripe has been moved; the previous array when that was the last one.
+    pub(super) fn stripe_moved(&self) -> Option<Box<Buckets>> {
+        if self.unmoved_stripes.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return None;
+        }
+        self.take_previous()
+    }
+
+    fn take_previous(&self) -> Option<Box<Buckets>> {
+        let previous = self.previous.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: `previous` came from Box::into_raw (`Table::grow`), and the swap hands it out once.
+        (!previous.is_null()).then(|| unsafe { Box::from_raw(previous) })
+    }
+
+    /// First hash of bucket `index`; 2^64 for the one after the last.
+    pub(super) fn first_hash(&self, index: usize) -> u128 {
+        ((index as u128) << 64).div_ceil(self.count as u128)
+    }
+
+    /// Index of the bucket of a hash.
+    pub(super) fn index_of(&self, hash: u64) -> usize {
+        scale(hash, self.count)
+    }
+
+    /// Shows every record with a hash in `first..end`, the range of one bucket of this array or a part of it. Records
+    /// that stay in the table meanwhile are shown at least once, provided that the table's array is still this one
+    /// when the call returns.
+    ///
+    /// # Safety
+    /// Protected.
+    pub(super) unsafe fn collect(&self, first: u64, end: u128, f: &mut dyn FnMut(u64, RecordPtr)) {
+        let mut show = |slot: &Slot| -> Option<()> {
+            let hash = slot.hash.load(Ordering::Acquire);
+            if hash >= first && u128::from(hash) < end {
+                slot.record().into_iter().for_each(|record| f(hash, record));
+            }
+            None
+        };
+        // SAFETY: protected (caller).
+        unsafe {
+            if let Some(previous) = self.previous() {
+                let mut from = first;
+                loop {
+                    previous.walk(from, &mut show);
+                    match u64::try_from(previous.first_hash(previous.index_of(from) + 1)) {
+                        Ok(next) if u128::from(next) < end => from = next,
+                        _ => break,
+                    }
+                }
+            }
+            self.walk(first, show);
+        }
+    }
+}
+
+impl Slot {
+    const EMPTY: Slot = Slot { hash: AtomicU64::new(0), pointer: AtomicPtr::new(ptr::null_mut()) };
+}
+
+impl Drop for Buckets {
+    fn drop(&mut self) {
+        drop(self.take_previous());
+    }
+}
+
+/// An emptied array, given back piece by piece.
+impl Piecemeal for Buckets {
+    fn free_some(&mut self, _units: usize) -> usize {
+        // SAFETY: garbage: nobody uses the array any more.
+        if unsafe { self.pages.release_some() } == 0 { 0 } else { usize::MAX }
+    }
+
+    fn bytes(&self) -> usize {
+        self.pages.bytes()
+    }
+}
+
+/// An array with all its records, which go with it.
+pub(super) struct Discarded {
+    buckets: Box<Buckets>,
+    next: usize,
+    bytes: usize,
+}
+
+impl Discarded {
+    /// # Safety
+    /// Nobody new can reach the array; `bytes` is what it and its records hold.
+    pub(super) unsafe fn new(buckets: Box<Buckets>, bytes: usize) -> Discarded {
+        Discarded { buckets, next: 0, bytes }
+    }
+
+    fn free_bucket(bucket: &Bucket) -> usize {
+        let mut freed = 0;
+        for slot in &bucket.slots {
+            match slot.pointer() {
+                Pointer::Empty => {}
+                Pointer::Record(record) => {
+                    slot.empty();
+                    freed += 1;
+                    // SAFETY: garbage (`new`): nobody reads it any more, and the slot was its only owner.
+                    unsafe { record.free() };
+                }
+                Pointer::Link(overflow) => {
+                    slot.empty();
+                    let overflow = Unlinked(overflow);
+                    // SAFETY: freed at the end of this block, after its records.
+                    freed += 1 + Discarded::free_bucket(unsafe { overflow.0.as_ref() });
+                }
+            }
+        }
+        freed
+    }
+
+    fn free_records(buckets: &Buckets, next: &mut usize, units: usize) -> usize {
+        let mut used = 0;
+        while used < units && *next < buckets.count {
+            used += 1 + Discarded::free_bucket(buckets.bucket(*next));
+            *next += 1;
+        }
+        used
+    }
+}
+
+impl Piecemeal for Discarded {
+    fn free_some(&mut self, units: usize) -> usize {
+        let used = Discarded::free_records(&self.buckets, &mut self.next, units);
+        if used != 0 {
+            return used;
+        }
+        if let Some(previous) = self.buckets.take_previous() {
+            // What has not moved yet lies in the previous array: its turn now, then it goes in place of the other.
+            let emptied = std::mem::replace(&mut self.buckets, previous);
+            self.next = 0;
+            drop(emptied);
+            return units.max(1);
+        }
+        self.buckets.free_some(units)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Discarded {
+    fn drop(&mut self) {
+        while self.free_some(usize::MAX) != 0 {}
+    }
+}
+
+/// Asks the processor for `lines` cache lines from `base + offset` on. Never faults, whatever the address.
+pub(super) fn prefetch(base: *mut u8, offset: usize, lines: usize) {
+    for line in 0..lines {
+        let at = base.wrapping_add(offset + line * BUCKET_BYTES);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: SSE is part of x86-64; a prefetch reads nothing as far as the language goes and cannot fault.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast_const().cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = at;
+    }
+}
+
+/// Offset of the bucket of `hash` in an array of `count` buckets.
+pub(super) fn bucket_offset(hash: u64, count: usize) -> usize {
+    scale(hash, count) * BUCKET_BYTES
+}

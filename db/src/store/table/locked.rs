@@ -1,0 +1,315 @@
+//! What a writer does under the lock of a stripe.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use super::Table;
+use super::buckets::{Buckets, Slot, stripe_of};
+use super::queues::Queue;
+use super::stripe::{State, Stripe};
+use crate::limits::{EVICTION_VISITS, EVICTIONS_PER_WRITE, RECORD_CHARGE_BYTES, STRIPES};
+use crate::store::epochs::{Garbage, OwnedRecord};
+use crate::store::record::{RecordPtr, RecordRef, allocation_bytes};
+use crate::store::{Condition, Mode, Participant, StoreError, Write};
+
+/// The lock of one stripe, held by a thread whose participant is online and stays so: everything that the unsafe
+/// functions of `buckets` call *protected* and *locked* holds for hashes of the stripe while this lives.
+pub(super) struct Locked<'t> {
+    pub(super) table: &'t Table,
+    pub(super) participant: &'t Participant,
+    pub(super) buckets: &'t Buckets,
+    pub(super) index: usize,
+    pub(super) stripe: &'t Stripe,
+    pub(super) state: MutexGuard<'t, State>,
+}
+
+/// A record that was found, and its slot.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'t> {
+    slot: &'t Slot,
+    owned: RecordPtr,
+    pub(super) record: RecordRef<'t>,
+}
+
+/// Bytes that a record counts against the quota.
+fn charge(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> u64 {
+    allocation_bytes(key_len, value_len, flags, expires_at_ms) as u64 + RECORD_CHARGE_BYTES
+}
+
+fn charge_of(record: RecordRef<'_>) -> u64 {
+    charge(record.key().len(), record.value().len(), record.flags(), record.expires_at_ms())
+}
+
+impl<'t> Locked<'t> {
+    fn find_where(&self, hash: u64, matches: impl FnMut(RecordRef<'t>) -> bool) -> Option<Found<'t>> {
+        debug_assert_eq!(stripe_of(hash), self.index);
+        // SAFETY: protected: see `Locked`; what is found stays for 't, during which the participant is borrowed and so
+        // announces no quiescent point.
+        unsafe {
+            let (slot, owned) = self.buckets.find(hash, matches)?;
+            Some(Found { slot, owned, record: owned.as_ref() })
+        }
+    }
+
+    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Found<'t>> {
+        self.find_where(hash, |record| record.key() == key)
+    }
+
+    fn retire(&self, record: RecordPtr) {
+        // SAFETY: callers have just taken the record out of its slot, under the lock, so nobody else retires it.
+        self.participant.retire(Garbage::Record(unsafe { OwnedRecord::new(record) }));
+    }
+
+    /// Takes a record out of the table.
+    pub(super) fn remove(&mut self, hash: u64, found: Found<'t>) {
+        self.table.bytes.fetch_sub(charge_of(found.record), Ordering::Relaxed);
+        self.stripe.records.sub(1);
+        self.stripe.expiring.sub(u64::from(found.record.expires_at_ms() != 0));
+        // SAFETY: locked: see `Locked`; the slot was found under this lock.
+        if let Some(unlinked) = unsafe { self.buckets.remove(hash, found.slot) } {
+            self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)));
+        }
+        self.retire(found.owned);
+    }
+
+    /// Removes a record because its time is over.
+    pub(super) fn expire(&mut self, hash: u64, found: Found<'t>) {
+        self.remove(hash, found);
+        self.stripe.expirations.add(1);
+    }
+
+    /// Writes a record if the condition holds and there is room; answers its version.
+    pub(super) fn put(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        write: &Write,
+        now_ms: u64,
+    ) -> Result<u64, StoreError> {
+        let found = self.find(hash, key);
+        let live = found.filter(|found| !found.record.is_expired(now_ms));
+        if !write.condition.holds(live.map(|found| found.record.version())) {
+            return Err(StoreError::Conflict);
+        }
+        let old = found.map_or(0, |found| charge_of(found.record));
+        let new = charge(key.len(), value.len(), write.flags, write.expires_at_ms);
+        self.reserve(hash, old, new)?;
+        let version = self.state.last_version + 1;
+        let written = RecordPtr::allocate(version, key, value, write.flags, write.expires_at_ms)
+            .ok_or(StoreError::OutOfMemory)
+            // Once more: making room may have moved slots about, though never this key.
+            .and_then(|record| self.publish(hash, record, self.find(hash, key)));
+        if let Err(error) = written {
+            self.table.bytes.fetch_sub(new.saturating_sub(old), Ordering::Relaxed);
+            return Err(error);
+        }
+        self.table.bytes.fetch_sub(old.saturating_sub(new), Ordering::Relaxed);
+        self.state.last_version = version;
+        if found.is_some_and(|found| found.record.is_expired(now_ms)) {
+            self.stripe.expirations.add(1);
+        }
+        Ok(version)
+    }
+
+    /// Puts an allocated record into its slot, in place of `replaced`.
+    fn publish(&mut self, hash: u64, record: RecordPtr, replaced: Option<Found<'t>>) -> Result<(), StoreError> {
+        // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
+        let new: RecordRef<'_> = unsafe { record.as_ref() };
+        self.stripe.expiring.add(u64::from(new.expires_at_ms() != 0));
+        if let Some(old) = replaced {
+            if self.table.config.mode == Mode::Cache {
+                new.inherit(old.record);
+            }
+            self.stripe.expiring.sub(u64::from(old.record.expires_at_ms() != 0));
+            old.slot.replace(record);
+            self.retire(old.owned);
+            return Ok(());
+        }
+        // SAFETY: locked: see `Locked`; `put` found no record of this key.
+        if unsafe { self.buckets.insert(hash, record) }.is_err() {
+            self.stripe.expiring.sub(u64::from(new.expires_at_ms() != 0));
+            // SAFETY: it never was in the table.
+            unsafe { record.free() };
+            return Err(StoreError::OutOfMemory);
+        }
+        self.stripe.records.add(1);
+        if self.table.config.mode == Mode::Cache {
+            if self.state.queues.admit(hash) == Queue::Main {
+                new.set_in_main_queue();
+            }
+            self.drop_stale_entries();
+        }
+        Ok(())
+    }
+
+    /// Accounts for a record that takes `new` bytes in place of one that takes `old`, making room in a cache.
+    fn reserve(&mut self, hash: u64, old: u64, new: u64) -> Result<(), StoreError> {
+        if new <= old {
+            return Ok(());
+        }
+        let quota = self.table.config.quota_bytes;
+        let after = self.table.bytes.fetch_add(new - old, Ordering::Relaxed).wrapping_add(new - old);
+        if after <= quota || (self.table.config.mode == Mode::Cache && new <= quota && self.make_room(hash)) {
+            return Ok(());
+        }
+        self.table.bytes.fetch_sub(new - old, Ordering::Relaxed);
+        self.stripe.refusals.add(1);
+        Err(StoreError::OutOfMemory)
+    }
+
+    /// Evicts until the table is within its quota, from this stripe first; `false` if that would take too long.
+    fn make_room(&mut self, spared: u64) -> bool {
+        let fits = |table: &Table| table.bytes.load(Ordering::Relaxed) <= table.config.quota_bytes;
+        let mut left = EVICTIONS_PER_WRITE;
+        while !fits(self.table) && left != 0 && self.evict_one(spared) {
+            left -= 1;
+        }
+        for offset in 1..STRIPES {
+            if fits(self.table) || left == 0 {
+                break;
+            }
+            // Never waits for a second lock, so that no two writers wait for each other.
+            let other = (self.index + offset) % STRIPES;
+            let Some(mut other) = self.table.try_lock_stripe(self.participant, other) else { continue };
+            while !fits(self.table) && left != 0 && other.evict_one(spared) {
+                left -= 1;
+            }
+        }
+        fits(self.table)
+    }
+
+    /// Evicts one record of this stripe. Looks at a bounded number of entries; those of the second half have no second
+    /// chance.
+    fn evict_one(&mut self, spared: u64) -> bool {
+        for visit in 0..EVICTION_VISITS {
+            let Some((hash, queue)) = self.state.queues.pop() else { return false };
+            if hash == spared {
+                self.state.queues.push(queue, hash);
+                continue;
+            }
+            let in_main = queue == Queue::Main;
+            let Some(found) = self.find_where(hash, |record| record.in_main_queue() == in_main) else { continue };
+            if found.record.take_touched() && visit < EVICTION_VISITS / 2 {
+                found.record.set_in_main_queue();
+                self.state.queues.push(Queue::Main, hash);
+                continue;
+            }
+            if !in_main {
+                self.state.queues.remember(hash);
+            }
+            self.remove(hash, found);
+            self.stripe.evictions.add(1);
+            return true;
+        }
+        false
+    }
+
+    /// Drops entries of deleted records when they are about to outnumber the others: two looks an insert.
+    fn drop_stale_entries(&mut self) {
+        if self.state.queues.len() as u64 <= 2 * self.stripe.records.get() + 64 {
+            return;
+        }
+        for _ in 0..2 {
+            let Some((hash, queue)) = self.state.queues.pop_longer() else { return };
+            let in_main = queue == Queue::Main;
+            if self.find_where(hash, |record| record.in_main_queue() == in_main).is_some() {
+                self.state.queues.push(queue, hash);
+            }
+        }
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        condition: Condition,
+        now_ms: u64,
+    ) -> Result<bool, StoreError> {
+        let found = self.find(hash, key);
+        let live = found.filter(|found| !found.record.is_expired(now_ms));
+        if !condition.holds(live.map(|found| found.record.version())) {
+            return Err(StoreError::Conflict);
+        }
+        match (live, found) {
+            (Some(live), _) => self.remove(hash, live),
+            (None, Some(expired)) => self.expire(hash, expired),
+            (None, None) => {}
+        }
+        Ok(live.is_some())
+    }
+
+    pub(super) fn increment(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        delta: i64,
+        now_ms: u64,
+    ) -> Result<(i64, u64), StoreError> {
+        let live = self.find(hash, key).map(|found| found.record).filter(|record| !record.is_expired(now_ms));
+        let old = match live {
+            None => 0,
+            Some(record) => decimal(record.value()).ok_or(StoreError::NotANumber)?,
+        };
+        let sum = old.checked_add(delta).ok_or(StoreError::NotANumber)?;
+        let write = Write {
+            condition: Condition::Always,
+            flags: live.map_or(0, |record| record.flags()),
+            expires_at_ms: live.map_or(0, |record| record.expires_at_ms()),
+        };
+        let mut digits = [0; 20];
+        let version = self.put(hash, key, format_decimal(sum, &mut digits), &write, now_ms)?;
+        Ok((sum, version))
+    }
+
+    /// Moves up to `buckets` buckets of this stripe from the previous array; `false` when nothing is left to move here.
+    pub(super) fn move_some(&mut self, buckets: usize) -> bool {
+        if !self.buckets.is_growing() {
+            return false;
+        }
+        let generation = self.buckets.generation;
+        if self.state.generation != generation {
+            (self.state.generation, self.state.moved, self.state.all_moved) = (generation, 0, false);
+        }
+        for _ in 0..buckets {
+            if self.state.all_moved {
+                return false;
+            }
+            let retire = |unlinked| self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)));
+            // SAFETY: the lock of the stripe is held: see `Locked`.
+            match unsafe { self.buckets.move_bucket(self.index, self.state.moved, retire) } {
+                Ok(false) => self.state.moved += 1,
+                Ok(true) => {
+                    self.state.all_moved = true;
+                    if let Some(emptied) = self.buckets.stripe_moved() {
+                        self.participant.retire(Garbage::Piecemeal(emptied));
+                    }
+                }
+                // Memory is out, or a chain is at its bound: the bucket stays where it is, where it is found as well.
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+/// A decimal number in ASCII, as `increment` reads it: an optional minus and digits, nothing else.
+fn decimal(text: &[u8]) -> Option<i64> {
+    if text.first() == Some(&b'+') {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Writes a number in decimal, without an allocation.
+fn format_decimal(number: i64, digits: &mut [u8; 20]) -> &[u8] {
+    use std::io::Write as _;
+    let mut rest = &mut digits[..];
+    // The longest, i64::MIN, has 20 characters: the write always fits.
+    let fits = write!(rest, "{number}").is_ok();
+    let left = rest.len();
+    debug_assert!(fits);
+    &digits[..20 - left]
+}

@@ -1,0 +1,46 @@
+//! Which part of the hash space this server owns.
+
+/// A contiguous range of hashes, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tablet {
+    /// The first hash.
+    pub first: u64,
+    /// The last hash.
+    pub last: u64,
+}
+
+/// Owned tablets, sorted and disjoint.
+#[derive(Clone, Debug)]
+pub(super) struct Tablets(Box<[Tablet]>);
+
+impl Tablets {
+    /// A single server owns it all.
+    pub(super) fn all() -> Tablets {
+        Tablets::new(vec![Tablet { first: 0, last: u64::MAX }])
+    }
+
+    pub(super) fn new(mut tablets: Vec<Tablet>) -> Tablets {
+        tablets.sort_by_key(|tablet| tablet.first);
+        Tablets(tablets.into())
+    }
+
+    pub(super) fn owns(&self, hash: u64) -> bool {
+        let after = self.0.partition_point(|tablet| tablet.first <= hash);
+        self.0[..after].last().is_some_and(|tablet| hash <= tablet.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ownership_ends_where_a_tablet_ends() {
+        let tablets = Tablets::new(vec![Tablet { first: 100, last: 199 }, Tablet { first: 10, last: 19 }]);
+        for (hash, owned) in [(0, false), (10, true), (19, true), (20, false), (99, false), (150, true), (200, false)] {
+            assert_eq!(tablets.owns(hash), owned, "{hash}");
+        }
+        assert!(Tablets::all().owns(0) && Tablets::all().owns(u64::MAX));
+        assert!(!Tablets::new(Vec::new()).owns(7));
+    }
+}

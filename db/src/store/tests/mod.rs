@@ -1,0 +1,63 @@
+//! What the store promises: against a model, under concurrency, and that nothing is freed early or kept.
+
+mod concurrent;
+mod model;
+mod reclaim;
+mod shape;
+
+use std::sync::Arc;
+
+use super::{Epochs, Mode, Participant, Table, TableConfig, Write};
+
+/// Work is cut down under miri, which is some hundred times slower.
+const fn scaled(work: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { work }
+}
+
+fn table(mode: Mode, quota_bytes: u64) -> (Arc<Epochs>, Table) {
+    let epochs = Epochs::new();
+    let config = TableConfig { mode, quota_bytes, ..TableConfig::default() };
+    (Arc::clone(&epochs), Table::with_seed(config, epochs, 7))
+}
+
+fn open_table() -> (Arc<Epochs>, Table) {
+    table(Mode::Store, u64::MAX)
+}
+
+fn put(table: &Table, participant: &Participant, key: &[u8], value: &[u8]) -> u64 {
+    table.put(participant, table.hash(key), key, value, &Write::default(), 0).expect("there is room")
+}
+
+fn get(table: &Table, participant: &Participant, key: &[u8]) -> Option<Vec<u8>> {
+    let guard = participant.guard();
+    table.get(&guard, table.hash(key), key, 0).map(|record| record.value().to_vec())
+}
+
+fn scan_all(table: &Table, participant: &mut Participant, limit: usize, now_ms: u64) -> Vec<Vec<u8>> {
+    let (mut cursor, mut seen) = (0, Vec::new());
+    loop {
+        let guard = participant.guard();
+        let mut shown = 0;
+        let next = table.scan(&guard, cursor, limit, now_ms, &mut |record| {
+            shown += 1;
+            seen.push(record.key().to_vec());
+        });
+        assert!(shown <= limit, "a scan shows no more than it was asked for");
+        participant.quiescent();
+        match next {
+            Some(next) => cursor = next,
+            None => return seen,
+        }
+    }
+}
+
+/// Announces quiescent points until nothing waits to be freed.
+fn settle(epochs: &Epochs, participant: &mut Participant) {
+    for _ in 0..10_000 {
+        participant.quiescent();
+        if epochs.stats().limbo_items == 0 {
+            return;
+        }
+    }
+    panic!("still held back: {:?}", epochs.stats());
+}

@@ -1,0 +1,108 @@
+//! Nothing is freed while someone may read it; nothing is kept once nobody can.
+
+use super::super::record::COUNTED;
+use super::*;
+use std::sync::atomic::Ordering;
+
+#[test]
+fn a_pinned_record_stays_readable_while_its_key_is_overwritten() {
+    let (epochs, table) = open_table();
+    let mut writer = epochs.register();
+    put(&table, &writer, b"key", b"the first value");
+    let pin = writer.pin();
+    #[allow(unsafe_code)]
+    // SAFETY: the pin is held until after the last use of the record.
+    let record = unsafe { table.get_pinned(table.hash(b"key"), b"key", 0) }.expect("just written");
+    let overwrites = scaled(10_000, 200) as u64;
+    for n in 0..overwrites {
+        put(&table, &writer, b"key", &n.to_le_bytes());
+        writer.quiescent();
+    }
+    assert_eq!(record.value(), b"the first value");
+    assert_eq!(record.key(), b"key");
+    assert!(epochs.stats().limbo_items >= overwrites && epochs.stats().pins == 1, "{:?}", epochs.stats());
+    let mut thief = epochs.register();
+    thief.unpin(pin);
+    drop(writer);
+    settle(&epochs, &mut thief);
+    assert_eq!((epochs.stats().pins, epochs.stats().limbo_bytes), (0, 0));
+}
+
+#[test]
+fn a_guarded_thread_holds_reclamation_up_and_a_sleeping_one_does_not() {
+    let (epochs, table) = open_table();
+    let mut writer = epochs.register();
+    let mut other = epochs.register();
+    put(&table, &writer, b"key", b"old");
+    let guard = other.guard();
+    let record = table.get(&guard, table.hash(b"key"), b"key", 0).expect("just written");
+    put(&table, &writer, b"key", b"new");
+    (0..100).for_each(|_| writer.quiescent());
+    assert_eq!((epochs.stats().limbo_items, record.value()), (1, &b"old"[..]));
+    other.offline();
+    settle(&epochs, &mut writer);
+}
+
+#[test]
+fn a_thread_that_goes_leaves_its_garbage_to_the_others() {
+    let (epochs, table) = open_table();
+    let mut stays = epochs.register();
+    let guard = stays.guard();
+    let _ = guard;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let goes = epochs.register();
+            (0..100u64).for_each(|n| {
+                put(&table, &goes, b"key", &n.to_le_bytes());
+            });
+        });
+    });
+    assert_eq!(epochs.stats().limbo_items, 99);
+    assert_eq!(epochs.stats().participants, 1);
+    settle(&epochs, &mut stays);
+}
+
+#[test]
+fn every_record_that_was_allocated_is_in_the_table_or_freed() {
+    let (epochs, table) = table(Mode::Cache, 60_000);
+    let rounds = scaled(20_000, 150) as u64;
+    std::thread::scope(|scope| {
+        for seed in 0..3u64 {
+            let (epochs, table) = (&epochs, &table);
+            scope.spawn(move || {
+                let mut participant = epochs.register();
+                for n in 0..rounds {
+                    let key = format!("counted:{}", n.wrapping_mul(seed * 2 + 0x9e37_79b9) % 3_000);
+                    match n % 7 {
+                        0 => drop(table.delete(
+                            &participant,
+                            table.hash(key.as_bytes()),
+                            key.as_bytes(),
+                            crate::store::Condition::Always,
+                            0,
+                        )),
+                        1 => drop(get(table, &participant, key.as_bytes())),
+                        _ => drop(put(table, &participant, key.as_bytes(), &vec![0; n as usize % 200])),
+                    }
+                    if n % 3 == 0 {
+                        participant.quiescent();
+                    }
+                    if n % 1_000 == 0 {
+                        participant.offline();
+                    }
+                    if n == rounds / 2 && seed == 1 {
+                        table.clear(&participant);
+                    }
+                }
+            });
+        }
+    });
+    let mut participant = epochs.register();
+    settle(&epochs, &mut participant);
+    assert_eq!(COUNTED.load(Ordering::SeqCst), table.stats().records as i64);
+    let seen = scan_all(&table, &mut participant, 50, 0);
+    assert_eq!(seen.len() as u64, table.stats().records);
+    drop(table);
+    settle(&epochs, &mut participant);
+    assert_eq!(COUNTED.load(Ordering::SeqCst), 0);
+}
