@@ -162,7 +162,7 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
         if batch.is_empty() {
             break;
         }
-        batch.iter().for_each(|(hash, _)| table.prefetch_record(*hash));
+        batch.iter().for_each(|(hash, _)| table.prefetch_record(&guard, *hash));
         for (hash, key) in batch {
             found += u64::from(append_record(table, &guard, hash, key, context.now_ms, response));
         }

@@ -130,9 +130,10 @@ impl Worker {
         port: usize,
         desk: &mut Desk,
     ) {
+        let guard = self.participant.guard();
         for planned in plan.iter() {
             if let Some(entry) = planned.table {
-                entry.table.prefetch_record(planned.hash);
+                entry.table.prefetch_record(&guard, planned.hash);
             }
         }
         for planned in plan.drain(..) {
