@@ -108,8 +108,10 @@ pub const CHARGE_CHECK_US: u64 = 20;
 pub const ARENA_HOT_BYTES: usize = 64 << 10;
 /// Reply buffer of an idle invocation that stays with it for the next, bytes.
 pub const REPLY_HOT_BYTES: usize = 64 << 10;
-/// Idle invocations that a worker keeps.
-pub const IDLE_INVOCATIONS: usize = 1_024;
+/// Idle invocations that a worker keeps; of more, half go to a heap that all workers share.
+pub const IDLE_INVOCATIONS: usize = 64;
+/// Idle invocations in the heap that all workers share.
+pub const SPARE_INVOCATIONS: usize = 1_024;
 /// Length of the text of an error or panic that reaches the caller, bytes.
 pub const ERROR_TEXT_BYTES: usize = 1_024;
 /// Records that one scan call hands out at most: bounds what a host call does.

@@ -36,11 +36,12 @@ pub struct Extension {
     pub future_align: usize,
     /// Builds the future of one invocation in `slot` (`future_size` bytes at `future_align`).
     pub create: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation),
-    /// Polls the future once: `POLL_PENDING`, `POLL_DONE` or `POLL_FAILED`. Not called again after a ready answer.
+    /// Polls the future once: `POLL_PENDING`, `POLL_DONE` or `POLL_FAILED`. A ready answer has dropped the future; nothing
+    /// is called with it again.
     pub poll: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation) -> u32,
-    /// Drops the future.
+    /// Drops a future that is not ready.
     pub drop: unsafe extern "C" fn(slot: *mut u8),
-    /// Creates the future, polls it once, and drops it if it is ready.
+    /// `create`, then `poll`.
     pub start: unsafe extern "C" fn(slot: *mut u8, invocation: *mut Invocation) -> u32,
 }
 

@@ -1,8 +1,8 @@
 //! What the generated wrapper around a tenant's crate is made of: the vtable, the allocator, the panic handler.
 //!
 //! Guarantees: tenant code is only entered with a live [`Invocation`] and a slot of the future's own size and alignment;
-//! the allocator hands out memory of the running invocation's arena alone; a panic or an exhausted arena leaves through
-//! [`HostCalls::abort`](crate::abi::HostCalls::abort), so nothing unwinds.
+//! the allocator hands out memory of the running invocation's arena alone; a panic, and an allocation that fails where the
+//! code does not expect it to, leave through [`HostCalls::abort`](crate::abi::HostCalls::abort), so nothing unwinds.
 #![allow(unsafe_code)]
 
 use core::alloc::{GlobalAlloc, Layout};
@@ -35,15 +35,15 @@ pub unsafe fn args<'a>(invocation: *mut Invocation) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts((*invocation).args, (*invocation).args_len) }
 }
 
-/// Polls the future in `slot` and hands an error to the host.
+/// Polls the future in `slot`, hands an error to the host, and drops the future if it is ready.
 ///
 /// # Safety
-/// `slot` holds a live, pinned `F`; `invocation` is live.
+/// `slot` holds a live, pinned `F`, which is gone after a ready answer; `invocation` is live.
 pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocation: *mut Invocation) -> u32 {
     // SAFETY: the caller's promise; the future stays where it is until it is dropped, so it is pinned.
     let future = unsafe { Pin::new_unchecked(&mut *slot.cast::<F>()) };
-    match future.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Pending => POLL_PENDING,
+    let answer = match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Pending => return POLL_PENDING,
         Poll::Ready(Ok(())) => POLL_DONE,
         Poll::Ready(Err(error)) => {
             let text = error.text();
@@ -51,7 +51,10 @@ pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocat
             unsafe { ((*(*invocation).host).fail)(invocation, error.kind() as u32, text.as_ptr(), text.len()) };
             POLL_FAILED
         }
-    }
+    };
+    // SAFETY: the future is ready; nobody touches it again.
+    unsafe { core::ptr::drop_in_place(slot.cast::<F>()) };
+    answer
 }
 
 /// The invocation that this worker is running: the first word of the worker's block, which `gs` points to.
@@ -73,7 +76,12 @@ fn class_of(layout: Layout) -> usize {
     layout.size().max(layout.align()).max(SMALLEST).next_power_of_two().trailing_zeros() as usize - 4
 }
 
-/// Takes a block of the class from the arena; null when the quota is reached.
+/// Length of the block at `block` of a class: all of the class's size, but for the one that the quota's end cuts short.
+fn block_len(arena: &Arena, block: *mut u8, class: usize) -> usize {
+    (SMALLEST << class).min(arena.end.addr() - block.addr())
+}
+
+/// Takes a block from the arena; null when the quota is reached.
 ///
 /// # Safety
 /// `arena` is live and used by this thread alone.
@@ -87,19 +95,20 @@ pub unsafe fn allocate(arena: *mut Arena, layout: Layout) -> *mut u8 {
     }
     // SAFETY: the arena is ours; every block on a free list is at least one word, aligned to 16, and unused.
     unsafe {
-        let head = (*arena).free[class];
-        if !head.is_null() && head.addr() & (layout.align() - 1) == 0 {
-            (*arena).free[class] = head.cast::<*mut u8>().read();
+        let arena = &mut *arena;
+        let head = arena.free[class];
+        if !head.is_null() && head.addr() & (layout.align() - 1) == 0 && layout.size() <= block_len(arena, head, class)
+        {
+            arena.free[class] = head.cast::<*mut u8>().read();
             return head;
         }
-        let start = (*arena).next.addr().next_multiple_of(layout.align().max(SMALLEST));
-        let size = SMALLEST << class;
-        let end = (*arena).end.addr();
-        if start > end || end - start < size {
+        let start = arena.next.addr().next_multiple_of(layout.align().max(SMALLEST));
+        let end = arena.end.addr();
+        if start > end || end - start < layout.size().max(SMALLEST) {
             return core::ptr::null_mut();
         }
-        let block = (*arena).next.with_addr(start);
-        (*arena).next = block.add(size);
+        let block = arena.next.with_addr(start);
+        arena.next = block.add(block_len(arena, block, class));
         block
     }
 }
@@ -107,7 +116,7 @@ pub unsafe fn allocate(arena: *mut Arena, layout: Layout) -> *mut u8 {
 /// Gives a block back to its class.
 ///
 /// # Safety
-/// `block` came from [`allocate`] on this arena with this layout and is not used any more.
+/// `block` came from [`allocate`] or [`extend`] on this arena with this layout and is not used any more.
 pub unsafe fn release(arena: *mut Arena, block: *mut u8, layout: Layout) {
     let class = class_of(layout);
     // SAFETY: the block is ours again and holds at least one word.
@@ -117,19 +126,31 @@ pub unsafe fn release(arena: *mut Arena, block: *mut u8, layout: Layout) {
     }
 }
 
+/// Makes a block longer where it lies, which the last one can be: a growing vector neither moves nor leaves holes. Whether
+/// it did; the block's layout is `new` then.
+///
+/// # Safety
+/// As for [`release`], but the block stays in use; `new` has the alignment of `old`.
+pub unsafe fn extend(arena: *mut Arena, block: *mut u8, old: Layout, new: Layout) -> bool {
+    // SAFETY: the arena is ours; what lies behind its last block is unused.
+    unsafe {
+        let arena = &mut *arena;
+        let class = class_of(new);
+        let is_last = block.addr() + block_len(arena, block, class_of(old)) == arena.next.addr();
+        if !is_last || class >= ARENA_CLASSES || new.size() > block_len(arena, block, class) {
+            return false;
+        }
+        arena.next = block.add(block_len(arena, block, class));
+        true
+    }
+}
+
 // SAFETY: blocks come from `allocate`, which hands out disjoint ranges with the layout's size and alignment, and are only
 // reused after `dealloc`. One invocation runs on one worker at a time, so its arena has one user.
 unsafe impl GlobalAlloc for ArenaAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let invocation = current();
         // SAFETY: the running invocation is live, and its arena is this thread's while it runs.
-        let block = unsafe { allocate(&raw mut (*invocation).arena, layout) };
-        if block.is_null() {
-            let text = "the invocation's memory quota is used up";
-            // SAFETY: a live invocation; `abort` does not return.
-            unsafe { ((*(*invocation).host).abort)(invocation, ABORT_OUT_OF_MEMORY, text.as_ptr(), text.len()) }
-        }
-        block
+        unsafe { allocate(&raw mut (*current()).arena, layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -138,18 +159,44 @@ unsafe impl GlobalAlloc for ArenaAllocator {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: GlobalAlloc's contract: a non-zero size that does not overflow when rounded up to the alignment.
-        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        if class_of(new_layout) == class_of(layout) {
+        // SAFETY: as in `alloc`; the block came from there; GlobalAlloc's contract is that of `reallocate`.
+        unsafe { reallocate(&raw mut (*current()).arena, block, layout, new_size) }
+    }
+}
+
+/// Changes a block's length; null, and the block stays as it is, when the quota is reached.
+///
+/// # Safety
+/// As for [`release`]; `new_size` is not zero and does not overflow when it is rounded up to the layout's alignment.
+pub unsafe fn reallocate(arena: *mut Arena, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+    // SAFETY: this function's contract; old and new blocks are disjoint, and the shorter length fits both.
+    unsafe {
+        let new_layout = Layout::from_size_align_unchecked(new_size, layout.align());
+        let shrinks = new_size <= layout.size();
+        let stays = shrinks && class_of(new_layout) == class_of(layout);
+        if stays || (!shrinks && grow_in_place(arena, block, layout, new_layout)) {
             return block;
         }
-        // SAFETY: both layouts are valid; old and new blocks are disjoint, and the shorter length fits both.
-        unsafe {
-            let new_block = self.alloc(new_layout);
-            core::ptr::copy_nonoverlapping(block, new_block, layout.size().min(new_size));
-            self.dealloc(block, layout);
-            new_block
+        let new_block = allocate(arena, new_layout);
+        if new_block.is_null() {
+            // A block may be longer than its class.
+            return if shrinks { block } else { new_block };
         }
+        core::ptr::copy_nonoverlapping(block, new_block, layout.size().min(new_size));
+        release(arena, block, layout);
+        new_block
+    }
+}
+
+/// Whether a block can grow to `new` where it lies: within its class, or as the last one.
+///
+/// # Safety
+/// As for [`extend`].
+unsafe fn grow_in_place(arena: *mut Arena, block: *mut u8, old: Layout, new: Layout) -> bool {
+    // SAFETY: this function's contract.
+    unsafe {
+        let class = class_of(old);
+        (class_of(new) == class && new.size() <= block_len(&*arena, block, class)) || extend(arena, block, old, new)
     }
 }
 
@@ -184,9 +231,12 @@ pub fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
         Some(at) => write!(text, "{} at {}:{}", info.message(), at.file(), at.line()),
         None => write!(text, "{}", info.message()),
     };
+    // What `alloc` says where an allocation fails that cannot be answered with an error.
+    let exhausted = text.bytes.starts_with(b"memory allocation of ");
+    let cause = if exhausted { ABORT_OUT_OF_MEMORY } else { ABORT_PANIC };
     let invocation = current();
     // SAFETY: library code only runs with a live current invocation; `abort` does not return.
-    unsafe { ((*(*invocation).host).abort)(invocation, ABORT_PANIC, text.bytes.as_ptr(), text.len) }
+    unsafe { ((*(*invocation).host).abort)(invocation, cause, text.bytes.as_ptr(), text.len) }
 }
 
 /// Exports the vtable of an extension: `sandstorm_api::export!(tenant::run, 0x0123_4567_89ab_cdef);`.
@@ -241,11 +291,7 @@ macro_rules! export {
         }
         unsafe extern "C" fn start(slot: *mut u8, invocation: *mut $crate::abi::Invocation) -> u32 {
             create_as(entry, slot, invocation);
-            let answer = poll_as(entry, slot, invocation);
-            if answer != $crate::abi::POLL_PENDING {
-                drop_as(entry, slot);
-            }
-            answer
+            poll_as(entry, slot, invocation)
         }
         #[unsafe(no_mangle)]
         static SANDSTORM_EXTENSION: $crate::abi::Extension = $crate::abi::Extension {
@@ -260,4 +306,136 @@ macro_rules! export {
             start,
         };
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+
+    struct Live {
+        block: *mut u8,
+        layout: Layout,
+        tag: u8,
+    }
+
+    fn arena(memory: &mut [u8]) -> Arena {
+        let range = memory.as_mut_ptr_range();
+        Arena { next: range.start, end: range.end, free: [core::ptr::null_mut(); ARENA_CLASSES] }
+    }
+
+    fn fill(live: &Live) {
+        // SAFETY: the block is live and of that size.
+        unsafe { live.block.write_bytes(live.tag, live.layout.size()) }
+    }
+
+    fn check(live: &Live, memory: &core::ops::Range<usize>) {
+        let (start, size) = (live.block.addr(), live.layout.size());
+        assert!(start >= memory.start && start + size <= memory.end, "inside the arena");
+        assert_eq!(start % live.layout.align(), 0, "aligned");
+        // SAFETY: the block is live and of that size.
+        let bytes = unsafe { core::slice::from_raw_parts(live.block, size) };
+        assert!(bytes.iter().all(|byte| *byte == live.tag), "nobody else wrote into the block");
+    }
+
+    /// Small numbers of a small generator; nothing here depends on their quality.
+    fn random(state: &mut u64) -> usize {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) as usize
+    }
+
+    #[test]
+    fn blocks_never_overlap_and_keep_their_bytes() {
+        for seed in 0..200 {
+            let mut state = seed;
+            let mut memory = vec![0_u8; 1 << 16];
+            let mut arena = arena(&mut memory[3..]);
+            let range = arena.next.addr()..arena.end.addr();
+            let mut live: Vec<Live> = Vec::new();
+            for step in 0..2000_u32 {
+                let layout =
+                    Layout::from_size_align(1 + random(&mut state) % 3000, 1 << (random(&mut state) % 8)).unwrap();
+                let tag = step as u8;
+                let kind = random(&mut state) % 4;
+                if kind < 2 || live.is_empty() {
+                    // SAFETY: the arena is this test's.
+                    let block = unsafe { allocate(&mut arena, layout) };
+                    if !block.is_null() {
+                        live.push(Live { block, layout, tag });
+                        fill(live.last().unwrap());
+                    }
+                    continue;
+                }
+                let mut one = live.swap_remove(random(&mut state) % live.len());
+                check(&one, &range);
+                if kind == 2 {
+                    // SAFETY: the block is live and has this layout.
+                    unsafe { release(&mut arena, one.block, one.layout) };
+                    continue;
+                }
+                // SAFETY: as above.
+                let block = unsafe { reallocate(&mut arena, one.block, one.layout, layout.size()) };
+                if !block.is_null() {
+                    let kept = one.layout.size().min(layout.size());
+                    one.layout = Layout::from_size_align(layout.size(), one.layout.align()).unwrap();
+                    one.block = block;
+                    check(&Live { layout: Layout::from_size_align(kept, 1).unwrap(), ..one }, &range);
+                    one.tag = tag;
+                    fill(&one);
+                }
+                live.push(one);
+            }
+            live.iter().for_each(|one| check(one, &range));
+        }
+    }
+
+    #[test]
+    fn a_growing_vector_gets_nearly_the_whole_quota_and_freed_memory_comes_back() {
+        let mut memory = vec![0_u64; 1 << 17];
+        let bytes = memory.len() * 8;
+        // SAFETY: as bytes, the same memory.
+        let memory = unsafe { core::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<u8>(), bytes) };
+        let mut arena = arena(memory);
+        let layout = |size| Layout::from_size_align(size, 8).unwrap();
+        let mut size = 64;
+        // SAFETY: the arena is this test's, and the layouts are the blocks'.
+        unsafe {
+            let mut block = allocate(&mut arena, layout(size));
+            while size < bytes - 64 {
+                let new = (size * 2).min(bytes - 64);
+                block = reallocate(&mut arena, block, layout(size), new);
+                assert!(!block.is_null(), "{new} of {bytes}");
+                size = new;
+            }
+            assert!(allocate(&mut arena, layout(4096)).is_null(), "the quota is reached");
+            for _ in 0..3 {
+                release(&mut arena, block, layout(size));
+                block = allocate(&mut arena, layout(size));
+                assert!(!block.is_null(), "a block that the quota cut short is used again");
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        let mut memory = vec![0_u8; 4096];
+        let mut arena = arena(&mut memory);
+        for size in [4097, 1 << 28, 1 << 40, isize::MAX as usize - 15] {
+            // SAFETY: the arena is this test's.
+            assert!(unsafe { allocate(&mut arena, Layout::from_size_align(size, 16).unwrap()) }.is_null());
+        }
+        // SAFETY: as above.
+        assert!(unsafe { allocate(&mut arena, Layout::from_size_align(8, 1 << 30).unwrap()) }.is_null());
+    }
+
+    #[test]
+    fn a_long_panic_text_is_cut_at_a_character() {
+        let mut text = Text { bytes: [0; Text::LIMIT], len: 0 };
+        assert!(write!(text, "{:255}\u{e4}", "").is_err());
+        assert_eq!(text.len, 255);
+        assert!(write!(text, "x").is_ok());
+        assert_eq!(core::str::from_utf8(&text.bytes[..text.len]).unwrap().len(), 256);
+    }
 }

@@ -104,6 +104,8 @@ impl Engine {
             Err(ended) => return ended,
         };
         self.meter.start();
+        // SAFETY: held alone, as above.
+        unsafe { (*body).begun_ticks.get_or_insert(self.meter.ticks) };
         // SAFETY: the slot is this invocation's, made for the library's future, and holds it if `function` is `poll`;
         // the body lives on; a half-run future is forgotten with its memory.
         let ended = unsafe { self.side.run(participant, function, slot, body.cast(), limit_ns) };
@@ -143,16 +145,21 @@ impl Engine {
     fn take_idle(&mut self, tenant: u32) -> Option<Invocation> {
         /// How many to look at.
         const LOOK: usize = 4;
+        if self.idle.is_empty() {
+            self.side.watchdog().take_spare(&mut self.idle, IDLE_INVOCATIONS / 2);
+        }
         let last = self.idle.len().checked_sub(1)?;
         let from = self.idle.len().saturating_sub(LOOK);
         let own = (from..=last).rev().find(|index| self.idle[*index].owner() == tenant);
         Some(self.idle.swap_remove(own.unwrap_or(last)))
     }
 
+    /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to those who have none.
     fn keep_idle(&mut self, invocation: Invocation) {
-        if self.idle.len() < IDLE_INVOCATIONS {
-            self.idle.push(invocation);
+        if self.idle.len() >= IDLE_INVOCATIONS {
+            self.side.watchdog().give_spare(self.idle.drain(IDLE_INVOCATIONS / 2..));
         }
+        self.idle.push(invocation);
     }
 }
 

@@ -51,7 +51,7 @@ unsafe fn leave_call(block: &Block) {
 
 /// Runs the body of a host function, which must not panic and returns before a pending kill is taken.
 #[inline(always)]
-unsafe fn call(invocation: *mut abi::Invocation, f: impl FnOnce(&mut Body, &Participant) -> u32) -> u32 {
+pub(super) unsafe fn call(invocation: *mut abi::Invocation, f: impl FnOnce(&mut Body, &Participant) -> u32) -> u32 {
     // SAFETY: called by host functions only, on entry.
     let block = unsafe { enter_call() };
     let participant = block.participant.load(Ordering::Relaxed);

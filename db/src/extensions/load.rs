@@ -114,6 +114,12 @@ impl Library {
         Arc::new(Library { vtable, _library: None, _file: None })
     }
 
+    /// The file in memory.
+    #[cfg(test)]
+    pub(super) fn file(&self) -> Option<&File> {
+        self._file.as_ref()
+    }
+
     pub(super) fn vtable(&self) -> &Vtable {
         &self.vtable
     }

@@ -84,6 +84,11 @@ impl Side {
         }
     }
 
+    /// What the engines of this watchdog share.
+    pub(super) fn watchdog(&self) -> &Shared {
+        &self.watchdog
+    }
+
     /// The clock of this thread's CPU time.
     pub(super) fn cpu_clock(&self) -> libc::clockid_t {
         self.block.cpu_clock

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::block::{Block, HOST, TENANT};
-use super::{clock, signals};
+use super::{Invocation, clock, signals};
 use crate::limits::{
-    SLICE_US, WATCHDOG_IDLE_US, WATCHDOG_MAX_PERIOD_US, WATCHDOG_MIN_PERIOD_US, WATCHDOG_PARK_FALLBACK_US,
-    WATCHDOG_RESEND_US,
+    SLICE_US, SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_MAX_PERIOD_US, WATCHDOG_MIN_PERIOD_US,
+    WATCHDOG_PARK_FALLBACK_US, WATCHDOG_RESEND_US,
 };
 
 /// The watchdog: one per process is enough. Dropping it ends its thread once the last engine is gone.
@@ -86,6 +86,8 @@ pub(super) struct Shared {
     samples: AtomicU64,
     kills: AtomicU64,
     workers: Mutex<Vec<Watched>>,
+    /// Idle invocations that one engine has too many of and another can use.
+    spare: Mutex<Vec<Invocation>>,
 }
 
 #[derive(Debug)]
@@ -116,6 +118,23 @@ impl Shared {
         self.workers.lock().retain(|watched| !Arc::ptr_eq(&watched.block, block));
         if self.stop.load(Ordering::SeqCst) {
             self.wake();
+        }
+    }
+
+    /// Moves up to `count` spare invocations to `idle`.
+    pub(super) fn take_spare(&self, idle: &mut Vec<Invocation>, count: usize) {
+        let mut spare = self.spare.lock();
+        let from = spare.len().saturating_sub(count);
+        idle.extend(spare.drain(from..));
+    }
+
+    /// Takes invocations that an engine does not need; frees what is too many.
+    pub(super) fn give_spare(&self, idle: impl Iterator<Item = Invocation>) {
+        let mut spare = self.spare.lock();
+        for invocation in idle {
+            if spare.len() < SPARE_INVOCATIONS {
+                spare.push(invocation);
+            }
         }
     }
 

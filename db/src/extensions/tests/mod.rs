@@ -113,7 +113,12 @@ fn long() -> Budget {
 
 /// An extension whose every poll is a call of `entry`.
 fn native(entry: Entry) -> Arc<Extension> {
-    let vtable = Vtable { future_size: 64, future_align: 16, start: entry, poll: entry };
+    native_with(entry, entry, 64, 16)
+}
+
+/// One whose first poll is a call of `start` and whose later ones are calls of `poll`, with a future of that shape.
+fn native_with(start: Entry, poll: Entry, future_size: usize, future_align: usize) -> Arc<Extension> {
+    let vtable = Vtable { future_size, future_align, start, poll };
     Arc::new(Extension::new("native", 1, Library::of_this_program(vtable), BudgetOverride::default()))
 }
 
@@ -124,6 +129,10 @@ fn compiled(name: &str, text: &str) -> Arc<Extension> {
 }
 
 fn compile(name: &str, text: &str) -> Vec<u8> {
+    try_compile(name, text).unwrap()
+}
+
+fn try_compile(name: &str, text: &str) -> Result<Vec<u8>, builder::BuildError> {
     static TOOLCHAIN: OnceLock<builder::Toolchain> = OnceLock::new();
     let toolchain = TOOLCHAIN.get_or_init(|| {
         let state = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/extension-tests");
@@ -133,5 +142,5 @@ fn compile(name: &str, text: &str) -> Vec<u8> {
     let file = builder::SourceFile { path: "src/lib.rs".into(), text: text.into() };
     let source = builder::Source::new(&manifest, vec![file]).unwrap();
     let job = builder::Job { launcher: builder::Launcher::Unsandboxed, limits: builder::CompileLimits::default() };
-    builder::compile(toolchain, &source, &job).unwrap()
+    builder::compile(toolchain, &source, &job)
 }
