@@ -4,17 +4,23 @@
 //! API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
 
 mod artifact;
+#[cfg(test)]
+mod artifact_tests;
 mod audit;
 pub mod check;
 mod compile;
 mod diagnostic;
 mod embedded;
+#[cfg(test)]
+mod hostile_tests;
 mod launch;
 pub mod limits;
 pub mod local;
 mod manifest;
 mod process;
 mod sandbox;
+#[cfg(test)]
+mod sandbox_tests;
 mod service;
 mod sign;
 mod sysroot;

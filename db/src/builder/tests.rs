@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use super::*;
 
-fn state() -> std::path::PathBuf {
+pub(super) fn state() -> std::path::PathBuf {
     std::env::temp_dir().join("sandstorm-test-builder")
 }
 
@@ -37,7 +37,7 @@ fn code_of(code: std::process::ExitCode) -> i32 {
 }
 
 /// The sandbox by way of this test binary; `None`, with a line, where the kernel does not offer one.
-fn sandboxed() -> Option<Job> {
+pub(super) fn sandboxed() -> Option<Job> {
     let program = std::env::current_exe().expect("this test");
     let arguments = ["--exact", "builder::tests::sandbox_exec_entry", "--test-threads=1"].map(str::to_owned).to_vec();
     match Launcher::strongest(program, arguments, false, toolchain()) {

@@ -1,0 +1,118 @@
+//! What a server refuses to load.
+
+use proptest::prelude::*;
+
+use super::artifact::{Artifact, Expected, Header, VerifyError};
+use super::sign::{BuilderKey, KEY_FILE, PublicKey};
+
+fn key(seed: u8) -> BuilderKey {
+    BuilderKey::from_seed([seed; 32])
+}
+
+fn header() -> Header {
+    Header {
+        tenant: 7,
+        abi_version: 1,
+        version: 3,
+        compiler: 0x1111,
+        api_fingerprint: 0x2222,
+        source_digest: [5; 32],
+        elf_digest: [0; 32],
+        name: "sum".to_owned(),
+    }
+}
+
+fn expected() -> Expected {
+    Expected { tenant: 7, compiler: 0x1111, api_fingerprint: 0x2222, abi_version: 1, loaded_version: Some(2) }
+}
+
+fn artifact() -> Artifact {
+    Artifact::sign(&key(1), header(), b"\x7fELF and so on".to_vec())
+}
+
+#[test]
+fn each_reason_has_its_own_error() {
+    let (good, key) = (artifact(), key(1).public());
+    assert_eq!(good.verify(&key, &expected()), Ok(()));
+    let wrong = |change: fn(&mut Expected)| {
+        let mut asked = expected();
+        change(&mut asked);
+        good.verify(&key, &asked).expect_err("must be refused")
+    };
+    assert!(matches!(wrong(|asked| asked.tenant = 8), VerifyError::WrongTenant { found: 7, expected: 8 }));
+    assert!(matches!(wrong(|asked| asked.compiler = 1), VerifyError::WrongCompiler { .. }));
+    assert!(matches!(wrong(|asked| asked.abi_version = 2), VerifyError::WrongAbi { found: 1, expected: 2 }));
+    assert!(matches!(wrong(|asked| asked.api_fingerprint = 1), VerifyError::WrongApi { .. }));
+    assert!(matches!(wrong(|asked| asked.loaded_version = Some(4)), VerifyError::Downgraded { found: 3, loaded: 4 }));
+    assert_eq!(good.verify(&self::key(2).public(), &expected()), Err(VerifyError::WrongKey));
+    let mut changed = good.clone();
+    changed.elf.push(0);
+    assert_eq!(changed.verify(&key, &expected()), Err(VerifyError::Tampered));
+    let mut promoted = good.clone();
+    promoted.header.tenant = 8;
+    assert_eq!(promoted.verify(&key, &Expected { tenant: 8, ..expected() }), Err(VerifyError::Tampered));
+    assert!(matches!(Artifact::decode(b"\x7fELF"), Err(VerifyError::Malformed(_))));
+}
+
+#[test]
+fn no_flipped_bit_passes() {
+    let bytes = artifact().encode();
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            let refused = Artifact::decode(&flipped)
+                .and_then(|artifact| artifact.verify(&key(1).public(), &expected()))
+                .expect_err("a flipped bit passed");
+            assert!(
+                matches!(refused, VerifyError::Malformed(_) | VerifyError::WrongKey | VerifyError::Tampered),
+                "byte {at}, bit {bit}: {refused}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_cut_passes() {
+    let bytes = artifact().encode();
+    for length in 0..bytes.len() {
+        assert!(matches!(Artifact::decode(&bytes[..length]), Err(VerifyError::Malformed(_))), "{length} bytes");
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_artifact_comes_back_as_it_was(
+        tenant: u32, version: u64, compiler: u64, api_fingerprint: u64, source_digest: [u8; 32],
+        name in "[a-z0-9_-]{1,64}", elf in proptest::collection::vec(any::<u8>(), 0..2000),
+    ) {
+        let header = Header { tenant, abi_version: 1, version, compiler, api_fingerprint, source_digest, elf_digest: [0; 32], name };
+        let made = Artifact::sign(&key(9), header, elf);
+        let read = Artifact::decode(&made.encode()).expect("its own bytes");
+        prop_assert_eq!(&read, &made);
+        let asked = Expected { tenant, compiler, api_fingerprint, abi_version: 1, loaded_version: Some(version) };
+        prop_assert_eq!(read.verify(&key(9).public(), &asked), Ok(()));
+    }
+
+    #[test]
+    fn random_bytes_are_no_artifact(bytes in proptest::collection::vec(any::<u8>(), 0..500)) {
+        prop_assert!(Artifact::decode(&bytes).is_err());
+    }
+}
+
+#[test]
+fn the_key_is_made_once_and_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let state = tempfile::tempdir().expect("a folder");
+    let keys: Vec<PublicKey> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| BuilderKey::open(state.path()).expect("a key").public())).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    assert!(keys.iter().all(|key| *key == keys[0]), "eight starts at once, one key");
+    let path = state.path().join(KEY_FILE);
+    assert_eq!(std::fs::metadata(&path).expect("the file").permissions().mode() & 0o777, 0o600);
+    assert_eq!(PublicKey::from_hex(&keys[0].to_hex()), Some(keys[0]));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("our file");
+    assert!(BuilderKey::open(state.path()).expect_err("open to others").to_string().contains("chmod 600"));
+}

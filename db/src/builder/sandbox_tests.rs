@@ -1,0 +1,99 @@
+//! What a confined process cannot do. These run through this test binary, which has threads and so gets no namespaces:
+//! they hold for the weaker of the two sandboxes. `tests/builder.rs` runs the binary's own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::launch::{Outcome, Run};
+use super::tests::sandboxed;
+use super::{BuildError, CompileLimits};
+
+/// Runs a shell script in the sandbox with a scratch folder of its own; `None` where there is no sandbox.
+fn shell(script: &str, limits: &CompileLimits) -> Option<Result<Outcome, BuildError>> {
+    let job = sandboxed()?;
+    let folder = tempfile::tempdir().expect("a folder");
+    let bash = Path::new("/bin/bash");
+    if !bash.exists() {
+        eprintln!("skipped: no /bin/bash");
+        return None;
+    }
+    let readable = ["/bin", "/usr/bin"].map(Into::into).to_vec();
+    let arguments = vec!["-c".into(), script.into()];
+    Some(job.launcher.run(&Run { program: bash, arguments, folder: folder.path(), readable, limits }))
+}
+
+fn limits() -> CompileLimits {
+    CompileLimits { cpu: Duration::from_secs(2), wall: Duration::from_secs(60), ..CompileLimits::default() }
+}
+
+#[track_caller]
+fn fails_with(script: &str, what: &str) {
+    let Some(outcome) = shell(script, &limits()) else { return };
+    let outcome = outcome.expect("it runs");
+    assert!(!outcome.success, "`{script}` succeeded");
+    assert!(outcome.stderr.contains(what), "`{script}`: {}", outcome.stderr);
+}
+
+#[track_caller]
+fn limited(script: &str, limits: &CompileLimits, what: &str) {
+    let Some(outcome) = shell(script, limits) else { return };
+    match outcome {
+        Err(BuildError::Limit(why)) => assert!(why.contains(what), "`{script}`: {why}"),
+        Ok(outcome) => panic!("`{script}` ran to its end: {} {}", outcome.success, outcome.stderr),
+        Err(error) => panic!("`{script}`: {error}"),
+    }
+}
+
+#[test]
+fn it_runs_and_writes_in_its_own_folder() {
+    let Some(outcome) = shell("echo one > file && read line < file && [ $line = one ]", &limits()) else { return };
+    let outcome = outcome.expect("it runs");
+    assert!(outcome.success, "{}", outcome.stderr);
+}
+
+#[test]
+fn it_sees_no_file_but_its_own() {
+    let state = super::tests::state();
+    std::fs::write(state.join("secret"), "secret").expect("a file");
+    fails_with("read line < /etc/passwd", "Permission denied");
+    fails_with(&format!("read line < {}/secret", state.display()), "Permission denied");
+    fails_with("echo x > /tmp/sandstorm-escaped", "Permission denied");
+    fails_with("ls /root", "Permission denied");
+    assert!(!Path::new("/tmp/sandstorm-escaped").exists());
+}
+
+#[test]
+fn it_inherits_no_environment() {
+    fails_with("[ -n \"$HOME$CARGO_MANIFEST_DIR$SANDSTORM_SANDBOX_POLICY\" ] || { echo none >&2; false; }", "none");
+}
+
+#[test]
+fn it_opens_no_socket() {
+    fails_with("echo x > /dev/tcp/127.0.0.1/80", "Function not implemented");
+}
+
+#[test]
+fn it_makes_no_namespace() {
+    fails_with("unshare --user true", "");
+}
+
+#[test]
+fn cpu_time_is_limited() {
+    limited("while :; do :; done", &limits(), "CPU time");
+}
+
+#[test]
+fn waiting_is_limited() {
+    limited("sleep 1000", &CompileLimits { wall: Duration::from_millis(300), ..limits() }, "was ended");
+}
+
+#[test]
+fn files_are_limited() {
+    limited("printf %0100000d 1 > big", &CompileLimits { file_bytes: 10_000, ..limits() }, "a file of more than");
+}
+
+#[test]
+fn output_is_limited() {
+    let few = CompileLimits { output_bytes: 1000, ..limits() };
+    limited("while :; do echo 0123456789 >&2; done", &few, "printed more than");
+}
