@@ -394,7 +394,7 @@ impl Batch<'_> {
 
     /// Bytes of the message so far.
     pub fn bytes(&self) -> usize {
-        self.message.len()
+        self.message.bytes()
     }
 
     /// Sends it; one result per operation, in order.

@@ -9,6 +9,7 @@ mod error;
 pub mod limits;
 pub mod load;
 mod message;
+pub mod raw;
 mod session;
 
 #[cfg(test)]

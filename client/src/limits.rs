@@ -28,3 +28,17 @@ pub const MAX_WORKERS: u32 = 4096;
 pub const RECEIVE_BURST: usize = 64;
 /// Bytes of datagrams that wait for the socket to take them; beyond it they are dropped and sent again later.
 pub const OUTBOX_BYTES: usize = 8 << 20;
+/// Operations of a load generator's message stop before this many bytes, so that it stays one packet.
+pub const PACKET_BYTES: usize = sandstorm_net::limits::MAX_DATAGRAM - sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
+/// How often a polled connection looks at its timers while nothing arrives, in microseconds.
+pub const RAW_TIMER_US: u64 = 500;
+/// Messages of a loader under way: enough to keep a server busy, few enough not to overrun its socket.
+pub const FILL_DEPTH: usize = 128;
+/// How often a loader writes one record, at most.
+pub const FILL_TRIES: u32 = 10;
+/// How long a load waits for answers after its end, beyond the requests' own deadline.
+pub const LOAD_DRAIN: Duration = Duration::from_millis(500);
+/// How often a load's thread shares its counts with the line of progress, in nanoseconds.
+pub const LOAD_SHARE_NS: u64 = 100_000_000;
+/// How often the line of progress looks at the time.
+pub const LOAD_WATCH: Duration = Duration::from_millis(20);

@@ -74,9 +74,10 @@ pub enum Reply {
     Reply(Bytes),
 }
 
-/// A request's bytes under construction: room for the message header, then operations.
+/// A request under construction: several operations that travel together, at most 1,024 and about 8 MiB. What goes over a
+/// limit is left out, and told when the message is sent. Used with [`crate::raw`]; [`crate::Batch`] wraps it.
 #[derive(Debug)]
-pub(crate) struct Message {
+pub struct Message {
     bytes: Vec<u8>,
     operations: usize,
     idempotent: bool,
@@ -95,11 +96,13 @@ impl Message {
         Message { bytes, operations: 0, idempotent: true, too_large: None }
     }
 
-    pub(crate) fn operations(&self) -> usize {
+    /// Operations so far.
+    pub fn operations(&self) -> usize {
         self.operations
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Bytes so far, headers included.
+    pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
@@ -124,7 +127,8 @@ impl Message {
         }
     }
 
-    pub(crate) fn ping(&mut self, payload: &[u8]) {
+    /// Appends a ping; its answer echoes the payload.
+    pub fn ping(&mut self, payload: &[u8]) {
         self.push(&Operation::new(Op::Ping), [payload, &[]]);
     }
 
@@ -132,11 +136,13 @@ impl Message {
         self.push(&Operation::new(Op::Hello), [token, &[]]);
     }
 
-    pub(crate) fn get(&mut self, table: u64, key: &[u8]) {
+    /// Appends a get.
+    pub fn get(&mut self, table: u64, key: &[u8]) {
         self.push(&Operation { table, key, ..Operation::new(Op::Get) }, [&[], &[]]);
     }
 
-    pub(crate) fn multi_get<K: AsRef<[u8]>>(&mut self, table: u64, keys: &[K]) {
+    /// Appends a multi-get.
+    pub fn multi_get<K: AsRef<[u8]>>(&mut self, table: u64, keys: &[K]) {
         let mut list = Vec::with_capacity(keys.iter().map(|key| 4 + key.as_ref().len()).sum());
         for key in keys {
             let key = key.as_ref();
@@ -151,7 +157,8 @@ impl Message {
         self.push(&operation, [&list, &[]]);
     }
 
-    pub(crate) fn put(&mut self, table: u64, key: &[u8], value: &[u8], options: &PutOptions) {
+    /// Appends a put.
+    pub fn put(&mut self, table: u64, key: &[u8], value: &[u8], options: &PutOptions) {
         let mut operation = Operation {
             table,
             key,
@@ -170,18 +177,21 @@ impl Message {
         }
     }
 
-    pub(crate) fn delete(&mut self, table: u64, key: &[u8], if_version: Option<u64>) {
+    /// Appends a delete, with `if_version` only of that version.
+    pub fn delete(&mut self, table: u64, key: &[u8], if_version: Option<u64>) {
         let condition = if if_version.is_some() { Condition::Version } else { Condition::Always };
         let number = if_version.unwrap_or(0);
         self.push(&Operation { table, key, condition, number, ..Operation::new(Op::Delete) }, [&[], &[]]);
     }
 
-    pub(crate) fn increment(&mut self, table: u64, key: &[u8], delta: i64) {
+    /// Appends an increment.
+    pub fn increment(&mut self, table: u64, key: &[u8], delta: i64) {
         let number = delta.cast_unsigned();
         self.push(&Operation { table, key, number, ..Operation::new(Op::Increment) }, [&[], &[]]);
     }
 
-    pub(crate) fn invoke(&mut self, name: &str, version: u64, args: &[u8]) {
+    /// Appends a call of an extension; version 0 is the newest.
+    pub fn invoke(&mut self, name: &str, version: u64, args: &[u8]) {
         let operation = Operation { key: name.as_bytes(), number: version, ..Operation::new(Op::Invoke) };
         self.push(&operation, [args, &[]]);
     }

@@ -1,3 +1,179 @@
-//! The load generator.
+//! The load generator: sends what a mix of tenants would, at a set rate or as fast as answers come, and reports throughput and
+//! latency per class of operation. [`fill`] loads the records that it asks for; [`run`] runs.
+//!
+//! At a set rate (an open loop) latency counts from the moment at which a request was meant to be sent, not from when it
+//! could be: a server that stalls is charged for all the requests that would have come meanwhile. A request that gets no
+//! answer counts with the time that it waited.
+//!
+//! ```no_run
+//! use sandstorm_client::Config;
+//! use sandstorm_client::load::{Data, Options, Pace, TenantLoad, fill, run};
+//!
+//! # fn main() -> Result<(), sandstorm_client::Error> {
+//! let config = Config::new(([127, 0, 0, 1], 7000).into(), 1).token("secret");
+//! let load = TenantLoad::new("alice", config, Data::new(1, 1_000_000), "ycsb-b".parse().expect("a mix"));
+//! fill(&load.config, &load.data, &mut |_done, _total| {})?;
+//! let options = Options::new(vec![load.pace(Pace::per_second(100_000.0))]);
+//! let report = run(&options, &mut |second| println!("{second}"))?;
+//! println!("{report}");
+//! # Ok(())
+//! # }
+//! ```
+
+mod engine;
+mod filler;
 pub mod keys;
-pub mod workload;
+mod lane;
+mod report;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+pub use engine::{Progress, run};
+pub use filler::{Filled, fill};
+pub use keys::Skew;
+pub use report::{Report, Row, TenantReport};
+pub use workload::{Class, Data, Mix};
+
+use crate::Config;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// `depth` messages are under way at all times on each connection: the next goes when one is answered.
+    Closed {
+        /// Messages under way.
+        depth: usize,
+    },
+    /// So many operations a second over all connections, whether answers come or not.
+    Open {
+        /// Operations a second.
+        per_s: f64,
+        /// How they are spread.
+        arrivals: Arrivals,
+    },
+}
+
+impl Pace {
+    /// So many operations a second, arriving at random (Poisson).
+    pub fn per_second(per_s: f64) -> Pace {
+        Pace::Open { per_s, arrivals: Arrivals::Poisson }
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pace::Closed { depth } => write!(f, "{depth} under way"),
+            Pace::Open { per_s, arrivals: Arrivals::Poisson } => write!(f, "{per_s}/s at random"),
+            Pace::Open { per_s, arrivals: Arrivals::Fixed } => write!(f, "{per_s}/s evenly"),
+        }
+    }
+}
+
+/// How requests at a set rate are spread over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// At random, with exponentially distributed gaps: as many independent users do.
+    Poisson,
+    /// With equal gaps.
+    Fixed,
+}
+
+/// What one tenant does.
+#[derive(Clone, Debug)]
+pub struct TenantLoad {
+    /// Its name in the report.
+    pub name: String,
+    /// Where and as whom it connects.
+    pub config: Config,
+    /// Its records.
+    pub data: Data,
+    /// Its operations.
+    pub mix: Mix,
+    /// Every so many operations, one is a call of `bad` instead; 0: never.
+    pub bad_every: u64,
+    /// Which records it asks for.
+    pub skew: Skew,
+    /// When it asks.
+    pub pace: Pace,
+    /// Connections, each with its own socket and session; default 1.
+    pub connections: usize,
+    /// Operations in one message, at most; default 1.
+    pub batch: usize,
+}
+
+impl TenantLoad {
+    /// One message under way at a time, on one connection, Zipf 0.99; with the chains and lists that the mix needs.
+    pub fn new(name: &str, config: Config, data: Data, mix: Mix) -> TenantLoad {
+        let data = data.for_mix(&mix);
+        let (skew, pace) = (Skew::default(), Pace::Closed { depth: 1 });
+        TenantLoad { name: name.to_owned(), config, data, mix, bad_every: 0, skew, pace, connections: 1, batch: 1 }
+    }
+
+    /// With another pace.
+    #[must_use]
+    pub fn pace(mut self, pace: Pace) -> TenantLoad {
+        self.pace = pace;
+        self
+    }
+
+    /// With another choice of records.
+    #[must_use]
+    pub fn skew(mut self, skew: Skew) -> TenantLoad {
+        self.skew = skew;
+        self
+    }
+
+    /// With so many operations in a message.
+    #[must_use]
+    pub fn batch(mut self, batch: usize) -> TenantLoad {
+        self.batch = batch;
+        self
+    }
+
+    /// With one bad call in so many operations.
+    #[must_use]
+    pub fn bad_every(mut self, bad_every: u64) -> TenantLoad {
+        self.bad_every = bad_every;
+        self
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The tenants, all at the same time.
+    pub tenants: Vec<TenantLoad>,
+    /// Threads that send; the connections are dealt out to them. Each polls, and so takes a core. Default 1.
+    pub threads: usize,
+    /// Time before anything counts; default 1 s.
+    pub warm_up: Duration,
+    /// Time that counts; default 10 s.
+    pub duration: Duration,
+    /// Every so many replies, one is checked; 0: none. Default 64.
+    pub verify_every: u64,
+    /// Seed of all that is drawn; default 1.
+    pub seed: u64,
+    /// Set it to end the run early; what came until then is reported.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Options {
+    /// A run of 10 s after 1 s of warm-up, on one thread.
+    pub fn new(tenants: Vec<TenantLoad>) -> Options {
+        Options {
+            tenants,
+            threads: 1,
+            warm_up: Duration::from_secs(1),
+            duration: Duration::from_secs(10),
+            verify_every: 64,
+            seed: 1,
+            stop: Arc::default(),
+        }
+    }
+}

@@ -222,15 +222,6 @@ impl Data {
         self
     }
 
-    /// How many ids `class` draws from.
-    pub(super) fn population(&self, class: Class) -> u64 {
-        match class {
-            Class::Chain | Class::ChainGets => self.links,
-            class if class.reads_list() => self.lists,
-            _ => self.records,
-        }
-    }
-
     /// The salt of a record as it is first loaded.
     pub fn first_salt(id: u64) -> u64 {
         mix(id ^ 0x5EED)

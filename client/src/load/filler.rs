@@ -1,0 +1,139 @@
+//! Fills a table with the records of a load, as fast as the server takes them.
+
+use super::keys::write_value;
+use super::workload::{Class, Data};
+use crate::raw::{Connection, error_of};
+use crate::{Config, Error, PutOptions, limits};
+use std::time::{Duration, Instant};
+
+/// What was filled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Filled {
+    /// Records written: plain ones, links and lists.
+    pub records: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Writes all records that `data` tells of, over what may be there. `progress` gets the number written and that to write,
+/// about ten times a second.
+///
+/// # Errors
+/// The first error that trying again does not mend, such as [`Error::OutOfMemory`].
+pub fn fill(config: &Config, data: &Data, progress: &mut dyn FnMut(u64, u64)) -> Result<Filled, Error> {
+    let begun = Instant::now();
+    let mut connection = Connection::connect(config)?;
+    let mut filler = Filler { data, next: 0, written: 0, again: Vec::new(), flights: Vec::new(), free: Vec::new() };
+    let total = filler.total();
+    let mut told = Instant::now();
+    while filler.written < total {
+        while filler.flights.len() - filler.free.len() < limits::FILL_DEPTH && filler.has_more() {
+            filler.send(&mut connection)?;
+        }
+        if filler.take(&mut connection)? == 0 {
+            std::thread::yield_now();
+        }
+        if told.elapsed() > Duration::from_millis(100) {
+            told = Instant::now();
+            progress(filler.written, total);
+        }
+    }
+    progress(total, total);
+    Ok(Filled { records: total, took: begun.elapsed() })
+}
+
+struct Filler<'d> {
+    data: &'d Data,
+    next: u64,
+    written: u64,
+    /// Items to be written again, and how often each was tried.
+    again: Vec<(u64, u32)>,
+    /// Items of the message in each slot.
+    flights: Vec<Vec<(u64, u32)>>,
+    free: Vec<usize>,
+}
+
+impl Filler<'_> {
+    fn total(&self) -> u64 {
+        self.data.records + self.data.links + self.data.lists
+    }
+
+    fn has_more(&self) -> bool {
+        self.next < self.total() || !self.again.is_empty()
+    }
+
+    /// Writes key and value of item `index`: records come first, then links, then lists.
+    fn item(&self, index: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) {
+        let Data { records, links, .. } = *self.data;
+        if index < records {
+            self.data.write_key_of(Class::Get, index, key);
+            write_value(index, Data::first_salt(index), self.data.value_len, value);
+        } else if index < records + links {
+            self.data.write_link(index - records, value, key);
+            self.data.write_key_of(Class::Chain, index - records, key);
+        } else {
+            self.data.write_list(index - records - links, value, key);
+            self.data.write_key_of(Class::Aggregate, index - records - links, key);
+        }
+    }
+
+    /// Sends one message of about one packet.
+    fn send(&mut self, connection: &mut Connection) -> Result<(), Error> {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.flights.push(Vec::new());
+            self.flights.len() - 1
+        });
+        let mut message = connection.message();
+        let (mut key, mut value, mut last) = (Vec::new(), Vec::new(), 0);
+        while message.operations() == 0 || message.bytes() + last <= limits::PACKET_BYTES {
+            let item = self.again.pop().or_else(|| {
+                (self.next < self.total()).then(|| {
+                    self.next += 1;
+                    (self.next - 1, 0)
+                })
+            });
+            let Some(item) = item else { break };
+            self.item(item.0, &mut key, &mut value);
+            let before = message.bytes();
+            message.put(self.data.table, &key, &value, &PutOptions::default());
+            last = message.bytes() - before;
+            if let Some(flight) = self.flights.get_mut(slot) {
+                flight.push(item);
+            }
+        }
+        connection.send(slot as u64, message)
+    }
+
+    fn take(&mut self, connection: &mut Connection) -> Result<usize, Error> {
+        let Filler { flights, free, again, written, .. } = self;
+        let mut failed = None;
+        let ended = connection.poll(|mark, answer| {
+            let slot = mark as usize;
+            let Some(items) = flights.get_mut(slot) else { return };
+            let mut answers = answer.as_ref().ok().map(|answer| answer.operations());
+            let mut whole = answer.as_ref().err().cloned();
+            for (index, tries) in items.drain(..) {
+                let error = match answers.as_mut().and_then(Iterator::next) {
+                    Some(Ok(answer)) => error_of(&answer),
+                    Some(Err(error)) => Some(error),
+                    None => whole.clone().or(Some(Error::Protocol { text: "an operation has no answer".into() })),
+                };
+                match error {
+                    None => *written += 1,
+                    // Writing the same record again does no harm, whether the first attempt ran or not.
+                    Some(Error::Timeout { .. } | Error::Overloaded | Error::Stale | Error::OverQuota { .. })
+                        if tries < limits::FILL_TRIES =>
+                    {
+                        again.push((index, tries + 1));
+                    }
+                    Some(error) => {
+                        whole = Some(error.clone());
+                        failed = Some(error);
+                    }
+                }
+            }
+            free.push(slot);
+        });
+        failed.map_or(Ok(ended), Err)
+    }
+}

@@ -1,0 +1,185 @@
+//! What the load generator promises, against the server of the client's tests.
+
+use super::keys::{RECORD, write_key};
+use super::*;
+use crate::fake::{self, Fake, TABLE, TENANT, TOKEN};
+use crate::{Error, PutOptions, blocking, raw};
+
+fn config(fake: &Fake) -> Config {
+    Config::new(fake.address, TENANT).token(TOKEN).deadline(Duration::from_secs(30))
+}
+
+fn short(tenants: Vec<TenantLoad>, millis: u64) -> Options {
+    let options = Options::new(tenants);
+    Options { warm_up: Duration::ZERO, duration: Duration::from_millis(millis), verify_every: 1, ..options }
+}
+
+fn quiet() -> impl FnMut(&Progress) {
+    |_| {}
+}
+
+const EVERY_CLASS: &str = "get=1,put=1,multi-get=1,increment=1,invoke-get=1,chain=1,chain-gets=1,aggregate-gets=1,long=1,\
+                           aggregate=1";
+
+#[test]
+fn every_class_is_asked_answered_and_checked_in_either_loop() {
+    let fake = Fake::start(fake::Options::default());
+    let mut load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 500), EVERY_CLASS.parse().unwrap());
+    load.data.lists = 20;
+    let filled = fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
+    assert_eq!((filled.records, fake.records()), (1020, 1020));
+    let paces = [Pace::Closed { depth: 4 }, Pace::per_second(2000.0)];
+    for (pace, batch) in paces.into_iter().zip([1, 5]) {
+        let options = short(vec![load.clone().pace(pace).batch(batch)], 300);
+        let report = run(&options, &mut quiet()).unwrap();
+        assert_eq!(report.wrong, 0, "{report}");
+        assert_eq!(report.tenants[0].rows.len(), 10, "{report}");
+        for row in &report.tenants[0].rows {
+            assert!(row.ok > 0 && row.ok == row.count && row.verified == row.ok && row.errors.is_empty(), "{report}");
+            assert!(row.p50_us <= row.p99_us && row.p99_us <= row.max_us * 1.01, "{report}");
+        }
+        let json = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap().tenants[0].rows.len(), 10);
+        assert!(json.contains("\"class\":\"multi-get\""), "{json}");
+    }
+}
+
+#[test]
+fn sums_are_checked_where_nobody_writes() {
+    let fake = Fake::start(fake::Options::default());
+    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), Mix::only(Class::Aggregate));
+    fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
+    let report = run(&short(vec![load.clone()], 100), &mut quiet()).unwrap();
+    assert!(report.wrong == 0 && report.row("t", Class::Aggregate).unwrap().verified > 0, "{report}");
+    // Any record of every list takes another value: the sums differ, and a plain get sees it too.
+    let client = blocking::Client::connect(config(&fake)).unwrap();
+    let mut key = Vec::new();
+    for id in 0..100 {
+        write_key(RECORD, id, load.data.key_len, &mut key);
+        client.put(TABLE, &key, &[0; 100], &PutOptions::default()).unwrap();
+    }
+    let report = run(&short(vec![load.clone()], 100), &mut quiet()).unwrap();
+    assert_eq!(report.wrong, report.row("t", Class::Aggregate).unwrap().count, "{report}");
+    let gets = TenantLoad { mix: Mix::only(Class::Get), ..load };
+    let report = run(&short(vec![gets], 100), &mut quiet()).unwrap();
+    assert!(report.wrong > 0, "{report}");
+}
+
+#[test]
+fn an_open_loop_charges_a_stall_to_all_that_would_have_come_meanwhile() {
+    let fake = Fake::start(fake::Options::default());
+    let pace = Pace::Open { per_s: 1000.0, arrivals: Arrivals::Fixed };
+    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), Mix::only(Class::Get)).pace(pace);
+    fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
+    let before = fake.requests(0);
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while fake.requests(0) < before + 100 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            fake.stall(true);
+            std::thread::sleep(Duration::from_millis(1000));
+            fake.stall(false);
+        });
+        run(&short(vec![load], 2000), &mut quiet()).unwrap()
+    });
+    let row = report.row("t", Class::Get).unwrap();
+    assert!((1999..=2001).contains(&row.count), "as many as were meant to be sent: {report}");
+    assert_eq!(row.ok, row.count, "{report}");
+    // Half of the requests fell into the stall: a closed loop would have seen one slow request.
+    assert!(row.p90_us > 500_000.0 && row.max_us > 900_000.0, "{report}");
+}
+
+#[test]
+fn a_server_that_stays_away_leaves_nothing_unaccounted() {
+    let fake = Fake::start(fake::Options::default());
+    let hasty = config(&fake).deadline(Duration::from_millis(200)).window(16);
+    let pace = Pace::Open { per_s: 1000.0, arrivals: Arrivals::Fixed };
+    let load = TenantLoad::new("t", hasty, Data::new(TABLE, 100), Mix::only(Class::Get)).pace(pace);
+    let options = Options { duration: Duration::from_millis(300), ..short(vec![load], 0) };
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while fake.requests(0) < 20 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            fake.stall(true);
+        });
+        run(&options, &mut quiet()).unwrap()
+    });
+    let row = report.row("t", Class::Get).unwrap();
+    let errors: u64 = row.errors.values().sum();
+    assert!((299..=301).contains(&row.count) && row.ok + errors == row.count, "{report}");
+    assert!(row.errors.contains_key("timeout"), "{report}");
+}
+
+#[test]
+fn one_call_in_n_is_bad_and_tenants_are_told_apart() {
+    let fake = Fake::start(fake::Options { loss: 0.05, twice: 0.05, ..fake::Options::default() });
+    let data = Data::new(TABLE, 100);
+    let pace = Pace::Open { per_s: 1000.0, arrivals: Arrivals::Fixed };
+    let good = TenantLoad::new("good", config(&fake), data.clone(), "ycsb-b".parse().unwrap()).pace(pace);
+    let bad = TenantLoad::new("bad", config(&fake), data, Mix::only(Class::InvokeGet)).pace(pace).bad_every(10);
+    fill(&good.config, &good.data, &mut |_, _| {}).unwrap();
+    let options = Options { threads: 2, ..short(vec![good, bad], 400) };
+    let report = run(&options, &mut quiet()).unwrap();
+    let killed = report.row("bad", Class::Bad).unwrap();
+    let calls = report.row("bad", Class::InvokeGet).unwrap();
+    assert_eq!(killed.errors.get("killed"), Some(&killed.count), "{report}");
+    assert_eq!((killed.count + calls.count) / 10, killed.count, "{report}");
+    assert!(report.row("good", Class::Bad).is_none() && report.row("good", Class::Get).unwrap().ok > 0, "{report}");
+    assert_eq!(report.wrong, 0);
+    let text = report.to_string();
+    assert!(text.contains("killed") && text.contains("p99.9"), "{text}");
+}
+
+#[test]
+fn progress_is_told_and_a_run_can_be_stopped() {
+    let fake = Fake::start(fake::Options::default());
+    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 10), Mix::only(Class::Put));
+    let options = short(vec![load], 3_600_000);
+    let mut seconds = Vec::new();
+    let report = run(&options, &mut |second| {
+        seconds.push(second.second);
+        options.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    })
+    .unwrap();
+    assert_eq!(seconds[0], 1);
+    assert!(report.seconds < 3000.0 && report.row("t", Class::Put).unwrap().ok > 0, "{report}");
+}
+
+#[test]
+fn a_load_that_may_not_log_in_says_why() {
+    let fake = Fake::start(fake::Options::default());
+    let data = Data::new(TABLE, 10);
+    let good = TenantLoad::new("good", config(&fake), data.clone(), Mix::only(Class::Get));
+    let wrong = TenantLoad::new("wrong", config(&fake).token("wrong"), data, Mix::only(Class::Get));
+    let options = Options { threads: 2, ..short(vec![good, wrong], 100) };
+    assert_eq!(run(&options, &mut quiet()), Err(Error::Unauthenticated));
+    let data = Data::new(TABLE + 1, 10);
+    assert_eq!(fill(&config(&fake), &data, &mut |_, _| {}), Err(Error::UnknownTable));
+}
+
+#[test]
+fn a_raw_connection_pipelines_and_each_message_runs_once_on_a_bad_network() {
+    let fake = Fake::start(fake::Options { workers: 2, home: 1, loss: 0.1, twice: 0.1, deaf_worker: None });
+    let mut connection = raw::Connection::connect(&config(&fake).window(100)).unwrap();
+    assert_eq!(connection.server(), Some((2, 1)));
+    let (mut sent, mut answered) = (0, 0);
+    while answered < 2000 {
+        while sent < 2000 && connection.room() > 0 {
+            let mut message = connection.message();
+            for _ in 0..3 {
+                message.increment(TABLE, b"n", 1);
+            }
+            connection.send(sent, message).unwrap();
+            sent += 1;
+        }
+        answered += connection.poll(|_, answer| {
+            let answer = answer.unwrap();
+            assert_eq!(answer.operations().map(Result::unwrap).count(), 3);
+        });
+    }
+    assert_eq!(fake.value(b"n").unwrap(), b"6000");
+    assert_eq!((fake.runs(), connection.in_flight()), ((1, 2000), 0));
+    assert!(connection.counters().retransmissions > 0);
+}

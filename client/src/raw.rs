@@ -1,0 +1,221 @@
+//! The fast path without a runtime: one thread, one connection, busy polling. For load generators and benchmarks; no locks, no
+//! wake-ups, and no allocation per request in the steady state. Uses net's UDP driver, so that neighbouring datagrams leave and
+//! arrive in one system call where the kernel can segment.
+//!
+//! ```no_run
+//! use sandstorm_client::{Config, raw::Connection};
+//!
+//! # fn main() -> Result<(), sandstorm_client::Error> {
+//! let mut connection = Connection::connect(&Config::new(([127, 0, 0, 1], 7000).into(), 1))?;
+//! for mark in 0..32 {
+//!     let mut message = connection.message();
+//!     message.get(1, b"some key");
+//!     message.get(1, b"another key");
+//!     connection.send(mark, message)?;
+//! }
+//! let mut answered = 0;
+//! while answered < 32 {
+//!     answered += connection.poll(|mark, answer| println!("{mark}: {} bytes", answer.map_or(0, |answer| answer.len())));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+pub use crate::message::Message;
+
+use crate::client::{Config, Route};
+use crate::session::{Answer, Login, Server, Session};
+use crate::{Error, limits};
+use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::r2p2::ClientCounters;
+use sandstorm_net::rpc::{MessageHeader, Operation};
+use std::time::{Duration, Instant};
+
+/// A connection that its owner polls.
+pub struct Connection {
+    driver: UdpDriver,
+    burst: Burst,
+    outbox: Outbox,
+    session: Session<u64>,
+    epoch: Instant,
+    tenant: u32,
+    deadline: Duration,
+    /// Requests that failed while they were sent; told at the next poll.
+    failed: Vec<(u64, Error)>,
+    next_timer_us: u64,
+}
+
+impl Connection {
+    /// Binds a socket, logs in, and moves to the home worker's port (or where the route says). Waits for the server,
+    /// polling.
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`].
+    pub fn connect(config: &Config) -> Result<Connection, Error> {
+        let first = match config.route {
+            Route::Home => 0,
+            Route::Worker(worker) => worker,
+        };
+        let mut connection = Connection::open(config, first)?;
+        let server = connection.greet()?;
+        if config.route == Route::Home && server.home_worker != 0 {
+            let mut home = Connection::open(config, server.home_worker)?;
+            home.greet()?;
+            connection = home;
+        }
+        connection.deadline = config.deadline;
+        Ok(connection)
+    }
+
+    fn open(config: &Config, worker: u32) -> Result<Connection, Error> {
+        let driver = UdpDriver::bind(config.local_address(), UdpOptions::default())
+            .map_err(|error| Error::Io { text: error.to_string() })?;
+        let login = Login { tenant: config.tenant, token: config.token.clone() };
+        Ok(Connection {
+            driver,
+            burst: Burst::default(),
+            outbox: Outbox::default(),
+            session: Session::new(config.worker_address(worker)?, login, config.window),
+            epoch: Instant::now(),
+            tenant: config.tenant,
+            deadline: config.deadline,
+            failed: Vec::new(),
+            next_timer_us: 0,
+        })
+    }
+
+    /// Says hello by way of a ping, and waits for both.
+    fn greet(&mut self) -> Result<Server, Error> {
+        let mut message = self.message();
+        message.ping(&[]);
+        self.send(0, message)?;
+        let mut result = None;
+        while result.is_none() {
+            if self.poll(|_, answer| result = Some(answer.map(|_| ()))) == 0 {
+                std::thread::yield_now();
+            }
+        }
+        result.unwrap_or(Err(Error::Closed))?;
+        self.session.server().ok_or_else(|| Error::Protocol { text: "a ping was answered before the hello".into() })
+    }
+
+    fn now_us(&self) -> u64 {
+        self.epoch.elapsed().as_micros() as u64
+    }
+
+    /// What the server said of itself: number of workers and home worker.
+    pub fn server(&self) -> Option<(u32, u32)> {
+        self.session.server().map(|server| (server.workers, server.home_worker))
+    }
+
+    /// What the R2P2 endpoint has counted.
+    pub fn counters(&self) -> &ClientCounters {
+        self.session.counters()
+    }
+
+    /// Requests without an answer.
+    pub fn in_flight(&self) -> usize {
+        self.session.waiting()
+    }
+
+    /// Messages that the window has room for now. More can be sent; they wait.
+    pub fn room(&self) -> usize {
+        self.session.room()
+    }
+
+    /// An empty message, in a buffer used before.
+    pub fn message(&mut self) -> Message {
+        Message::reuse(self.session.buffer())
+    }
+
+    /// Queues a message for the next [`Connection::flush`] or [`Connection::poll`]. Its answer comes with `mark`.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] or [`Error::Busy`]; it will not be sent then.
+    pub fn send(&mut self, mark: u64, message: Message) -> Result<(), Error> {
+        let now_us = self.now_us();
+        let message = message.finish(self.tenant)?;
+        let failed = &mut self.failed;
+        self.session.submit(now_us, mark, message, self.deadline, &mut self.outbox, &mut |mark, result| {
+            if let Err(error) = result {
+                failed.push((mark, error));
+            }
+        })
+    }
+
+    /// Gives what is queued to the kernel.
+    pub fn flush(&mut self) {
+        if !self.outbox.is_empty() {
+            self.driver.transmit(&mut self.outbox);
+        }
+    }
+
+    /// Sends what is queued, takes what has arrived, runs timers. `each` gets the mark of every request that ended and its
+    /// answer. Returns how many ended. Never waits.
+    pub fn poll(&mut self, mut each: impl FnMut(u64, Result<Response<'_>, Error>)) -> usize {
+        self.flush();
+        let mut ended = 0;
+        for (mark, error) in self.failed.drain(..) {
+            ended += 1;
+            each(mark, Err(error));
+        }
+        let mut out = |mark: u64, result: Result<Answer<'_>, Error>| {
+            ended += 1;
+            each(mark, result.map(|answer| Response { answer }));
+        };
+        let received = self.driver.receive(&mut self.burst);
+        let now_us = self.epoch.elapsed().as_micros() as u64;
+        if received > 0 {
+            let server = self.session.peer();
+            for (peer, datagram) in self.burst.iter() {
+                if peer == server {
+                    self.session.receive(now_us, datagram, &mut self.outbox, &mut out);
+                }
+            }
+        }
+        if received > 0 || now_us >= self.next_timer_us {
+            self.session.poll(now_us, &mut self.outbox, &mut out);
+            self.next_timer_us = now_us + limits::RAW_TIMER_US;
+        }
+        self.flush();
+        ended
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Connection {{ to {}, tenant {} }}", self.session.peer(), self.tenant)
+    }
+}
+
+/// An answered message.
+#[derive(Debug)]
+pub struct Response<'p> {
+    answer: Answer<'p>,
+}
+
+impl Response<'_> {
+    /// Bytes of the message.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.answer.len()
+    }
+
+    /// The answers, one per operation asked, in order, as they travel.
+    ///
+    /// # Errors
+    /// Each item may be [`Error::Protocol`] when it cannot be read; it is the last one then.
+    pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'_>, Error>> {
+        let protocol = |error: sandstorm_net::rpc::Malformed| Error::Protocol { text: error.to_string() };
+        let (header, operations) = match MessageHeader::decode(&self.answer) {
+            Ok((_, operations)) => (None, Some(operations)),
+            Err(error) => (Some(Err(protocol(error))), None),
+        };
+        header.into_iter().chain(operations.into_iter().flatten().map(move |operation| operation.map_err(protocol)))
+    }
+}
+
+/// The error that an answered operation means; `None` when it is a success or a record not found.
+pub fn error_of(operation: &Operation<'_>) -> Option<Error> {
+    Error::of(operation)
+}
