@@ -22,6 +22,9 @@ pub const RESEND_AT_ONCE: usize = 8;
 pub const FIRST_RTO_US: u64 = 20_000;
 /// Longest wait before resending, microseconds: the doubling stops here.
 pub const MAX_RTO_US: u64 = 1_000_000;
+/// Least time between two runs over an endpoint's timers, microseconds: bounds their cost to a small share of a core however many
+/// messages are under way.
+pub const TIMER_GRAIN_US: u64 = 1000;
 /// Time that a request lives at its client unless told otherwise, microseconds.
 pub const REQUEST_TIMEOUT_US: u64 = 5_000_000;
 /// Longest life of a request, microseconds. No client repeats a request for longer, so a server that forgot a session may
@@ -50,6 +53,8 @@ pub struct ServerLimits {
     pub outgoing_bytes: usize,
     /// The same of one peer. Default 32 MiB: three largest gets at once.
     pub outgoing_bytes_per_peer: usize,
+    /// Responses that wait for their acks, all peers. Default 4096.
+    pub outgoing: usize,
     /// Time after which a response that nobody acks is given up, microseconds. Default 5 s.
     pub outgoing_timeout_us: u64,
     /// Multi-packet requests remembered after they were complete, so that a repeated packet is answered with an ack or
@@ -77,6 +82,7 @@ impl Default for ServerLimits {
             partial_timeout_us: 5_000_000,
             outgoing_bytes: 128 << 20,
             outgoing_bytes_per_peer: 32 << 20,
+            outgoing: 4096,
             outgoing_timeout_us: 5_000_000,
             completed: 1024,
             completed_timeout_us: 10_000_000,

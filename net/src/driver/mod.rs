@@ -45,6 +45,10 @@ pub trait Driver: Send {
     /// The address that peers send to.
     fn local(&self) -> Peer;
 
+    /// A burst whose buffers are as large as this driver's messages can be. In a smaller one long messages are cut off, counted
+    /// and thrown away; where the kernel coalesces that can be many datagrams at once.
+    fn burst(&self) -> Burst;
+
     /// Fills `burst` with what has arrived, and returns the number of datagrams. Never waits.
     fn receive(&mut self, burst: &mut Burst) -> usize;
 

@@ -118,8 +118,12 @@ impl Outbox {
         self.head = (self.head + count).min(self.queue.len());
         if self.head == self.queue.len() {
             self.clear();
-        } else if self.head >= 1024 || self.head * 2 > self.max_datagrams {
-            // Move what waits to the front, so that the buffer does not fill up with what has left.
+        }
+    }
+
+    /// Moves what waits to the front, so that the buffer does not fill up with what has left.
+    pub(super) fn compact(&mut self) {
+        if self.head > 0 {
             let from = self.queue.get(self.head).map_or(0, |(_, start, _)| *start);
             self.bytes.drain(..from as usize);
             self.queue.drain(..self.head);

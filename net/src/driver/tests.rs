@@ -141,6 +141,7 @@ fn a_full_outbox_drops_and_counts_and_has_room_again() {
     (0..7).for_each(|_| outbox.send(peer, &[&[0; 100]]));
     assert_eq!((outbox.len(), outbox.dropped()), (5, 2));
     outbox.advance(2);
+    outbox.compact();
     assert_eq!(outbox.len(), 3);
     outbox.send(peer, &[&[9; 300]]);
     assert_eq!((outbox.len(), outbox.dropped()), (4, 2));

@@ -3,7 +3,7 @@
 
 use super::sys::{self, Group};
 use super::{Burst, Driver, DriverCounters, Outbox, Waiter, Waker};
-use crate::limits::{BURST, SOCKET_BUFFER};
+use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER};
 use crate::r2p2::Peer;
 use rustix::io::Errno;
 use std::net::UdpSocket;
@@ -127,6 +127,10 @@ impl Driver for UdpDriver {
         burst.len()
     }
 
+    fn burst(&self) -> Burst {
+        if self.coalesced { Burst::default() } else { Burst::new(BURST, MAX_DATAGRAM_CEILING) }
+    }
+
     fn transmit(&mut self, outbox: &mut Outbox) -> usize {
         let before = outbox.len();
         while !outbox.is_empty() {
@@ -141,6 +145,7 @@ impl Driver for UdpDriver {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
                     self.counters.send_full += 1;
+                    outbox.compact();
                     break;
                 }
                 Err(error) => self.send_failed(error, outbox),

@@ -3,7 +3,7 @@
 use super::header::{Body, Kind, Packet, Part, Report, report, single};
 use super::stream::{Name, Partial, Sender, Shape, announce, newer};
 use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident, identity};
-use crate::limits::{ClientLimits, MAX_RTO_US, REQUEST_LIFE_US, WINDOW};
+use crate::limits::{ClientLimits, MAX_RTO_US, REQUEST_LIFE_US, TIMER_GRAIN_US, WINDOW};
 use crate::rpc::MESSAGE_HEADER_LEN;
 use std::collections::VecDeque;
 use thiserror::Error;
@@ -450,7 +450,7 @@ impl ClientEndpoint {
             }
             due_us = due_us.min(flight.due_us).min(flight.ends_us);
         }
-        self.due_us = due_us;
+        self.due_us = due_us.max(now_us + TIMER_GRAIN_US);
     }
 
     /// Takes back the buffer of a response that has been dealt with.

@@ -14,8 +14,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use client::{ClientCounters, ClientEndpoint, Ended, Failure, RequestError, Response};
-pub use server::{Request, ServerCounters, ServerEndpoint};
+pub use client::{ClientCounters, ClientEndpoint, ClientUse, Ended, Failure, RequestError, Response};
+pub use server::{Request, ServerCounters, ServerEndpoint, ServerUse};
 
 use crate::limits::{MAX_DATAGRAM_CEILING, MIN_DATAGRAM};
 use header::BadPacket;
@@ -146,9 +146,11 @@ impl Spares {
         Spares { buffers: Vec::new(), bytes: 0, limit }
     }
 
-    /// A buffer, of any content and length; the largest that there is for a long message.
+    /// A buffer for `want` bytes, of any content; empty if there is none of about that size. (A small message in a large
+    /// buffer would hold more than its limit counts.)
     fn take(&mut self, want: usize) -> Vec<u8> {
-        let fits = self.buffers.iter().rposition(|buffer| buffer.capacity() >= want);
+        let sizes = want..=2 * want + 4096;
+        let fits = self.buffers.iter().rposition(|buffer| sizes.contains(&buffer.capacity()));
         let Some(at) = fits else { return Vec::new() };
         let buffer = self.buffers.swap_remove(at);
         self.bytes -= buffer.capacity();

@@ -3,7 +3,7 @@
 use super::header::{Body, Kind, Packet, Part, Report, report, single};
 use super::stream::{Name, Partial, Sender, Shape, newer};
 use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident};
-use crate::limits::{REQUEST_LIFE_US, ServerLimits, WINDOW};
+use crate::limits::{REQUEST_LIFE_US, ServerLimits, TIMER_GRAIN_US, WINDOW};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -403,6 +403,7 @@ impl ServerEndpoint {
         let peer_bytes = self.peers.get(&peer).map_or(0, |used| used.outgoing_bytes);
         let shape = Shape::of(size, self.limits.max_datagram).filter(|_| {
             size <= self.limits.max_message
+                && self.outgoing.len() < self.limits.outgoing
                 && self.held.outgoing_bytes + size <= self.limits.outgoing_bytes
                 && peer_bytes + size <= self.limits.outgoing_bytes_per_peer
         });
@@ -512,7 +513,7 @@ impl ServerEndpoint {
             self.completed_order.pop_front();
             self.forget_completed(&key, at_us);
         }
-        self.due_us = due_us;
+        self.due_us = due_us.max(now_us + TIMER_GRAIN_US);
     }
 }
 

@@ -223,6 +223,10 @@ pub(super) struct Taken {
 impl Partial {
     /// A reassembly in `bytes`, whose old content does not matter.
     pub(super) fn new(shape: Shape, incarnation: u32, mut bytes: Vec<u8>, now_us: u64) -> Partial {
+        if bytes.capacity() == 0 {
+            // Zeros from the system: an announced message takes no memory before its chunks come.
+            bytes = vec![0; shape.message_len as usize];
+        }
         bytes.resize(shape.message_len as usize, 0);
         let seen = vec![0; usize::from(shape.count).div_ceil(64)];
         Partial { shape, incarnation, bytes, begun_us: now_us, touched_us: now_us, seen, next: 0, have: 0, unacked: 0 }

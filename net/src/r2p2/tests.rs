@@ -1,4 +1,8 @@
+use super::header::{Body, Kind, Packet, Part, Report, part, report, single};
+use super::*;
 use crate::fuzzing;
+use crate::limits::{ClientLimits, ServerLimits};
+use crate::rpc::{MessageHeader, Op, Operation, encode_message};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -12,4 +16,156 @@ proptest! {
     fn no_datagram_panics_a_client_or_answers_what_was_not_asked(bytes in vec(any::<u8>(), 0..600)) {
         fuzzing::client(&bytes);
     }
+
+    #[test]
+    fn packets_come_back_as_they_went(
+        id in any::<u16>(), ident in any::<u32>(), incarnation in any::<u32>(), map in any::<u64>(), next in any::<u16>(),
+        message_len in 2000u32..9_000_000, chunk_len in 300u16..9000, at in any::<prop::sample::Index>(), payload in vec(any::<u8>(), 0..50)
+    ) {
+        for kind in [Kind::Request, Kind::Response] {
+            let packet = [&single(kind, id), payload.as_slice()].concat();
+            prop_assert_eq!(Packet::parse(&packet), Ok(Packet { kind, request_id: id, body: Body::Single(&payload) }));
+            let count = message_len.div_ceil(u32::from(chunk_len)) as u16;
+            prop_assume!(count > 1);
+            let index = at.index(usize::from(count)) as u16;
+            let left = message_len - u32::from(index) * u32::from(chunk_len);
+            let chunk = vec![5; left.min(u32::from(chunk_len)) as usize];
+            let fields = Part { ident, incarnation, message_len, chunk_len, index, count, chunk: &chunk };
+            let packet = [&part(kind, id, &fields), chunk.as_slice()].concat();
+            prop_assert_eq!(Packet::parse(&packet), Ok(Packet { kind, request_id: id, body: Body::Part(fields) }));
+            for end in 0..packet.len() {
+                let announces = index == 0 && end == header::LONG_HEADER_LEN;
+                prop_assert_eq!(Packet::parse(&packet[..end]).is_ok(), announces, "cut to {} bytes", end);
+            }
+        }
+        for kind in [Kind::Ack, Kind::Drop] {
+            let fields = Report { ident, incarnation, next, map };
+            let packet = report(kind, id, &fields);
+            prop_assert_eq!(Packet::parse(&packet), Ok(Packet { kind, request_id: id, body: Body::Report(fields) }));
+        }
+    }
+}
+
+type Sent = Vec<(Peer, Vec<u8>)>;
+
+fn message(session: u64, sequence: u64, len: usize) -> Vec<u8> {
+    let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session, sequence, acked: 0 };
+    let mut message = Vec::new();
+    encode_message(&header, &[Operation { value: &vec![9; len], ..Operation::new(Op::Ping) }], &mut message);
+    message
+}
+
+fn pair(server: ServerLimits, client: ClientLimits) -> (ServerEndpoint, ClientEndpoint, Peer) {
+    let address = Peer::from(([10, 0, 0, 1], 7000));
+    (ServerEndpoint::new(server), ClientEndpoint::new(address, client), Peer::from(([10, 0, 0, 2], 9000)))
+}
+
+#[test]
+fn a_header_has_the_bytes_of_the_published_layout() {
+    assert_eq!(single(Kind::Request, 0x1234), [0xCC, 8, 0x00, 0xC0, 0x12, 0x34, 0, 1]);
+    assert_eq!(single(Kind::Response, 1), [0xCC, 8, 0x10, 0xC0, 0, 1, 0, 1]);
+    let fields = Part { ident: 1, incarnation: 2, message_len: 3000, chunk_len: 1000, index: 0, count: 3, chunk: &[] };
+    assert_eq!(part(Kind::Request, 1, &fields)[..8], [0xCC, 24, 0x00, 0x80, 0, 1, 0, 3]);
+    assert_eq!(part(Kind::Request, 1, &Part { index: 1, ..fields })[..8], [0xCC, 24, 0x00, 0x00, 0, 1, 0, 1]);
+    assert_eq!(part(Kind::Request, 1, &Part { index: 2, ..fields })[..8], [0xCC, 24, 0x00, 0x40, 0, 1, 0, 2]);
+}
+
+#[test]
+fn a_request_of_one_packet_is_delivered_without_a_copy_and_its_answer_ends_it() {
+    let (mut server, mut client, peer) = pair(ServerLimits::default(), ClientLimits::default());
+    let mut sent = Sent::new();
+    let id = client.request(0, &message(7, 1, 10), &mut sent).unwrap();
+    let (_, datagram) = sent.pop().unwrap();
+    let mut back = Sent::new();
+    let request = server.receive(0, peer, &datagram, &mut back).unwrap();
+    assert_eq!((request.request_id, &*request.message), (id, &message(7, 1, 10)[..]));
+    assert!(matches!(request.message, Message::Datagram(bytes) if std::ptr::eq(bytes, &datagram[8..])));
+    server.respond(0, peer, id, &message(7, 1, 20), &mut back);
+    let (to, answer) = back.pop().unwrap();
+    assert_eq!(to, peer);
+    let response = client.receive(1, &answer, &mut sent).unwrap();
+    assert_eq!((response.request_id, &*response.message), (id, &message(7, 1, 20)[..]));
+    assert_eq!(client.receive(2, &answer, &mut sent), None, "a late duplicate answers nothing");
+    assert_eq!((client.counters().stray, client.held()), (1, Default::default()));
+}
+
+#[test]
+fn an_old_answer_under_a_request_id_that_is_used_again_is_ignored() {
+    let (mut server, mut client, peer) =
+        pair(ServerLimits::default(), ClientLimits { in_flight: 1, ..Default::default() });
+    let mut sent = Sent::new();
+    let first = client.request(0, &message(7, 1, 10), &mut sent).unwrap();
+    assert!(client.cancel(first));
+    let mut sequence = 1;
+    let again = loop {
+        sequence += 1;
+        let id = client.request(0, &message(7, sequence, 10), &mut sent).unwrap();
+        if id == first {
+            break id;
+        }
+        client.cancel(id);
+    };
+    assert_eq!(sequence, 65_537, "an id comes again as late as it can");
+    for len in [20, 40_000] {
+        let mut back = Sent::new();
+        server.respond(0, peer, first, &message(7, 1, len), &mut back);
+        assert!(back.iter().all(|(_, packet)| client.receive(0, packet, &mut sent).is_none()));
+    }
+    let mut back = Sent::new();
+    server.respond(0, peer, again, &message(7, sequence, 20), &mut back);
+    assert!(client.receive(0, &back[0].1, &mut sent).is_some());
+}
+
+#[test]
+fn a_request_that_the_server_never_has_room_for_ends_as_refused() {
+    let none = ServerLimits { partial_bytes: 0, ..ServerLimits::default() };
+    let (mut server, mut client, peer) = pair(none, ClientLimits { timeout_us: 500_000, ..Default::default() });
+    let (mut sent, mut back, mut ended) = (Sent::new(), Sent::new(), Vec::new());
+    let id = client.request(0, &message(7, 1, 5000), &mut sent).unwrap();
+    let mut now_us = 0;
+    while ended.is_empty() {
+        for (_, datagram) in sent.drain(..) {
+            assert!(server.receive(now_us, peer, &datagram, &mut back).is_none());
+        }
+        for (_, datagram) in back.drain(..) {
+            assert!(client.receive(now_us, &datagram, &mut sent).is_none());
+        }
+        now_us = client.poll_timers(now_us, &mut sent, &mut |end| ended.push(end)).unwrap_or(now_us);
+    }
+    assert_eq!(ended, [Ended { request_id: id, failure: Failure::Refused }]);
+    assert!(server.counters().requests_dropped > 2 && client.counters().refusals > 2);
+}
+
+#[test]
+fn limits_are_errors_before_anything_is_sent() {
+    let limits = ClientLimits { in_flight: 2, max_message: 1000, request_bytes: 700, ..Default::default() };
+    let (_, mut client, _) = pair(ServerLimits::default(), limits);
+    let mut sent = Sent::new();
+    assert_eq!(client.request(0, &[0; 31], &mut sent), Err(RequestError::TooShort(31)));
+    assert_eq!(client.request(0, &[0; 1001], &mut sent), Err(RequestError::TooLarge(1001, 1000)));
+    assert!(client.request(0, &[0; 500], &mut sent).is_ok());
+    assert_eq!(client.request(0, &[0; 500], &mut sent), Err(RequestError::Busy));
+    assert!(client.request(0, &[0; 100], &mut sent).is_ok());
+    assert_eq!(client.request(0, &[0; 100], &mut sent), Err(RequestError::Busy));
+    assert_eq!(sent.len(), 2);
+}
+
+#[test]
+fn one_peer_cannot_take_all_the_room_and_abandoned_messages_are_given_up() {
+    let limits = ServerLimits { partial_bytes: 100_000, partial_bytes_per_peer: 40_000, ..ServerLimits::default() };
+    let (mut server, _, greedy) = pair(limits, ClientLimits::default());
+    let (mut sent, mut back) = (Sent::new(), Sent::new());
+    for session in 0..10 {
+        let mut client = ClientEndpoint::new(Peer::from(([10, 0, 0, 1], 7000)), ClientLimits::default());
+        client.request(0, &message(session, 1, 15_000), &mut sent).unwrap();
+    }
+    for (_, datagram) in &sent {
+        server.receive(0, greedy, datagram, &mut back);
+    }
+    assert_eq!((server.held().partials, server.counters().requests_dropped), (2, 8));
+    let other = Peer::from(([10, 0, 0, 3], 9000));
+    server.receive(0, other, &sent[0].1, &mut back);
+    assert_eq!(server.held().partials, 3, "there is room for others");
+    server.poll_timers(limits.partial_timeout_us, &mut back);
+    assert_eq!((server.held(), server.counters().partials_timed_out), (ServerUse::default(), 3));
 }
