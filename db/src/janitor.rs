@@ -1,5 +1,5 @@
-//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, and frees dropped tables,
-//! so that what nobody reads any more does not keep its memory.
+//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody reads
+//! any more does not keep its memory.
 
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,6 @@ impl Janitor {
             let mut participant = epochs.register();
             while !stopped.load(Relaxed) {
                 sweep(&directory, &mut participant);
-                directory.reap();
                 participant.offline();
                 std::thread::park_timeout(Duration::from_millis(SWEEP_EVERY_MS));
                 participant.online();
