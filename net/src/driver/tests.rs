@@ -187,6 +187,34 @@ fn a_sleeper_is_woken_by_a_datagram_by_a_signal_and_by_time() {
 }
 
 #[test]
+fn a_neighbour_receives_and_answers_through_the_same_socket() {
+    let home = std::sync::Arc::new(std::sync::Mutex::new(bind("127.0.0.1:0", UdpOptions::default())));
+    let (address, waiter) = {
+        let home = home.lock().unwrap();
+        (home.local(), home.waiter())
+    };
+    let mut client = bind("127.0.0.1:0", UdpOptions::default());
+    let mut outbox = Outbox::default();
+    outbox.send(address, &[b"stolen"]);
+    client.transmit(&mut outbox);
+    assert!(waiter.wait(None, false).unwrap().readable);
+    let thief = std::thread::spawn(move || {
+        let (mut burst, mut outbox) = (Burst::default(), Outbox::default());
+        home.lock().unwrap().receive(&mut burst);
+        for (peer, datagram) in burst.iter() {
+            outbox.send(peer, &[b"answered: ", datagram]);
+        }
+        home.lock().unwrap().transmit(&mut outbox)
+    });
+    assert_eq!(thief.join().unwrap(), 1);
+    assert_eq!(
+        collect(&mut client, 1),
+        [(address, b"answered: stolen".to_vec())],
+        "it comes from the port that was asked"
+    );
+}
+
+#[test]
 fn a_burst_takes_what_a_test_puts_in() {
     let peer = "10.0.0.1:1".parse().unwrap();
     let mut burst = Burst::new(2, 100);

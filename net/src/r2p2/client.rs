@@ -144,7 +144,7 @@ impl ClientEndpoint {
     pub fn new(server: Peer, mut limits: ClientLimits) -> ClientEndpoint {
         limits.max_datagram = datagram_len(limits.max_datagram);
         limits.window = if limits.window == 0 { WINDOW } else { limits.window };
-        limits.first_rto_us = limits.first_rto_us.max(1);
+        limits.first_rto_us = limits.first_rto_us.clamp(1, MAX_RTO_US);
         limits.in_flight = limits.in_flight.clamp(1, 4096).next_power_of_two();
         let slots: Vec<Slot> = (0..limits.in_flight).map(|_| Slot::default()).collect();
         ClientEndpoint {
@@ -344,7 +344,9 @@ impl ClientEndpoint {
                 self.counters.no_room += 1;
                 return None;
             }
-            flight.partial = Some(Partial::new(shape, part.incarnation, Vec::new(), now_us));
+            let buffer = self.spares.take(size);
+            let partial = Partial::new(shape, part.incarnation, buffer, now_us);
+            self.flight(request_id)?.partial = Some(partial);
             self.held.response_bytes = self.held.response_bytes - freed + size;
         }
         let flight = self.flight(request_id)?;

@@ -3,7 +3,7 @@
 use super::header::{Body, Kind, Packet, Part, Report, report, single};
 use super::stream::{Name, Partial, Sender, Shape, newer};
 use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident};
-use crate::limits::{REQUEST_LIFE_US, ServerLimits, TIMER_GRAIN_US, WINDOW};
+use crate::limits::{MAX_RTO_US, REQUEST_LIFE_US, ServerLimits, TIMER_GRAIN_US, WINDOW};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -134,10 +134,16 @@ const NEVER: u64 = u64::MAX;
 
 impl ServerEndpoint {
     /// An endpoint that holds nothing. Settings out of range are brought into it: a datagram to
-    /// [`crate::limits::MIN_DATAGRAM`]`..=`[`crate::limits::MAX_DATAGRAM_CEILING`], a window to 1..=64.
+    /// [`crate::limits::MIN_DATAGRAM`]`..=`[`crate::limits::MAX_DATAGRAM_CEILING`], a window to 1..=64, timeouts to
+    /// [`REQUEST_LIFE_US`].
     pub fn new(mut limits: ServerLimits) -> ServerEndpoint {
         limits.max_datagram = datagram_len(limits.max_datagram);
-        limits.completed_timeout_us = limits.completed_timeout_us.min(REQUEST_LIFE_US);
+        for timeout_us in
+            [&mut limits.partial_timeout_us, &mut limits.outgoing_timeout_us, &mut limits.completed_timeout_us]
+        {
+            *timeout_us = (*timeout_us).min(REQUEST_LIFE_US);
+        }
+        limits.first_rto_us = limits.first_rto_us.clamp(1, MAX_RTO_US);
         limits.window = if limits.window == 0 { WINDOW } else { limits.window };
         ServerEndpoint {
             limits,
