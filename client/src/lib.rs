@@ -1,4 +1,52 @@
-//! The Rust client of the Sandstorm storage server.
+//! The Rust client of the Sandstorm storage server: records, extensions, control, and a load generator.
+//!
+//! ```no_run
+//! use sandstorm_client::{Client, Config, Error};
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Error> {
+//!     // Address, tenant id and table id: `sandstorm tenant show alice` and `sandstorm table list alice` print them.
+//!     let config = Config::new("127.0.0.1:7000".parse().expect("an address"), 1).token("alice's token");
+//!     let (client, table) = (Client::connect(config).await?, 1);
+//!
+//!     let version = client.put(table, b"greeting", b"hello").if_absent().await?;
+//!     client.put(table, b"greeting", b"hello again").if_version(version).await?;
+//!     let record = client.get(table, b"greeting").await?;
+//!     println!("{:?}", record.map(|record| record.value));
+//!
+//!     // One round trip runs the pushed extension `get` next to the data.
+//!     let args = [&table.to_le_bytes()[..], b"greeting"].concat();
+//!     match client.invoke("get", &args).await {
+//!         Ok(reply) => println!("{reply:?}"),
+//!         Err(Error::UnknownExtension) => println!("push it first"),
+//!         Err(Error::Killed { cause, text }) => println!("ended: {cause:?} {text}"),
+//!         Err(error) => return Err(error),
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Faces
+//! - [`Client`]: async, any number of requests in flight on one UDP socket. Clone it and share it.
+//! - [`blocking::Client`]: the same for scripts, one request at a time.
+//! - [`raw::Connection`]: polled by its owner, for benchmarks.
+//! - [`control::Control`]: tenants, tables, extensions and counters over HTTP.
+//! - [`load`]: the load generator.
+//!
+//! # What a request promises
+//! - It is resent, with growing pauses, until its answer comes or its deadline passes ([`Config::deadline`], 2 s unless
+//!   told otherwise). The server runs it **at most once**, however often it arrives.
+//! - After [`Error::Timeout`] or [`Error::Stale`] it may or may not have run; read before you write again. After any
+//!   other error it has not changed anything, unless it was an extension that failed or was killed half-way.
+//! - Requests in flight at the same time run in any order. The operations of one [`Batch`] run in order, but are not one
+//!   transaction.
+//! - Values come as [`Bytes`]: slices of the message that brought them, so a small one kept for long keeps its message.
+//!
+//! # How it gets there
+//! A client logs in once for each server port with a random session number and its token, and sends a tenant's requests
+//! to the port of its home worker (any other port serves them too, only slower). At most [`limits::WINDOW`] messages are
+//! unanswered at a time; more wait inside the client. When the server restarts or forgets the session, the client logs in
+//! anew and repeats what cannot have run before.
 #![deny(unsafe_code)]
 
 pub mod blocking;
