@@ -136,6 +136,8 @@ impl Driver for UdpDriver {
         while !outbox.is_empty() {
             outbox.groups(self.segmented, &mut self.groups);
             match sys::send(self.socket.as_fd(), outbox.bytes(), &self.groups) {
+                // The kernel does not say this of a message; were it to, the queue must move on.
+                Ok(0) => self.send_failed(Errno::FAULT, outbox),
                 Ok(messages) => {
                     let sent: u32 = self.groups.iter().take(messages).map(|group| group.count).sum();
                     self.counters.sent += u64::from(sent);

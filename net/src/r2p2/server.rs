@@ -7,7 +7,8 @@ use crate::limits::{MAX_RTO_US, REQUEST_LIFE_US, ServerLimits, TIMER_GRAIN_US, W
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// A complete request.
+/// A complete request. Each is to be answered with [`ServerEndpoint::respond`] or [`ServerEndpoint::refuse`]: the repeats of a longer
+/// request are only acked as long as it is remembered as complete (10 s), since its answer is expected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'p> {
     /// Who asked.

@@ -1,0 +1,135 @@
+use super::*;
+
+fn checked(world: World) -> Report {
+    world.check().unwrap_or_else(|broken| panic!("{broken}"))
+}
+
+#[test]
+fn whatever_the_network_does_each_request_runs_once_and_ends() {
+    let (mut answered, mut other) = (0, 0);
+    let seeds = std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(600);
+    for seed in 0..seeds {
+        let world = World::drawn(seed);
+        let report = checked(world);
+        answered += report.answered;
+        other += report.timed_out + report.stale;
+    }
+    assert!(answered > 100 * other, "{answered} answered, {other} not: retransmission does not do its work");
+}
+
+#[test]
+fn a_run_depends_on_its_seed_alone() {
+    for seed in [3, 5, 8] {
+        assert_eq!(checked(World::drawn(seed)), checked(World::drawn(seed)));
+    }
+}
+
+#[test]
+fn on_a_perfect_network_nothing_is_sent_twice() {
+    let perfect = World {
+        loss: 0,
+        duplication: 0,
+        jitter_us: 0,
+        service_us: 0,
+        restarts: 0,
+        longest: 8 << 20,
+        requests: 60,
+        clients: 2,
+        in_flight: 1,
+        ..World::drawn(1)
+    };
+    let mut run = Run::new(perfect, false);
+    let report = run.play().unwrap();
+    assert_eq!(report.answered, 120);
+    assert_eq!(run.server.counters().retransmissions, 0);
+    assert!(run.clients.iter().all(|client| client.endpoint.counters().retransmissions == 0));
+}
+
+#[test]
+fn the_longest_messages_survive_a_bad_network() {
+    for seed in 0..6 {
+        let bad = World {
+            loss: 8,
+            duplication: 5,
+            least_delay_us: 50,
+            jitter_us: 400,
+            service_us: 1000,
+            restarts: 0,
+            longest: 8 << 20,
+            requests: 40,
+            clients: 1,
+            in_flight: 4,
+            ..World::drawn(seed)
+        };
+        let report = checked(bad);
+        assert_eq!((report.answered, report.stale), (40, 0), "seed {seed}: {report:?}");
+    }
+}
+
+#[test]
+fn a_server_without_room_refuses_and_recovers() {
+    for seed in 0..60 {
+        let drawn = World::drawn(seed);
+        let server = ServerLimits {
+            partial_bytes: 900_000,
+            partial_bytes_per_peer: 500_000,
+            partials: 4,
+            partials_per_peer: 2,
+            outgoing_bytes: 900_000,
+            outgoing_bytes_per_peer: 500_000,
+            completed: 3,
+            ..drawn.server
+        };
+        let once = OnceLimits { bytes: 200_000, sessions: 2, tombstones: 64, ..drawn.once };
+        checked(World { server, once, clients: 4, ..drawn });
+    }
+}
+
+#[test]
+fn a_server_that_gives_messages_up_early_mixes_nothing_and_starts_over() {
+    let (mut answered, mut other) = (0, 0);
+    for seed in 0..150 {
+        let drawn = World::drawn(seed);
+        let server = ServerLimits {
+            partial_timeout_us: 15_000,
+            outgoing_timeout_us: 25_000,
+            completed_timeout_us: 40_000,
+            ..drawn.server
+        };
+        let report = checked(World { server, loss: 10 + seed % 20, jitter_us: 2000, longest: 100_000, ..drawn });
+        answered += report.answered;
+        other += report.timed_out + report.stale;
+    }
+    assert!(answered > 50 * other, "{answered} answered, {other} not");
+}
+
+#[test]
+fn a_slow_server_is_sent_a_long_request_once() {
+    let slow = World {
+        loss: 0,
+        duplication: 0,
+        jitter_us: 0,
+        service_us: 900_000,
+        restarts: 0,
+        longest: 1 << 20,
+        requests: 40,
+        clients: 1,
+        in_flight: 1,
+        ..World::drawn(2)
+    };
+    let mut run = Run::new(slow, false);
+    assert_eq!(run.play().unwrap().answered, 40);
+    let counters = *run.server.counters();
+    assert!(counters.long_requests > 3 && counters.repeated > 0, "{counters:?}");
+    assert_eq!(counters.duplicates, 0, "the announcement asks for the answer; nothing goes out again");
+    assert!(run.server.counters().long_requests < 40);
+}
+
+#[test]
+fn requests_end_even_when_nothing_arrives() {
+    for seed in 0..10 {
+        let dead = World { loss: 100, timeout_us: 2_000_000, restarts: 0, ..World::drawn(seed) };
+        let report = checked(dead);
+        assert_eq!(report.timed_out, dead.requests * dead.clients as u64);
+    }
+}
