@@ -118,7 +118,7 @@ impl Connection {
         self.session.waiting()
     }
 
-    /// Messages that the window has room for now. More can be sent; they wait.
+    /// Messages that the window has room for at present. More can be sent; they wait.
     pub fn room(&self) -> usize {
         self.session.room()
     }
