@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused cfg
 //! An attribute that a condition brings in.
 #![no_std]
 #![forbid(unsafe_code)]

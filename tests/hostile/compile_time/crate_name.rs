@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused crate-attribute
 //! Takes another crate's name.
 #![crate_name = "sandstorm_api"]
 #![no_std]

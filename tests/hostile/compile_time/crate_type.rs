@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused crate-attribute
 //! Asks for another kind of output.
 #![crate_type = "proc-macro"]
 #![no_std]

@@ -1,4 +1,4 @@
-//! expect: refused extern
+//! expect: refused extern-crate
 //! Renames a crate so that a path says something else.
 #![no_std]
 #![forbid(unsafe_code)]

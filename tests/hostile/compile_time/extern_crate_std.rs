@@ -1,4 +1,4 @@
-//! expect: refused extern
+//! expect: refused extern-crate
 //! The whole standard library: files, sockets, threads.
 #![no_std]
 #![forbid(unsafe_code)]

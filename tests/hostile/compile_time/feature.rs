@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused crate-attribute
 //! Unstable features.
 #![feature(core_intrinsics)]
 #![no_std]

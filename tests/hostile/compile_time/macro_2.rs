@@ -1,4 +1,4 @@
-//! expect: refused item
+//! expect: refused special
 //! A macro of the newer kind.
 #![no_std]
 #![forbid(unsafe_code)]

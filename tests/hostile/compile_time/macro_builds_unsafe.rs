@@ -1,4 +1,4 @@
-//! expect: refused item
+//! expect: refused macro-definition
 //! A macro that puts a keyword together.
 #![no_std]
 #![forbid(unsafe_code)]

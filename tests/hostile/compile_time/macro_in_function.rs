@@ -1,4 +1,4 @@
-//! expect: refused item
+//! expect: refused macro-definition
 //! A macro inside of a function body.
 #![no_std]
 #![forbid(unsafe_code)]

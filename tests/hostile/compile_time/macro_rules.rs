@@ -1,4 +1,4 @@
-//! expect: refused item
+//! expect: refused macro-definition
 //! A macro: the checker cannot see what it expands to.
 #![no_std]
 #![forbid(unsafe_code)]

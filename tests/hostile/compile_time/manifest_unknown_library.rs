@@ -1,4 +1,4 @@
-//! expect: refused library
+//! expect: refused libraries
 //! A library that the operator has not allowed.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused no_std
+//! expect: refused no-std
 //! Leaves `no_std` out.
 #![forbid(unsafe_code)]
 

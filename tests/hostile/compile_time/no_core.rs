@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused crate-attribute
 //! No core library, lang items of its own.
 #![feature(no_core)]
 #![no_core]

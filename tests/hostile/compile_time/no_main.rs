@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused crate-attribute
 //! An attribute that nobody needs.
 #![no_main]
 #![no_std]

@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused cfg
 //! The same behind a condition.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused extern
+//! expect: refused extern-crate
 //! Code that would run in the compiler.
 #![no_std]
 #![forbid(unsafe_code)]

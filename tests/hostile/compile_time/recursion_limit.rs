@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused crate-attribute
 //! Lifts the compiler's limit.
 #![recursion_limit = "100000000"]
 #![no_std]

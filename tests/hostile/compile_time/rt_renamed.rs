@@ -1,4 +1,4 @@
-//! expect: refused path
+//! expect: refused import
 //! The wrapper's parts under another name.
 #![no_std]
 #![forbid(unsafe_code)]

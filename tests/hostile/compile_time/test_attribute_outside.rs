@@ -1,4 +1,4 @@
-//! expect: refused attribute or compile-error
+//! expect: refused crate-attribute
 //! A test runner of its own.
 #![feature(custom_test_frameworks)]
 #![test_runner(run_all)]

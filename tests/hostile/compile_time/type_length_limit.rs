@@ -1,4 +1,4 @@
-//! expect: refused attribute
+//! expect: refused crate-attribute
 //! Lifts another limit of the compiler.
 #![type_length_limit = "1000000000"]
 #![no_std]

@@ -1,4 +1,4 @@
-//! expect: refused unsafe
+//! expect: refused attribute
 //! Exports the symbol that the server looks for.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -6,7 +6,7 @@
 use sandstorm_api::prelude::*;
 
 #[unsafe(export_name = "SANDSTORM_EXTENSION")]
-pub static FAKE: [u64; 8] = [0; 8];
+pub fn fake() {}
 
 pub async fn run(_db: Db<'_>, _args: &[u8]) -> Result<(), Error> {
     Ok(())

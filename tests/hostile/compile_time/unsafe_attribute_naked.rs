@@ -1,4 +1,4 @@
-//! expect: refused unsafe
+//! expect: refused attribute
 //! Arbitrary machine code: a naked function passes `forbid(unsafe_code)`.
 #![no_std]
 #![forbid(unsafe_code)]

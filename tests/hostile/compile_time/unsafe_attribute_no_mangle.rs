@@ -1,4 +1,4 @@
-//! expect: refused unsafe
+//! expect: refused attribute
 //! Exports a symbol that others call by name.
 #![no_std]
 #![forbid(unsafe_code)]

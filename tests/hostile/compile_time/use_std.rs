@@ -1,4 +1,4 @@
-//! expect: refused path or compile-error
+//! expect: refused std
 //! Uses std by its path.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed OutOfMemory
+//! expect: killed OutOfMemory or killed Panic
 //! Collects an iterator that has no end.
 #![no_std]
 #![forbid(unsafe_code)]

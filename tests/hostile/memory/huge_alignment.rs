@@ -1,4 +1,4 @@
-//! expect: killed OutOfMemory or killed StackOverflow or ok
+//! expect: refused attribute
 //! A type with an alignment of half a gibibyte.
 #![no_std]
 #![forbid(unsafe_code)]

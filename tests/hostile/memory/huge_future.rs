@@ -1,4 +1,4 @@
-//! expect: killed OutOfMemory or killed StackOverflow or refused or limit
+//! expect: killed OutOfMemory or killed StackOverflow or not-loaded or limit
 //! A future of 64 MiB: state kept across a yield.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: compile-error
+//! expect: refused outlives
 //! Wants to keep its database beyond the call.
 #![no_std]
 #![forbid(unsafe_code)]

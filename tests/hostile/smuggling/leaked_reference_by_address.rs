@@ -1,4 +1,4 @@
-//! expect: ok
+//! expect: refused special
 //! Leaves an address in a record; without unsafe code nobody can follow it.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,0 +1,105 @@
+//! The hex examples of docs/wire.md are what the code puts on the wire, byte for byte.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use sandstorm_net::r2p2::header::{self, Body, Kind, Packet};
+use sandstorm_net::rpc::{self, Condition, MessageHeader, OP_FLAG_TTL, Op, Operation, Status};
+
+const REQUEST_ID: u16 = 0x0102;
+
+/// A datagram of one message with one operation.
+fn datagram(kind: Kind, sequence: u64, operation: &Operation<'_>) -> Vec<u8> {
+    let flags = match (kind, operation.op) {
+        (Kind::Response, _) => rpc::FLAG_RESPONSE,
+        (_, Op::Get) => rpc::FLAG_IDEMPOTENT,
+        _ => 0,
+    };
+    let head = MessageHeader {
+        flags,
+        operations: 1,
+        tenant: 7,
+        session: 0x1122_3344_5566_7788,
+        sequence,
+        acked: sequence - 1,
+    };
+    let mut bytes = header::single(kind, REQUEST_ID).to_vec();
+    rpc::encode_message(&head, &[*operation], &mut bytes);
+    bytes
+}
+
+/// The examples by name, as the page has them.
+fn examples() -> BTreeMap<&'static str, Vec<u8>> {
+    let get = Operation { table: 3, key: b"color", ..Operation::new(Op::Get) };
+    let got = Operation { value: b"blue", number: 41, user_flags: 9, ..get.answer(Status::Ok) };
+    let lived = [&60_000u64.to_le_bytes()[..], b"green"].concat();
+    let put = Operation {
+        flags: OP_FLAG_TTL,
+        condition: Condition::Version,
+        number: 41,
+        value: &lived,
+        ..Operation { op: Op::Put, ..get }
+    };
+    let stored = Operation { number: 42, ..put.answer(Status::Ok) };
+    let args = [&3u64.to_le_bytes()[..], b"color"].concat();
+    let invoke = Operation { key: b"get", value: &args, ..Operation::new(Op::Invoke) };
+    let replied = Operation { value: b"green", number: 1, ..invoke.answer(Status::Ok) };
+    let killed =
+        Operation { status: Status::Killed, number: rpc::KillCause::Panic as u64, value: b"panicked", ..replied };
+    BTreeMap::from([
+        ("get-request", datagram(Kind::Request, 1, &get)),
+        ("get-response", datagram(Kind::Response, 1, &got)),
+        ("put-request", datagram(Kind::Request, 2, &put)),
+        ("put-response", datagram(Kind::Response, 2, &stored)),
+        ("invoke-request", datagram(Kind::Request, 3, &invoke)),
+        ("invoke-response", datagram(Kind::Response, 3, &replied)),
+        ("invoke-killed", datagram(Kind::Response, 3, &killed)),
+    ])
+}
+
+/// The blocks of the page: name and bytes. A line's bytes end at `|`, behind which stands what they mean.
+fn blocks(page: &str) -> BTreeMap<&str, Vec<u8>> {
+    let mut blocks = BTreeMap::new();
+    for block in page.split("```hex ").skip(1) {
+        let (name, rest) = block.split_once('\n').expect("a name, then lines");
+        let (body, _) = rest.split_once("```").expect("an end of the block");
+        let hex = body.lines().flat_map(|line| line.split('|').next().unwrap_or_default().split_whitespace());
+        let bytes = hex.map(|two| u8::from_str_radix(two, 16).unwrap_or_else(|_| panic!("{name}: {two} is no byte")));
+        blocks.insert(name.trim(), bytes.collect());
+    }
+    blocks
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (at, byte) in bytes.iter().enumerate() {
+        let end = if at % 8 == 7 { "\n" } else { " " };
+        write!(text, "{byte:02x}{end}").expect("a string takes all");
+    }
+    text
+}
+
+#[test]
+fn the_page_shows_what_the_code_sends() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/wire.md");
+    let page = std::fs::read_to_string(path).expect("docs/wire.md");
+    let shown = blocks(&page);
+    let sent = examples();
+    assert!(shown.keys().eq(sent.keys()), "blocks {:?}, examples {:?}", shown.keys(), sent.keys());
+    for (name, bytes) in &sent {
+        assert!(shown[name] == *bytes, "{name} should be\n{}", hex(bytes));
+    }
+}
+
+#[test]
+fn the_examples_parse() {
+    for (name, bytes) in examples() {
+        let packet = Packet::parse(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(packet.request_id, REQUEST_ID);
+        let Body::Single(message) = packet.body else { panic!("{name}: one packet") };
+        let (head, operations) = MessageHeader::decode(message).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((head.operations, head.acked + 1), (1, head.sequence));
+        assert!(operations.collect::<Result<Vec<_>, _>>().is_ok_and(|all| all.len() == 1), "{name}");
+    }
+}
