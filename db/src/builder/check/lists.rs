@@ -1,7 +1,8 @@
 //! The allow-lists.
 
-/// Macros whose arguments are expressions: all of them are looked into.
-pub(super) const MACROS: [&str; 17] = [
+/// Macros whose arguments are expressions: all of them are looked into. Not `pin!`: it coerces through a `Deref` of the
+/// tenant's own, and what it claims to pin can then move (rust-lang issue 153438); `Box::pin` and `.await` serve instead.
+pub(super) const MACROS: [&str; 16] = [
     "assert",
     "assert_eq",
     "assert_ne",
@@ -11,7 +12,6 @@ pub(super) const MACROS: [&str; 17] = [
     "format",
     "format_args",
     "panic",
-    "pin",
     "todo",
     "unimplemented",
     "unreachable",

@@ -74,7 +74,6 @@ impl Walk<'_> {
         let known = match words.as_slice() {
             [word] => is_one_of(&lists::MACROS, word).then_some(*word),
             ["core" | "alloc", word] => is_one_of(&lists::MACROS, word).then_some(*word),
-            ["core", "pin", "pin"] => Some("pin"),
             _ => None,
         };
         let Some(known) = known else {
