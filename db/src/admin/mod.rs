@@ -26,6 +26,7 @@
 mod error;
 mod history;
 mod listen;
+mod plane;
 mod push;
 mod routes;
 mod stat;
@@ -45,6 +46,7 @@ use tokio::sync::{Mutex, Notify, Semaphore};
 use crate::metrics::Metrics;
 use crate::tenants::{Directory, TokenHash};
 use history::History;
+pub use plane::{ControlPlane, ControlStartError, Served};
 pub use push::Build;
 
 /// Bytes of a request's body, at most, other than a push.

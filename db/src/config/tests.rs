@@ -20,7 +20,7 @@ fn every_error_is_one_line_that_says_where_what_and_what_to_do() {
             "[builder]\nzzzzzzzz = 3",
             "c.toml:2: unknown key `zzzzzzzz`; valid here: rustc, libraries, enabled, allow_unsandboxed, cpu_s, wall_s, memory_bytes",
         ),
-        ("workers = 0", "c.toml: workers = 0 is outside of 1..=256"),
+        ("workers = 0", "c.toml: workers = 0 is outside of 1..=64"),
         ("workers = 'many'", "c.toml:1: invalid type: string \"many\", expected usize"),
         ("data = 'here'", "c.toml:1: invalid socket address syntax"),
         (

@@ -1,0 +1,225 @@
+//! `sandstorm put | get | del | incr | invoke`: data requests over the data port, as the tenant.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+use sandstorm_client::{PutOptions, Record};
+use serde_json::json;
+
+use super::bytes::{self, for_people, for_programs};
+use super::output::{Failure, Out};
+use super::session::Session;
+
+/// How arguments are written.
+const FORMS: &str = "Keys, values and arguments are text as it stands, or one of:\n  \
+    str:TEXT  hex:DIGITS  u8:N u16:N u32:N u64:N i64:N (little-endian)  len16:TEXT len32:TEXT (length, then text)\n  \
+    table:NAME (its id, u64)  @FILE  - (standard input)";
+
+/// Write a record.
+#[derive(Debug, Args)]
+#[command(after_help = FORMS)]
+pub(super) struct PutArgs {
+    /// Table, by name
+    table: String,
+    /// Key
+    key: OsString,
+    /// Value; several are put together
+    #[arg(required = true)]
+    value: Vec<OsString>,
+    /// Only if there is no record under the key
+    #[arg(long, conflicts_with_all = ["if_present", "if_version"])]
+    if_absent: bool,
+    /// Only if there is a record under the key
+    #[arg(long, conflicts_with = "if_version")]
+    if_present: bool,
+    /// Only if the record has this version
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+    /// Seconds until the record expires
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<f64>,
+    /// A number to store beside the value
+    #[arg(long, default_value_t = 0)]
+    flags: u32,
+}
+
+/// Read records.
+#[derive(Debug, Args)]
+#[command(after_help = FORMS)]
+pub(super) struct GetArgs {
+    /// Table, by name
+    table: String,
+    /// Keys; several are read in one request
+    #[arg(required = true)]
+    keys: Vec<OsString>,
+    /// The value's bytes as they are, without a line's end
+    #[arg(long)]
+    raw: bool,
+}
+
+/// Delete a record.
+#[derive(Debug, Args)]
+#[command(after_help = FORMS)]
+pub(super) struct DelArgs {
+    /// Table, by name
+    table: String,
+    /// Key
+    key: OsString,
+    /// Only if the record has this version
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+}
+
+/// Add to a number.
+#[derive(Debug, Args)]
+#[command(after_help = FORMS)]
+pub(super) struct IncrArgs {
+    /// Table, by name
+    table: String,
+    /// Key
+    key: OsString,
+    /// What to add; may be negative
+    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    delta: i64,
+}
+
+/// Call an extension.
+#[derive(Debug, Args)]
+#[command(after_help = FORMS)]
+pub(super) struct InvokeArgs {
+    /// Extension, by name
+    name: String,
+    /// Arguments, put together
+    args: Vec<OsString>,
+    /// This version of it; left out: the newest
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    version: u64,
+    /// The reply's bytes as they are, without a line's end
+    #[arg(long)]
+    raw: bool,
+    /// Show the reply by its fields, such as u64,u32
+    #[arg(long = "as", value_name = "FIELDS", conflicts_with = "raw")]
+    layout: Option<String>,
+}
+
+fn key(argument: &OsString, session: &Session, tenant: &str) -> Result<Vec<u8>, Failure> {
+    bytes::parse(argument, &mut |table| session.table_id(tenant, table))
+}
+
+pub(super) fn put(session: &Session, args: &PutArgs, out: &Out) -> Result<(), Failure> {
+    let options = put_options(args)?;
+    let (client, tenant) = session.data()?;
+    let table = session.table_id(&tenant.name, &args.table)?;
+    let key = key(&args.key, session, &tenant.name)?;
+    let value = bytes::parse_all(&args.value, &mut |table| session.table_id(&tenant.name, table))?;
+    let version = client.put(table, &key, &value, &options)?;
+    out.show(&json!({"version": version}), |_| format!("version {version}\n"))
+}
+
+fn put_options(args: &PutArgs) -> Result<PutOptions, Failure> {
+    let mut options = PutOptions::default();
+    if args.if_absent {
+        options = options.if_absent();
+    } else if args.if_present {
+        options = options.if_present();
+    } else if let Some(version) = args.if_version {
+        options = options.if_version(version);
+    }
+    options.flags = args.flags;
+    if let Some(seconds) = args.ttl {
+        let ttl = Duration::try_from_secs_f64(seconds).ok().filter(|ttl| !ttl.is_zero());
+        options.ttl = Some(ttl.ok_or_else(|| Failure::new(format!("--ttl {seconds} is no time to live")))?);
+    }
+    Ok(options)
+}
+
+pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Failure> {
+    let (client, tenant) = session.data()?;
+    let table = session.table_id(&tenant.name, &args.table)?;
+    let keys: Vec<Vec<u8>> =
+        args.keys.iter().map(|argument| key(argument, session, &tenant.name)).collect::<Result<_, _>>()?;
+    let records = match keys.as_slice() {
+        [key] => vec![client.get(table, key)?],
+        keys => client.multi_get(table, keys)?,
+    };
+    if out.json {
+        let found: Vec<_> = keys.iter().zip(&records).map(|(key, record)| in_json(key, record.as_ref())).collect();
+        match found.as_slice() {
+            [one] => out.json(one)?,
+            many => out.json(&many)?,
+        }
+    } else if let [record] = records.as_slice() {
+        let value = record.as_ref().map(|record| &record.value[..]).unwrap_or_default();
+        if args.raw {
+            out.raw(value)?;
+        } else if record.is_some() {
+            out.line(&for_people(value))?;
+        }
+    } else {
+        for (key, record) in keys.iter().zip(&records) {
+            match record {
+                Some(record) if args.raw => out.raw(&record.value)?,
+                Some(record) => out.line(&format!("{}\t{}", for_people(key), for_people(&record.value)))?,
+                None => {}
+            }
+        }
+    }
+    let missing: Vec<String> =
+        keys.iter().zip(&records).filter(|(_, record)| record.is_none()).map(|(key, _)| for_people(key)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("no record under {}", missing.join(", "))).code("not_found"))
+}
+
+fn in_json(key: &[u8], record: Option<&Record>) -> serde_json::Value {
+    let shown = record
+        .map(|record| json!({"value": for_programs(&record.value), "version": record.version, "flags": record.flags}));
+    json!({"key": for_programs(key), "record": shown})
+}
+
+pub(super) fn del(session: &Session, args: &DelArgs, out: &Out) -> Result<(), Failure> {
+    let (client, tenant) = session.data()?;
+    let table = session.table_id(&tenant.name, &args.table)?;
+    let key = key(&args.key, session, &tenant.name)?;
+    let was_there = match args.if_version {
+        Some(version) => client.delete_if_version(table, &key, version)?,
+        None => client.delete(table, &key)?,
+    };
+    if was_there {
+        return out.done("deleted");
+    }
+    Err(Failure::new(format!("no record under {}", for_people(&key))).code("not_found"))
+}
+
+pub(super) fn incr(session: &Session, args: &IncrArgs, out: &Out) -> Result<(), Failure> {
+    let (client, tenant) = session.data()?;
+    let table = session.table_id(&tenant.name, &args.table)?;
+    let sum = client.increment(table, &key(&args.key, session, &tenant.name)?, args.delta)?;
+    out.show(&json!({"sum": sum}), |_| format!("{sum}\n"))
+}
+
+pub(super) fn invoke(session: &Session, args: &InvokeArgs, out: &Out) -> Result<(), Failure> {
+    let (client, tenant) = session.data()?;
+    let arguments = bytes::parse_all(&args.args, &mut |table| session.table_id(&tenant.name, table))?;
+    let reply = match args.version {
+        0 => client.invoke(&args.name, &arguments)?,
+        version => client.invoke_version(&args.name, version, &arguments)?,
+    };
+    match &args.layout {
+        _ if args.raw => out.raw(&reply),
+        Some(layout) => {
+            let fields = bytes::fields(&reply, layout)?;
+            let values: Vec<_> = fields.into_iter().map(|(_, value)| value).collect();
+            out.show(&values, |values| {
+                let shown: Vec<String> = values
+                    .iter()
+                    .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                    .collect();
+                format!("{}\n", shown.join(" "))
+            })
+        }
+        None => out.show(&for_programs(&reply), |_| format!("{}\n", for_people(&reply))),
+    }
+}

@@ -1,0 +1,233 @@
+//! `sandstorm ext …`
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+use sandstorm_client::control::{Budget, Extension, Push, SourceFile};
+use sandstorm_db::builder::local::{check_dir, new_extension, test_dir};
+use sandstorm_db::builder::{MANIFEST_FILE, Source};
+use serde_json::json;
+
+use super::output::{Failure, Out, bytes_in_words, columns, fields, rendered};
+use super::session::Session;
+use super::tenant::size_argument;
+
+/// Extensions.
+#[derive(Debug, Subcommand)]
+pub(super) enum ExtCommand {
+    /// Write a new extension that can be pushed as it is
+    New {
+        /// The folder to write; its last part is the extension's name
+        folder: PathBuf,
+        /// The name, if it is another than the folder's
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Check and compile an extension the way a server does, without one
+    Check(Folder),
+    /// Run an extension's own tests against a stand-in of the store, without a server
+    Test {
+        #[command(flatten)]
+        folder: Folder,
+        /// Arguments to the tests, such as a name to filter by
+        #[arg(last = true)]
+        args: Vec<OsString>,
+    },
+    /// Send an extension's source: checked, compiled, loaded; a version that is loaded is replaced
+    Push(Folder),
+    /// List the extensions that are loaded
+    List,
+    /// Show one extension: versions, budget, what it has done
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Unload an extension
+    Unload {
+        /// Its name
+        name: String,
+    },
+    /// Refuse calls of an extension until it is resumed
+    Suspend {
+        /// Its name
+        name: String,
+    },
+    /// Take calls of a suspended extension again
+    Resume {
+        /// Its name
+        name: String,
+    },
+    /// Set what one call may use, where it differs from the tenant's quotas (operator)
+    Budget(BudgetArgs),
+}
+
+/// Where an extension's source is.
+#[derive(Debug, Args)]
+pub(super) struct Folder {
+    /// Folder with extension.toml and src/
+    #[arg(default_value = ".")]
+    folder: PathBuf,
+}
+
+/// A budget; what is left out is the tenant's.
+#[derive(Debug, Args)]
+pub(super) struct BudgetArgs {
+    /// The extension
+    name: String,
+    /// CPU microseconds between two yields
+    #[arg(long)]
+    slice_us: Option<u64>,
+    /// CPU microseconds in all
+    #[arg(long)]
+    total_us: Option<u64>,
+    /// Bytes of memory, such as 16MiB
+    #[arg(long, value_parser = size_argument)]
+    arena_bytes: Option<u64>,
+    /// Bytes of the reply
+    #[arg(long, value_parser = size_argument)]
+    reply_bytes: Option<u64>,
+}
+
+pub(super) fn run(session: impl Fn() -> Session, command: ExtCommand, out: &Out) -> Result<(), Failure> {
+    match command {
+        ExtCommand::New { folder, name } => new(&folder, name, out),
+        ExtCommand::Check(Folder { folder }) => check(&folder, out),
+        ExtCommand::Test { folder, args } => test(&folder.folder, &args),
+        ExtCommand::Push(Folder { folder }) => push(&session(), &folder, out),
+        ExtCommand::List => {
+            let session = session();
+            let tenant = session.tenant()?;
+            out.show(&session.control().extensions(&tenant)?, |extensions| list(extensions))
+        }
+        ExtCommand::Show { name } => {
+            let session = session();
+            let tenant = session.tenant()?;
+            out.show(&session.control().extension(&tenant, &name)?, show)
+        }
+        ExtCommand::Unload { name } => {
+            let session = session();
+            session.control().unload(&session.tenant()?, &name)?;
+            out.done(&format!("unloaded {name}"))
+        }
+        ExtCommand::Suspend { name } => {
+            let session = session();
+            session.control().suspend(&session.tenant()?, &name)?;
+            out.done(&format!("suspended {name}: its calls are refused"))
+        }
+        ExtCommand::Resume { name } => {
+            let session = session();
+            session.control().resume(&session.tenant()?, &name)?;
+            out.done(&format!("resumed {name}"))
+        }
+        ExtCommand::Budget(args) => {
+            let session = session();
+            let BudgetArgs { name, slice_us, total_us, arena_bytes, reply_bytes } = args;
+            let budget = Budget { slice_us, total_us, arena_bytes, reply_bytes };
+            session.control().set_budget(&session.tenant()?, &name, &budget)?;
+            out.done(&format!("set the budget of {name}"))
+        }
+    }
+}
+
+fn new(folder: &Path, name: Option<String>, out: &Out) -> Result<(), Failure> {
+    let last = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.or_else(last).ok_or_else(|| Failure::new("the folder has no name").hint("give --name NAME"))?;
+    new_extension(folder, &name)?;
+    let shown = folder.display();
+    out.show(&json!({"name": name, "folder": folder}), |_| {
+        format!("wrote {shown}\nnext: sandstorm ext test {shown}; sandstorm ext push {shown}\n")
+    })
+}
+
+fn check(folder: &Path, out: &Out) -> Result<(), Failure> {
+    let started = Instant::now();
+    let warnings = check_dir(folder, None)?;
+    let ms = started.elapsed().as_millis();
+    out.show(&json!({"ok": true, "diagnostics": warnings, "ms": ms as u64}), |_| {
+        let text: String = warnings.iter().map(|warning| format!("{}\n", warning.rendered.trim_end())).collect();
+        format!("{text}ok: it checks and compiles ({ms} ms)\n")
+    })
+}
+
+fn test(folder: &Path, args: &[OsString]) -> Result<(), Failure> {
+    let status = test_dir(folder, None, args)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new("the tests did not pass").code("tests"))
+}
+
+fn push(session: &Session, folder: &Path, out: &Out) -> Result<(), Failure> {
+    // Read and checked for shape here, so that what cannot be pushed is said without a server.
+    let source = Source::read(folder)?;
+    let path = folder.join(MANIFEST_FILE);
+    let manifest = std::fs::read_to_string(&path)
+        .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))?;
+    let files = source.files.into_iter().map(|file| SourceFile { path: file.path, text: file.text }).collect();
+    let tenant = session.tenant()?;
+    let pushed = session.control().push(&tenant, &source.manifest.name, &Push { manifest, files })?;
+    out.show(&pushed, |pushed| {
+        let Extension { name, version, library_bytes, .. } = &pushed.extension;
+        let warnings = rendered(&pushed.diagnostics);
+        format!(
+            "{warnings}pushed {name} version {version} to tenant {tenant} in {} ms ({})\n",
+            pushed.build_ms,
+            bytes_in_words(*library_bytes)
+        )
+    })
+}
+
+fn list(extensions: &[Extension]) -> String {
+    let row = |extension: &Extension| {
+        let stats = &extension.stats;
+        vec![
+            extension.name.clone(),
+            extension.version.to_string(),
+            if extension.suspended { "suspended" } else { "loaded" }.to_owned(),
+            stats.invocations.to_string(),
+            stats.ok.to_string(),
+            stats.failed.to_string(),
+            stats.killed.to_string(),
+            stats.cpu_us.to_string(),
+        ]
+    };
+    let rows: Vec<_> = extensions.iter().map(row).collect();
+    columns(&["NAME", "VERSION", "STATE", "CALLS", "OK", "FAILED", "KILLED", "CPU_US"], &rows)
+}
+
+fn show(extension: &Extension) -> String {
+    let Extension { stats, budget, .. } = extension;
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    let mut text = fields(&[
+        ("name", extension.name.clone()),
+        ("version", format!("{} (manifest {})", extension.version, extension.manifest_version)),
+        ("state", if extension.suspended { "suspended" } else { "loaded" }.to_owned()),
+        ("source", format!("sha256 {}", extension.source_digest)),
+        ("library", bytes_in_words(extension.library_bytes)),
+        ("slice_us", number(budget.slice_us)),
+        ("total_us", number(budget.total_us)),
+        ("arena_bytes", number(budget.arena_bytes)),
+        ("reply_bytes", number(budget.reply_bytes)),
+        ("calls", format!("{}: {} ok, {} failed, {} killed", stats.invocations, stats.ok, stats.failed, stats.killed)),
+        ("cpu_us", stats.cpu_us.to_string()),
+    ]);
+    if !stats.killed_by.is_empty() {
+        let causes: Vec<String> = stats.killed_by.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+        text.push_str(&fields(&[("killed by", causes.join(", "))]));
+    }
+    let row = |version: &sandstorm_client::control::ExtensionVersion| {
+        vec![
+            version.version.to_string(),
+            version.state.clone(),
+            version.manifest_version.clone(),
+            version.source_digest.chars().take(12).collect(),
+            bytes_in_words(version.library_bytes),
+        ]
+    };
+    let rows: Vec<_> = extension.versions.iter().map(row).collect();
+    text.push('\n');
+    text.push_str(&columns(&["VERSION", "STATE", "MANIFEST", "SOURCE", "LIBRARY"], &rows));
+    text
+}

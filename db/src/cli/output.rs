@@ -1,0 +1,215 @@
+//! What the command line prints: tables and values for people, JSON for programs, errors with a hint.
+
+use std::io::Write;
+
+use sandstorm_client::control::{ControlError, Diagnostic};
+use sandstorm_db::builder::BuildError;
+use serde::Serialize;
+use serde_json::json;
+
+/// How results are printed.
+pub(super) struct Out {
+    pub(super) json: bool,
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// What is wrong, in one line.
+    pub(super) message: String,
+    /// What to do.
+    pub(super) hint: Option<String>,
+    /// A word for programs.
+    code: String,
+    /// The remarks on a refused source, as the compiler prints them.
+    rendered: String,
+    /// The process's exit status.
+    pub(super) status: u8,
+}
+
+impl Failure {
+    pub(super) fn new(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), hint: None, code: "invalid".into(), rendered: String::new(), status: 1 }
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(super) fn code(mut self, code: &str) -> Failure {
+        self.code = code.to_owned();
+        self
+    }
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Failure {
+        let rendered = match &error {
+            ControlError::Refused { diagnostics, .. } => rendered(diagnostics),
+            _ => String::new(),
+        };
+        let hint = error.hint().map(str::to_owned);
+        Failure { message: error.message(), hint, code: error.code().to_owned(), rendered, status: 1 }
+    }
+}
+
+impl From<sandstorm_client::Error> for Failure {
+    fn from(error: sandstorm_client::Error) -> Failure {
+        use sandstorm_client::Error as E;
+        let text = error.to_string();
+        // The client's texts are "what is wrong; what to do"; a tenant's own text may hold anything.
+        let (message, hint) = match (&error, text.split_once("; ")) {
+            (E::Killed { .. }, _) => (text.trim_end_matches("; see the extension's kills").to_owned(), None),
+            (E::Failed { .. }, _) | (_, None) => (text, None),
+            (_, Some((message, hint))) => (message.to_owned(), Some(hint.to_owned())),
+        };
+        let hint = match &error {
+            E::Killed { .. } => Some("`sandstorm kills` shows the extension's recent kills".to_owned()),
+            _ => hint,
+        };
+        Failure { message, hint, code: error.code().to_owned(), rendered: String::new(), status: 1 }
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Failure {
+        let rendered: String = error.diagnostics().iter().map(|remark| remark.rendered.as_str()).collect();
+        let (message, code) = match &error {
+            BuildError::Refused(remarks) => {
+                (format!("the checker refuses the source ({})", count(remarks.len())), "refused")
+            }
+            BuildError::Compile(remarks) => {
+                (format!("the source does not compile ({})", count(remarks.len())), "refused")
+            }
+            BuildError::Limit(_) => (error.to_string(), "limit"),
+            BuildError::Toolchain(_) | BuildError::Sandbox(_) => (error.to_string(), "builder"),
+            BuildError::Internal(text) => (text.clone(), "internal"),
+        };
+        Failure { message, hint: None, code: code.to_owned(), rendered, status: 1 }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        // Standard output was closed by the reader of a pipe: nothing to say, and nobody to say it to.
+        let status = if error.kind() == std::io::ErrorKind::BrokenPipe { 0 } else { 1 };
+        Failure { status, ..Failure::new(error.to_string()).code("io") }
+    }
+}
+
+fn count(remarks: usize) -> String {
+    if remarks == 1 { "1 remark".into() } else { format!("{remarks} remarks") }
+}
+
+/// Remarks as the compiler prints them.
+pub(super) fn rendered(diagnostics: &[Diagnostic]) -> String {
+    let one = |remark: &Diagnostic| match remark.rendered.trim_end() {
+        "" => {
+            format!("{}: {}\n --> {}:{}:{}\n", remark.severity, remark.message, remark.file, remark.line, remark.column)
+        }
+        text => format!("{text}\n"),
+    };
+    diagnostics.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+impl Out {
+    /// Prints an error to standard error; a broken pipe is passed over in silence.
+    pub(super) fn fail(&self, failure: &Failure) {
+        if failure.status == 0 {
+            return;
+        }
+        let mut text = String::new();
+        if self.json {
+            let Failure { message, hint, code, rendered, .. } = failure;
+            let error = json!({"error": {"code": code, "message": message, "hint": hint, "rendered": rendered}});
+            text = format!("{error}\n");
+        } else {
+            if !failure.rendered.is_empty() {
+                text.push_str(failure.rendered.trim_end());
+                text.push_str("\n\n");
+            }
+            text.push_str(&format!("error: {}\n", failure.message));
+            if let Some(hint) = &failure.hint {
+                text.push_str(&format!("hint: {hint}\n"));
+            }
+        }
+        // There is nowhere left to complain to.
+        let _closed = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    /// Bytes, exactly.
+    pub(super) fn raw(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(bytes)?;
+        Ok(stdout.flush()?)
+    }
+
+    /// A line for people.
+    pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
+        self.raw(format!("{text}\n").as_bytes())
+    }
+
+    /// The outcome of a command that only does something.
+    pub(super) fn done(&self, text: &str) -> Result<(), Failure> {
+        if self.json { self.json(&json!({"ok": true})) } else { self.line(text) }
+    }
+
+    /// A value, in one line.
+    pub(super) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string(value).map_err(|error| Failure::new(error.to_string()))?;
+        self.line(&text)
+    }
+
+    /// A value for programs, or what `human` makes of it.
+    pub(super) fn show<T: Serialize>(&self, value: &T, human: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+        if self.json { self.json(value) } else { self.raw(human(value).as_bytes()) }
+    }
+}
+
+/// Rows under a head, in columns; numbers to the right.
+pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain([head[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let is_number = |column: usize| {
+        let mut cells = rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != "-").peekable();
+        cells.peek().is_some() && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let right: Vec<bool> = (0..head.len()).map(is_number).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells
+            .zip(widths.iter().zip(&right))
+            .map(|(cell, (width, right))| if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") })
+            .collect();
+        format!("{}\n", padded.join("  ").trim_end())
+    };
+    let mut text = line(&mut head.iter().copied());
+    for row in rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}
+
+/// Names and values, one a line.
+pub(super) fn fields(fields: &[(&str, String)]) -> String {
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    fields.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+}
+
+/// A number of bytes for people: `1.5 MiB`.
+pub(super) fn bytes_in_words(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 10.0 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
+}

@@ -1,0 +1,138 @@
+//! `sandstorm serve` and `sandstorm health`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use sandstorm_db::admin::{ControlPlane, Served};
+use sandstorm_db::config::{Config, Overrides, prepare_state_dir};
+use sandstorm_db::server::DataPlane;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use super::output::{Failure, Out, fields};
+use super::session::Session;
+
+/// Run a server.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address of the first worker's data port; worker i serves the port after it by i [default: 127.0.0.1:7400]
+    #[arg(long, value_name = "HOST:PORT")]
+    data: Option<SocketAddr>,
+    /// Address of the control port, on loopback [default: 127.0.0.1:7399]
+    #[arg(long, value_name = "HOST:PORT")]
+    control: Option<SocketAddr>,
+    /// Number of workers [default: all cores but one]
+    #[arg(long)]
+    workers: Option<usize>,
+    /// Do not bind workers to cores
+    #[arg(long)]
+    no_pin: bool,
+    /// Spin instead of sleeping when there is nothing to do: lowest latency, a whole core each
+    #[arg(long)]
+    poll: bool,
+    /// Allow open tenants although other machines reach the data ports: anyone there may use their data
+    #[arg(long)]
+    allow_open: bool,
+    /// Start without a builder: no pushes
+    #[arg(long)]
+    no_builder: bool,
+    /// The rustc that compiles extensions [default: the one on the path]
+    #[arg(long, value_name = "FILE")]
+    rustc: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    /// What the command line says over the file.
+    pub(super) fn overrides(&self, state: Option<&Path>) -> Overrides {
+        Overrides {
+            data: self.data,
+            control: self.control,
+            workers: self.workers,
+            pin: self.no_pin.then_some(false),
+            poll: self.poll.then_some(true),
+            state: state.map(Path::to_path_buf),
+            allow_open: self.allow_open.then_some(true),
+            rustc: self.rustc.clone(),
+            builder: self.no_builder.then_some(false),
+        }
+    }
+}
+
+pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result<(), Failure> {
+    start_log();
+    let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
+    let config = Config::load(args.config.as_deref(), &args.overrides(state)).map_err(|error| refuse(&error))?;
+    prepare_state_dir(&config.state).map_err(|error| refuse(&error))?;
+    let data = DataPlane::start(&config).map_err(|error| Failure::new(error.to_string()).code("start"))?;
+    let stop = Arc::new(Notify::new());
+    let asked = stop.clone();
+    let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
+    let control = ControlPlane::start(&config, served, move || asked.notify_one())
+        .map_err(|error| Failure::new(error.to_string()).code("start"))?;
+    announce(&config, &data, &control, out)?;
+    wait(&stop)?;
+    // Control first: no push is taken while the workers finish what is under way.
+    drop(control);
+    drop(data);
+    if out.json { Ok(()) } else { out.line("stopped") }
+}
+
+/// Log lines go to standard error; `RUST_LOG` says which.
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // It is set already only when a test has set it.
+    let _set = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out) -> Result<(), Failure> {
+    let (first, workers) = (data.address(), config.workers);
+    let last = usize::from(first.port()) + workers - 1;
+    let token = control.token_file().display().to_string();
+    if out.json {
+        let address = control.address().to_string();
+        return out.json(&json!({
+            "data": first.to_string(), "workers": workers, "control": address, "operator_token_file": token,
+        }));
+    }
+    let ports = if workers == 1 { first.to_string() } else { format!("{first} to {last}") };
+    let plural = if workers == 1 { "" } else { "s" };
+    out.line(&format!(
+        "sandstorm {}: {workers} worker{plural} on udp {ports}, control on http://{}\noperator token: {token}",
+        env!("CARGO_PKG_VERSION"),
+        control.address()
+    ))
+}
+
+/// Until the operator asks for it, or the process is told to end.
+fn wait(stop: &Notify) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            () = stop.notified() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn health(session: &Session, out: &Out) -> Result<(), Failure> {
+    out.show(&session.control().health()?, |health| {
+        fields(&[
+            ("version", health.version.clone()),
+            ("data", health.data_address.clone()),
+            ("workers", health.workers.to_string()),
+            ("uptime_s", health.uptime_s.to_string()),
+            ("builder", health.builder.clone()),
+        ])
+    })
+}

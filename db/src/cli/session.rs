@@ -1,0 +1,146 @@
+//! Which server, as whom, which tenant: so that on the server's own machine nothing has to be typed.
+
+use std::cell::OnceCell;
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use sandstorm_client::blocking::Client;
+use sandstorm_client::control::{Control, Tenant};
+use sandstorm_db::config::{default_state_dir, read_operator_token};
+
+use super::Global;
+use super::output::Failure;
+
+/// The folder of the state directory that keeps tokens of tenants that were created from here.
+const TOKENS: &str = "tokens";
+
+/// A command's view of the server.
+pub(super) struct Session {
+    server: String,
+    token: Option<String>,
+    tenant: Option<String>,
+    state: PathBuf,
+    control: OnceCell<Control>,
+}
+
+impl Session {
+    /// Nothing is read or sent yet.
+    pub(super) fn new(global: &Global) -> Session {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        Session {
+            server: global.server.clone(),
+            token: given(&global.token),
+            tenant: given(&global.tenant),
+            state: global.state.clone().unwrap_or_else(default_state_dir),
+            control: OnceCell::new(),
+        }
+    }
+
+    /// The control port: with the token that was given, else the operator's if it can be read, else the tenant's.
+    pub(super) fn control(&self) -> &Control {
+        self.control.get_or_init(|| {
+            let saved = || self.tenant.as_deref().and_then(|tenant| self.saved_token(tenant));
+            let token = self.token.clone().or_else(|| read_operator_token(&self.state).ok()).or_else(saved);
+            Control::new(&self.server, token.as_deref())
+        })
+    }
+
+    /// The tenant that was named on the command line.
+    pub(super) fn named_tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// The name of the tenant that is meant: the one given, or the only one that the token reaches.
+    pub(super) fn tenant(&self) -> Result<String, Failure> {
+        if let Some(tenant) = &self.tenant {
+            return Ok(tenant.clone());
+        }
+        let mut names: Vec<String> = self.control().tenants()?.into_iter().map(|tenant| tenant.name).collect();
+        match (names.len(), names.pop()) {
+            (1, Some(name)) => Ok(name),
+            (0, _) => {
+                Err(Failure::new("there is no tenant yet").hint("sandstorm tenant create NAME").code("not_found"))
+            }
+            (_, last) => {
+                names.extend(last);
+                Err(Failure::new("which tenant?").hint(format!("--tenant NAME, one of: {}", names.join(", "))))
+            }
+        }
+    }
+
+    /// The tenant that is meant, as the server has it.
+    pub(super) fn show_tenant(&self) -> Result<Tenant, Failure> {
+        Ok(self.control().tenant(&self.tenant()?)?)
+    }
+
+    /// The id of a table.
+    pub(super) fn table_id(&self, tenant: &str, table: &str) -> Result<u64, Failure> {
+        Ok(self.control().table(tenant, table)?.id)
+    }
+
+    /// A data connection as the tenant.
+    pub(super) fn data(&self) -> Result<(Client, Tenant), Failure> {
+        let tenant = self.show_tenant()?;
+        let token = self.token.clone().or_else(|| self.saved_token(&tenant.name));
+        if token.is_none() && !tenant.open {
+            return Err(Failure::new(format!("no token of tenant {:?} is known here", tenant.name))
+                .hint("give --token or SANDSTORM_TOKEN; the operator makes a new one with `sandstorm tenant token`")
+                .code("unauthenticated"));
+        }
+        let address = self.data_address(&self.control().health()?.data_address)?;
+        let config = sandstorm_client::Config::new(address, tenant.id).token(token.unwrap_or_default());
+        Ok((Client::connect(config)?, tenant))
+    }
+
+    /// The data address that the server names; where it is bound to every address, on the host that we know it by.
+    fn data_address(&self, named: &str) -> Result<SocketAddr, Failure> {
+        let unknown = |reason: &dyn std::fmt::Display| {
+            Failure::new(format!("the server's data address {named:?} cannot be used: {reason}"))
+        };
+        let mut address: SocketAddr = named.parse().map_err(|error| unknown(&error))?;
+        if address.ip().is_unspecified() {
+            let host = self.server.split_once("://").map_or(self.server.as_str(), |(_, host)| host);
+            let mut hosts = host.trim_end_matches('/').to_socket_addrs().map_err(|error| unknown(&error))?;
+            address.set_ip(hosts.next().ok_or_else(|| unknown(&"the server's name has no address"))?.ip());
+        }
+        Ok(address)
+    }
+
+    /// Where a tenant's token is kept: by server, since names are a server's own.
+    fn token_file(&self, tenant: &str) -> PathBuf {
+        let plain = |text: &str| {
+            text.chars()
+                .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' })
+                .collect::<String>()
+        };
+        self.state.join(TOKENS).join(plain(&self.server)).join(plain(tenant))
+    }
+
+    fn saved_token(&self, tenant: &str) -> Option<String> {
+        let text = fs::read_to_string(self.token_file(tenant)).ok()?;
+        Some(text.trim().to_owned()).filter(|token| !token.is_empty())
+    }
+
+    /// Keeps a tenant's token (mode 0600), so that it need not be typed on this machine; `false` if that cannot be done.
+    pub(super) fn save_token(&self, tenant: &str, token: &str) -> bool {
+        let path = self.token_file(tenant);
+        let Some(folder) = path.parent() else { return false };
+        let write = || {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            file.write_all(format!("{token}\n").as_bytes())
+        };
+        let written: std::io::Result<()> = write();
+        written.is_ok()
+    }
+
+    /// Forgets the token of a tenant that is deleted.
+    pub(super) fn forget_token(&self, tenant: &str) {
+        // It may never have been kept.
+        let _absent = fs::remove_file(self.token_file(tenant));
+    }
+}

@@ -1,0 +1,108 @@
+//! `sandstorm table …`
+
+use clap::{Subcommand, ValueEnum};
+use sandstorm_client::control::{CreateTable, Table, TableMode};
+
+use super::output::{Failure, Out, bytes_in_words, columns, fields};
+use super::session::Session;
+use super::tenant::size_argument;
+
+/// Tables of a tenant.
+#[derive(Debug, Subcommand)]
+pub(super) enum TableCommand {
+    /// Create a table
+    Create {
+        /// 1 to 64 letters, digits, '_', '-' and '.'
+        name: String,
+        /// What happens at the quota: a store refuses writes, a cache evicts
+        #[arg(long, value_enum, default_value = "store")]
+        mode: Mode,
+        /// Bytes of records, such as 64MiB; left out: half of what the tenant has left, at most 1 GiB
+        #[arg(long, value_name = "BYTES", value_parser = size_argument)]
+        quota: Option<u64>,
+        /// Its id; left out: assigned
+        #[arg(long)]
+        id: Option<u64>,
+    },
+    /// List the tables
+    List,
+    /// Show one table
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Drop a table with its records
+    Drop {
+        /// Its name
+        name: String,
+    },
+}
+
+/// What a table does at its quota.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Mode {
+    /// Refuses writes
+    Store,
+    /// Evicts records that were read only once first
+    Cache,
+}
+
+pub(super) fn run(session: &Session, command: TableCommand, out: &Out) -> Result<(), Failure> {
+    let control = session.control();
+    let tenant = session.tenant()?;
+    match command {
+        TableCommand::Create { name, mode, quota, id } => {
+            let mode = match mode {
+                Mode::Store => TableMode::Store,
+                Mode::Cache => TableMode::Cache,
+            };
+            let table = control.create_table(&tenant, &CreateTable { name, id, mode, quota_bytes: quota })?;
+            out.show(&table, |table| {
+                format!("created table {} (id {}, quota {})\n", table.name, table.id, bytes_in_words(table.quota_bytes))
+            })
+        }
+        TableCommand::List => out.show(&control.tables(&tenant)?, |tables| list(tables)),
+        TableCommand::Show { name } => out.show(&control.table(&tenant, &name)?, show),
+        TableCommand::Drop { name } => {
+            control.drop_table(&tenant, &name)?;
+            out.done(&format!("dropped table {name}"))
+        }
+    }
+}
+
+fn mode(table: &Table) -> String {
+    match table.mode {
+        TableMode::Store => "store".to_owned(),
+        TableMode::Cache => "cache".to_owned(),
+    }
+}
+
+fn list(tables: &[Table]) -> String {
+    let row = |table: &Table| {
+        vec![
+            table.name.clone(),
+            table.id.to_string(),
+            mode(table),
+            table.records.to_string(),
+            bytes_in_words(table.bytes),
+            bytes_in_words(table.quota_bytes),
+        ]
+    };
+    let rows: Vec<_> = tables.iter().map(row).collect();
+    columns(&["NAME", "ID", "MODE", "RECORDS", "BYTES", "QUOTA"], &rows)
+}
+
+fn show(table: &Table) -> String {
+    fields(&[
+        ("name", table.name.clone()),
+        ("id", table.id.to_string()),
+        ("mode", mode(table)),
+        ("records", table.records.to_string()),
+        ("bytes", bytes_in_words(table.bytes)),
+        ("quota", bytes_in_words(table.quota_bytes)),
+        ("evictions", table.evictions.to_string()),
+        ("expirations", table.expirations.to_string()),
+        ("refusals", table.refusals.to_string()),
+        ("slots", table.capacity.to_string()),
+    ])
+}

@@ -1,0 +1,168 @@
+//! `sandstorm tenant …`
+
+use clap::Subcommand;
+use sandstorm_client::control::{ChangeTenant, CreateTenant, Quotas, Tenant};
+
+use super::output::{Failure, Out, bytes_in_words, columns, fields};
+use super::session::Session;
+
+/// Tenants.
+#[derive(Debug, Subcommand)]
+pub(super) enum TenantCommand {
+    /// Create a tenant; prints its token, which is not shown again
+    Create {
+        /// 1 to 64 letters, digits, '_', '-' and '.'
+        name: String,
+        /// Reached without a token (on loopback)
+        #[arg(long)]
+        open: bool,
+        /// Its id; left out: assigned
+        #[arg(long)]
+        id: Option<u32>,
+        /// The worker that serves it; left out: assigned
+        #[arg(long, value_name = "WORKER")]
+        home: Option<u32>,
+        /// A quota, such as memory_bytes=1000000000; may be repeated
+        #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
+        quotas: Vec<(String, u64)>,
+    },
+    /// List the tenants
+    List,
+    /// Show one tenant with its quotas
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Change a tenant's settings
+    Set {
+        /// Its name
+        name: String,
+        /// Reached without a token, or not
+        #[arg(long)]
+        open: Option<bool>,
+        /// The worker that serves it
+        #[arg(long, value_name = "WORKER")]
+        home: Option<u32>,
+        /// A quota, such as slice_us=500; may be repeated
+        #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
+        quotas: Vec<(String, u64)>,
+    },
+    /// Delete a tenant with all its tables and extensions
+    Delete {
+        /// Its name
+        name: String,
+    },
+    /// Give a tenant a new token; the old one is void
+    Token {
+        /// Its name
+        name: String,
+    },
+}
+
+/// `name=value`.
+pub(super) fn quota(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as slice_us=500")?;
+    let value = size(value).ok_or_else(|| format!("{value:?} is no number"))?;
+    Ok((name.to_owned(), value))
+}
+
+/// A number, or one with a unit: `64KiB`, `10MB`, `1G` (K, M, G, T: powers of 1024; with B: of 1000).
+pub(super) fn size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let number: u64 = text[..digits].replace('_', "").parse().ok()?;
+    let factor: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+/// The same for an argument.
+pub(super) fn size_argument(text: &str) -> Result<u64, String> {
+    size(text).ok_or_else(|| "write a number of bytes, or one with a unit, such as 64MiB".to_owned())
+}
+
+pub(super) fn run(session: &Session, command: TenantCommand, out: &Out) -> Result<(), Failure> {
+    let control = session.control();
+    match command {
+        TenantCommand::Create { name, open, id, home, quotas } => {
+            let quotas: Quotas = quotas.into_iter().collect();
+            let new = CreateTenant { name, open, id, home_worker: home, quotas, ..CreateTenant::default() };
+            let created = control.create_tenant(&new)?;
+            let kept = session.save_token(&created.tenant.name, &created.token);
+            out.show(&created, |created| {
+                let note = if kept { "kept in the state directory" } else { "write it down: it is not shown again" };
+                format!(
+                    "created tenant {} (id {})\ntoken: {}\n({note})\n",
+                    created.tenant.name, created.tenant.id, created.token
+                )
+            })
+        }
+        TenantCommand::List => out.show(&control.tenants()?, |tenants| list(tenants)),
+        TenantCommand::Show { name } => out.show(&control.tenant(&name)?, show),
+        TenantCommand::Set { name, open, home, quotas } => {
+            let change = ChangeTenant { open, home_worker: home, quotas: quotas.into_iter().collect() };
+            out.show(&control.change_tenant(&name, &change)?, show)
+        }
+        TenantCommand::Delete { name } => {
+            control.delete_tenant(&name)?;
+            session.forget_token(&name);
+            out.done(&format!("deleted tenant {name}"))
+        }
+        TenantCommand::Token { name } => {
+            let rotated = control.rotate_token(&name)?;
+            session.save_token(&name, &rotated.token);
+            out.show(&rotated, |rotated| format!("token: {}\nthe old one is void\n", rotated.token))
+        }
+    }
+}
+
+fn list(tenants: &[Tenant]) -> String {
+    let row = |tenant: &Tenant| {
+        vec![
+            tenant.name.clone(),
+            tenant.id.to_string(),
+            if tenant.open { "yes" } else { "no" }.to_owned(),
+            tenant.home_worker.to_string(),
+            tenant.tables.to_string(),
+            tenant.extensions.to_string(),
+            bytes_in_words(tenant.memory_bytes),
+            tenant.running.to_string(),
+        ]
+    };
+    let rows: Vec<_> = tenants.iter().map(row).collect();
+    columns(&["NAME", "ID", "OPEN", "HOME", "TABLES", "EXTENSIONS", "MEMORY", "RUNNING"], &rows)
+}
+
+fn show(tenant: &Tenant) -> String {
+    let mut rows = vec![
+        ("name", tenant.name.clone()),
+        ("id", tenant.id.to_string()),
+        ("open", tenant.open.to_string()),
+        ("home worker", tenant.home_worker.to_string()),
+        ("tables", tenant.tables.to_string()),
+        ("extensions", tenant.extensions.to_string()),
+        ("memory", bytes_in_words(tenant.memory_bytes)),
+        ("running", tenant.running.to_string()),
+        ("quotas", String::new()),
+    ];
+    let quotas: Vec<(String, String)> = tenant
+        .quotas
+        .iter()
+        .map(|(name, value)| {
+            let unlimited = name == "requests_per_s" && *value == 0;
+            let shown = if unlimited { "unlimited".to_owned() } else { value.to_string() };
+            (format!("  {name}"), shown)
+        })
+        .collect();
+    rows.extend(quotas.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    fields(&rows)
+}

@@ -1,0 +1,194 @@
+//! The command line: what is parsed, what is made of arguments, what is printed.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use clap::CommandFactory;
+
+use super::bytes::{fields, for_people, parse, parse_all, printable, to_hex};
+use super::output::{Failure, bytes_in_words, columns};
+use super::stat::utc;
+use super::tenant::{quota, size};
+use super::*;
+
+fn cli(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(std::iter::once("sandstorm").chain(line.split_whitespace()))
+}
+
+#[test]
+fn the_commands_are_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_command_of_the_manual_parses() {
+    for line in [
+        "serve",
+        "serve --config F --data 127.0.0.1:1 --control 127.0.0.1:2 --workers 3 --no-pin --poll --allow-open --no-builder",
+        "stop",
+        "health --json",
+        "tenant create a --open --id 7 --home 0 --quota slice_us=500 --quota memory_bytes=1GiB",
+        "tenant list",
+        "tenant show a",
+        "tenant set a --open false --quota weight=2",
+        "tenant delete a",
+        "tenant token a",
+        "table create t --mode cache --quota 64MiB --tenant a",
+        "table list --json",
+        "table show t",
+        "table drop t",
+        "put t k v",
+        "put t k v --if-absent --ttl 1.5 --flags 3",
+        "put t k u64:1 str:x",
+        "get t k",
+        "get t k1 k2 --raw",
+        "del t k --if-version 3",
+        "incr t k",
+        "incr t k -5",
+        "ext new dir --name x",
+        "ext check",
+        "ext test dir -- name --nocapture",
+        "ext push dir --server 127.0.0.1:9 --token x --tenant a",
+        "ext list",
+        "ext show x",
+        "ext unload x",
+        "ext suspend x",
+        "ext resume x",
+        "ext budget x --slice-us 10 --arena-bytes 1MiB",
+        "invoke x table:t u32:5 key --as u64,u32",
+        "invoke x --version 3 --raw",
+        "stat --count 3 --interval 0.5",
+        "stat --all",
+        "kills --limit 5",
+    ] {
+        cli(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for line in [
+        "",
+        "serv",
+        "put t k",
+        "put t k v --if-absent --if-present",
+        "put t k v --if-present --if-version 3",
+        "incr t k many",
+        "tenant create",
+        "tenant create a --quota slice_us",
+        "table create t --mode heap",
+        "table create t --quota much",
+        "invoke x --raw --as u64",
+        "serve --data here",
+        "builder --option",
+    ] {
+        assert!(cli(line).is_err(), "{line}");
+    }
+}
+
+fn bytes_of(arguments: &[&str]) -> Result<Vec<u8>, Failure> {
+    let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+    parse_all(&arguments, &mut |name| {
+        if name == "t" { Ok(7) } else { Err(Failure::new("no such table")) }
+    })
+}
+
+#[test]
+fn arguments_stand_for_their_bytes() {
+    let cases: &[(&[&str], &[u8])] = &[
+        (&["plain"], b"plain"),
+        (&[""], b""),
+        (&["user:5"], b"user:5"),
+        (&["http://x"], b"http://x"),
+        (&["str:hex:00"], b"hex:00"),
+        (&["str:-"], b"-"),
+        (&["str:@x"], b"@x"),
+        (&["hex:00fFa5"], b"\x00\xff\xa5"),
+        (&["u8:255"], b"\xff"),
+        (&["u16:258"], b"\x02\x01"),
+        (&["u32:1"], b"\x01\0\0\0"),
+        (&["u64:18446744073709551615"], b"\xff\xff\xff\xff\xff\xff\xff\xff"),
+        (&["i64:-1"], b"\xff\xff\xff\xff\xff\xff\xff\xff"),
+        (&["len16:ab"], b"\x02\0ab"),
+        (&["len32:"], b"\0\0\0\0"),
+        (&["table:t", "u8:1", "key"], b"\x07\0\0\0\0\0\0\0\x01key"),
+    ];
+    for (arguments, expected) in cases {
+        assert_eq!(bytes_of(arguments).unwrap(), *expected, "{arguments:?}");
+    }
+    for wrong in ["hex:0", "hex:zz", "u8:256", "u8:-1", "u32:", "u64:18446744073709551616", "i64:x", "table:u"] {
+        assert!(bytes_of(&[wrong]).is_err(), "{wrong}");
+    }
+    let long = format!("len16:{}", "x".repeat(65_536));
+    assert!(bytes_of(&[&long]).is_err());
+    let not_utf8 = OsString::from_vec(vec![0xff, b'k']);
+    assert_eq!(parse(&not_utf8, &mut |_| Ok(0)).unwrap(), b"\xffk", "keys are bytes, not text");
+}
+
+#[test]
+fn a_file_is_read_whole_and_a_missing_one_is_said() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, b"\x00\x01\n").unwrap();
+    let argument = format!("@{}", file.path().display());
+    assert_eq!(bytes_of(&[&argument]).unwrap(), b"\x00\x01\n");
+    let missing = bytes_of(&["@/nowhere/x"]).unwrap_err();
+    assert!(missing.message.contains("/nowhere/x") && missing.hint.is_some());
+}
+
+#[test]
+fn values_are_shown_as_text_or_as_digits_that_parse_back() {
+    assert_eq!(for_people("grüße\n".as_bytes()), "grüße\n");
+    for binary in [&b"\x00"[..], b"\xff\xfe", b"a\x1b[2J"] {
+        assert!(printable(binary).is_none());
+        assert_eq!(bytes_of(&[&for_people(binary)]).unwrap(), binary);
+    }
+    assert_eq!(to_hex(b"\x00\xab"), "00ab");
+}
+
+#[test]
+fn a_reply_is_shown_by_its_fields() {
+    let reply = bytes_of(&["u64:9", "u32:8", "i64:-7", "text"]).unwrap();
+    let shown: Vec<String> =
+        fields(&reply, "u64, u32,i64").unwrap().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(shown, ["u64=9", "u32=8", "i64=-7", "rest=\"text\""]);
+    assert!(fields(b"abc", "u32").is_err() && fields(b"abcd", "f32").is_err());
+}
+
+#[test]
+fn sizes_and_quotas_are_numbers_with_or_without_a_unit() {
+    for (text, expected) in [
+        ("0", Some(0)),
+        ("64KiB", Some(65_536)),
+        ("1g", Some(1 << 30)),
+        ("10MB", Some(10_000_000)),
+        ("1_000", Some(1_000)),
+    ] {
+        assert_eq!(size(text), expected, "{text}");
+    }
+    for text in ["", "MiB", "1.5MiB", "-1", "1XB", "99999999999999999999", "99999999TiB"] {
+        assert_eq!(size(text), None, "{text}");
+    }
+    assert_eq!(quota("slice_us=500"), Ok(("slice_us".into(), 500)));
+    assert!(quota("slice_us").is_err() && quota("slice_us=x").is_err());
+    assert_eq!([bytes_in_words(1023), bytes_in_words(1536), bytes_in_words(64 << 20)], ["1023 B", "1.5 KiB", "64 MiB"]);
+}
+
+#[test]
+fn columns_line_up() {
+    let rows = vec![vec!["a".into(), "7".into()], vec!["bcdef".into(), "1234".into()]];
+    assert_eq!(columns(&["NAME", "N"], &rows), "NAME      N\na         7\nbcdef  1234\n");
+    assert_eq!(columns(&["NAME", "N"], &[]), "NAME  N\n");
+}
+
+#[test]
+fn times_are_civil() {
+    for (at_ms, expected) in [
+        (0, "1970-01-01 00:00:00"),
+        (951_782_399_999, "2000-02-28 23:59:59"),
+        (951_782_400_000, "2000-02-29 00:00:00"),
+        (1_709_251_200_000, "2024-03-01 00:00:00"),
+        (4_102_444_799_000, "2099-12-31 23:59:59"),
+    ] {
+        assert_eq!(utc(at_ms), expected);
+    }
+}
