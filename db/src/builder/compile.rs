@@ -193,7 +193,9 @@ fn compile_wrapper(
 
 /// Errors inside the wrapper mean that the extension's entry is not what it must be; the wrapper's own text helps nobody.
 fn explain_wrapper(diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    let (wrapper, tenant): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(|found| found.file == "wrapper.rs");
+    let (wrapper, tenant): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(|found| {
+        found.file == "wrapper.rs" || found.file.starts_with("sandstorm_api/") || found.file.is_empty()
+    });
     if wrapper.is_empty() {
         return tenant;
     }

@@ -42,7 +42,8 @@ pub struct CompileLimits {
     pub output_bytes: usize,
     /// Open files of one run.
     pub open_files: u64,
-    /// Processes and threads of one run, where the sandbox can count them apart from the rest of the machine.
+    /// Processes and threads of one run, where the sandbox can count them apart from the rest of the machine; the kernel
+    /// does not hold root's processes to it.
     pub processes: u64,
     /// Largest library that is accepted, bytes.
     pub library_bytes: u64,

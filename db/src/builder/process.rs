@@ -289,6 +289,12 @@ impl BuilderHandle {
         Ok(process)
     }
 
+    /// Ends the builder process; the next build starts a new one. For an operator who has changed the compiler's
+    /// surroundings, and for tests.
+    pub fn end_process(&self) {
+        *self.process.lock() = None;
+    }
+
     /// The key that signs its artifacts.
     pub fn public_key(&self) -> PublicKey {
         self.public_key

@@ -2,8 +2,9 @@
 //!
 //! The builder starts `sandstorm builder sandbox-exec` with a [`Policy`] in its environment. That process (first stage)
 //! moves into new user, network, IPC and PID namespaces and starts itself again; the second stage, process 1 in there,
-//! sets limits, restricts file access (Landlock) and system calls (seccomp), and becomes the compiler. Where the kernel
-//! gives no namespaces the second stage runs alone: Landlock and seccomp still leave it neither files nor sockets.
+//! sets limits, restricts file access (Landlock) and system calls (seccomp), and starts the compiler. Where the kernel
+//! gives no namespaces the second stage runs alone and becomes the compiler: Landlock and seccomp still leave it neither
+//! files nor sockets.
 //!
 //! Guarantees of the one unsafe block: it only creates namespaces, in a process with one thread, and unshares neither
 //! memory nor open files.
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -49,7 +50,8 @@ pub(super) struct Policy {
     pub(super) file_bytes: u64,
     /// Open files.
     pub(super) open_files: u64,
-    /// Processes and threads; counted only where it has namespaces of its own.
+    /// Processes and threads; counted only where it has namespaces of its own, and never for root: a builder that runs
+    /// as an ordinary user is the better one.
     pub(super) processes: u64,
     /// Whether the namespaces are made already.
     pub(super) second_stage: bool,
@@ -104,8 +106,18 @@ fn launch() -> Result<ExitCode, String> {
     restrict_calls()?;
     let mut command = Command::new(&policy.program);
     command.args(&policy.arguments).env_clear().envs(&policy.environment);
-    let error = command.exec();
-    Err(format!("running {}: {error}", policy.program.display()))
+    let failed = |error: std::io::Error| format!("running {}: {error}", policy.program.display());
+    if policy.namespaces {
+        // Not as process 1 itself, which the kernel spares the signals that say which limit was met.
+        return command.status().map(exit_code).map_err(failed);
+    }
+    Err(failed(command.exec()))
+}
+
+/// How a command ended, as shells say it: a signal is 128 and its number.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
 fn describe(what: &str, error: impl std::fmt::Display) -> String {
@@ -140,8 +152,7 @@ fn second_stage(policy: &Policy) -> Result<ExitCode, String> {
         .env(POLICY_VARIABLE, text)
         .status()
         .map_err(|error| describe("starting the second stage", error))?;
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+    Ok(exit_code(status))
 }
 
 fn limit(policy: &Policy) -> Result<(), String> {

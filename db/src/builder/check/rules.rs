@@ -104,6 +104,9 @@ rules! {
     IMPL_TARGET: "impl-target", "traits can be implemented for named types, slices, arrays and tuples only (rust-lang issues 84366, 100051)",
         "trait Size { fn size(&self) -> usize; }\nimpl<T: AsRef<[u8]>> Size for T { fn size(&self) -> usize { self.as_ref().len() } }",
         "trait Size { fn size(&self) -> usize; }\nimpl Size for Vec<u8> { fn size(&self) -> usize { self.len() } }";
+    PROJECTION: "projection", "an associated type can only be taken of a type parameter (rust-lang issue 100051): name the type itself",
+        "fn f(x: <Vec<u8> as IntoIterator>::Item) -> u8 { x }",
+        "fn f<I: Iterator>(mut x: I) -> Option<<I as Iterator>::Item> { x.next() }\nfn g() -> u8 { <u8 as Default>::default() }";
     WHERE: "where", "a `where` clause can only bound a type parameter or its associated type",
         "fn f<'a, T>(x: &'a T) -> bool where &'a T: PartialEq { x == x }",
         "fn f<T>(x: &T) -> bool where T: PartialEq { x == x }";

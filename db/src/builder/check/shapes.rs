@@ -60,9 +60,8 @@ impl Walk<'_> {
     fn is_named_type(&self, found: &Type) -> bool {
         match found {
             Type::Path(path) => {
-                let alone = path.path.segments.len() == 1;
                 let first = path.path.segments.first().map(|segment| name(&segment.ident)).unwrap_or_default();
-                path.qself.is_none() && first != "Self" && !self.is_type_parameter(&first) && (alone || first != "Self")
+                path.qself.is_none() && first != "Self" && !self.is_type_parameter(&first)
             }
             Type::Slice(slice) => self.is_named_type(&slice.elem),
             Type::Array(array) => self.is_named_type(&array.elem),
@@ -104,6 +103,20 @@ impl Walk<'_> {
         };
         if !parameter {
             self.refuse(&rules::WHERE, &predicate.bounded_ty, "");
+        }
+    }
+
+    /// `<A as B>::C` as a type: of a parameter only. Of anything else its well-formedness can be taken for granted in
+    /// one place and never be checked in another.
+    pub(super) fn check_projection(&mut self, found: &syn::TypePath) {
+        let Some(qself) = &found.qself else { return };
+        let first = match &*qself.ty {
+            Type::Path(inside) if inside.qself.is_none() => inside.path.segments.first(),
+            _ => None,
+        };
+        let first = first.map(|segment| name(&segment.ident)).unwrap_or_default();
+        if first != "Self" && !self.is_type_parameter(&first) {
+            self.refuse(&rules::PROJECTION, found, "");
         }
     }
 

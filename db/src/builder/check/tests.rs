@@ -51,3 +51,83 @@ fn every_rule_refuses_its_example_and_passes_the_one_near_it() {
     let wrong: Vec<String> = RULES.iter().filter_map(|rule| checked(rule).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The page for people, made from the table.
+fn page() -> String {
+    let mut page = String::from(
+        "# What the checker refuses\n\n\
+         Made from the table in `db/src/builder/check/rules.rs` by its test: `UPDATE_DOCS=1 cargo test -p sandstorm --lib\n\
+         the_checker_page` writes it anew.\n\n\
+         A push is read as a syntax tree, whole, before any compiler runs. What the lists of harmless attributes, macros,\n\
+         items, types and paths (`lists.rs`) do not name is refused, with file, line and the offending text. Items under\n\
+         `#[cfg(test)]` are left alone: the server never compiles them. After the tree, the compiler's own intermediate\n\
+         form is looked through for function pointers that no syntax shows (`db/src/builder/audit.rs`).\n",
+    );
+    for rule in RULES {
+        page.push_str(&format!(
+            "\n## {}\n\n{}.\n\n```rust\n// refused\n{}\n\n// passes\n{}\n```\n",
+            rule.id,
+            capital(rule.reason),
+            rule.refused,
+            rule.passes
+        ));
+    }
+    page
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[test]
+fn the_checker_page_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/checker.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, page()).expect("docs/checker.md");
+    }
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(found == page(), "docs/checker.md is not what the table says: run this test with UPDATE_DOCS=1");
+}
+
+#[test]
+fn the_names_of_rules_are_unique() {
+    let names: HashSet<&str> = RULES.iter().map(|rule| rule.id).collect();
+    assert_eq!(names.len(), RULES.len());
+}
+
+#[test]
+fn modules_in_several_files_are_followed() {
+    let file = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
+    let root = "#![no_std]\nmod shapes;\n#[cfg(test)]\nmod tests;\n";
+    let files = |circle: &str| {
+        vec![
+            file("src/lib.rs", root),
+            file("src/shapes.rs", "pub mod circle;\npub mod inner { pub mod deep; }\n"),
+            file("src/shapes/circle.rs", circle),
+            file("src/shapes/inner/deep.rs", "pub fn f() {}"),
+            file("src/tests.rs", "use sandstorm_api::testing::TestStore; extern crate std;"),
+        ]
+    };
+    let source = |files| Source::new("name = \"test\"", files).expect("a source");
+    check(&source(files("pub fn area() {}")), &[]).unwrap_or_else(|error| panic!("{error}"));
+    let Err(BuildError::Refused(found)) = check(&source(files("static X: u8 = 1;")), &[]) else { panic!("passed") };
+    assert_eq!((found[0].file.as_str(), found[0].rule.as_deref()), ("src/shapes/circle.rs", Some("static")));
+    let mut lost = files("");
+    lost.push(file("src/lost.rs", "pub fn f() {}"));
+    let Err(BuildError::Refused(found)) = check(&source(lost), &[]) else { panic!("passed") };
+    assert_eq!((found[0].file.as_str(), found[0].rule.as_deref()), ("src/lost.rs", Some("module-file")));
+}
+
+#[test]
+fn every_refusal_is_reported_with_its_text() {
+    let text = "static A: u8 = 1;\nfn f(x: *const u8) { unsafe {} }\n";
+    let Err(BuildError::Refused(found)) = check(&example(text), &[]) else { panic!("passed") };
+    let rules: Vec<&str> = found.iter().filter_map(|one| one.rule.as_deref()).collect();
+    assert_eq!(rules, ["static", "raw-pointer", "unsafe"]);
+    assert!(
+        found[1].rendered.contains("fn f(x: *const u8) { unsafe {} }\n  |         ^^^^^^^^^\n"),
+        "{}",
+        found[1].rendered
+    );
+}

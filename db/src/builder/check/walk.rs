@@ -319,6 +319,10 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             syn::Type::Ptr(pointer) => self.refuse(&rules::RAW_POINTER, pointer, ""),
             syn::Type::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for types"),
             syn::Type::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
+            syn::Type::Path(path) => {
+                self.check_projection(path);
+                visit::visit_type(self, found);
+            }
             syn::Type::TraitObject(object) => {
                 self.check_object(object);
                 visit::visit_type(self, found);
