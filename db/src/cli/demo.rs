@@ -1,0 +1,153 @@
+//! `sandstorm demo`: the whole story in one minute, on real parts. Starts a server, makes two tenants, pushes code from
+//! source, calls it, ends a runaway while the other tenant's calls go on, and prints what was seen and measured.
+
+use std::time::{Duration, Instant};
+
+use sandstorm_client::blocking::Client;
+use sandstorm_client::control::TableMode;
+use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Report, Row, TenantLoad, fill, run};
+use sandstorm_client::{Error, PutOptions};
+
+use super::local::{AGGREGATE, BAD, Example, LocalServer, LocalTenant};
+use super::output::{Failure, Out};
+
+/// Numbers that the by-hand call sums up.
+const NUMBERS: u64 = 100;
+/// Records that the measured calls read from.
+const RECORDS: u64 = 100_000;
+/// How long each measurement takes.
+const MEASURE: Duration = Duration::from_secs(2);
+/// Runaways a second while the other tenant is measured.
+const RUNAWAYS_PER_S: f64 = 50.0;
+
+pub(super) fn demo(out: &Out) -> Result<(), Failure> {
+    out.line("# A server that two tenants share, in this process, on loopback.")?;
+    let server = LocalServer::start(None, false)?;
+    out.line(&format!("sandstorm {}: {}\n", env!("CARGO_PKG_VERSION"), server.line()))?;
+    let alice = server.tenant("alice", "numbers", TableMode::Store)?;
+    let mallory = server.tenant("mallory", "things", TableMode::Store)?;
+    out.line("$ sandstorm tenant create alice; sandstorm table create numbers --tenant alice")?;
+    out.line("$ sandstorm tenant create mallory; sandstorm table create things --tenant mallory\n")?;
+
+    out.line(&format!("# Alice stores {NUMBERS} numbers and a list of their keys, and pushes code that sums them up."))?;
+    let client = Client::connect(server.client(&alice))?;
+    let gets = store_numbers(&client, &alice)?;
+    push(&server, out, "alice", &AGGREGATE)?;
+    sum_up(&client, &alice, gets, out)?;
+
+    out.line("\n# Mallory pushes code that never ends, and calls it.")?;
+    push(&server, out, "mallory", &BAD)?;
+    runaway(&server, &mallory, out)?;
+
+    out.line("\n# Alice's calls, first alone, then while Mallory's code runs away again and again.")?;
+    let (quiet, beside) = measure(&server, &alice, &mallory)?;
+    figures(&quiet, &beside, out)?;
+    drop(client);
+    drop(server);
+    out.line("\nstopped")
+}
+
+fn push(server: &LocalServer, out: &Out, tenant: &str, example: &Example) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let pushed = server.push(tenant, example)?;
+    out.line(&format!("$ sandstorm ext push ext/{} --tenant {tenant}", example.name))?;
+    out.line(&format!(
+        "checked, compiled, signed and loaded in {} ms: {} version {}, {} KiB",
+        begun.elapsed().as_millis(),
+        example.name,
+        pushed.extension.version,
+        pushed.extension.library_bytes / 1024,
+    ))
+}
+
+/// Stores the numbers 1 to `NUMBERS` and a list record of their keys; tells how long reading them one by one takes.
+fn store_numbers(client: &Client, alice: &LocalTenant) -> Result<Duration, Failure> {
+    let mut list = Vec::new();
+    for number in 1..=NUMBERS {
+        let key = format!("n{number}");
+        client.put(alice.table, key.as_bytes(), &number.to_le_bytes(), &PutOptions::default())?;
+        list.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        list.extend_from_slice(key.as_bytes());
+    }
+    client.put(alice.table, b"all", &list, &PutOptions::default())?;
+    let begun = Instant::now();
+    client.get(alice.table, b"all")?;
+    for number in 1..=NUMBERS {
+        client.get(alice.table, format!("n{number}").as_bytes())?;
+    }
+    Ok(begun.elapsed())
+}
+
+fn sum_up(client: &Client, alice: &LocalTenant, gets: Duration, out: &Out) -> Result<(), Failure> {
+    let args = [&alice.table.to_le_bytes()[..], &0u32.to_le_bytes(), b"all"].concat();
+    client.invoke("aggregate", &args)?;
+    let begun = Instant::now();
+    let reply = client.invoke("aggregate", &args)?;
+    let took = begun.elapsed();
+    let sum = reply.split_first_chunk::<8>().map(|(sum, _)| u64::from_le_bytes(*sum));
+    let expected = NUMBERS * (NUMBERS + 1) / 2;
+    if sum != Some(expected) {
+        return Err(Failure::new(format!("the sum is {sum:?}, not {expected}: this is a bug")));
+    }
+    out.line("$ sandstorm invoke aggregate …")?;
+    out.line(&format!(
+        "sum {expected}, one round trip, {} us (reading the {} records one by one took {} us)",
+        took.as_micros(),
+        NUMBERS + 1,
+        gets.as_micros()
+    ))
+}
+
+fn runaway(server: &LocalServer, mallory: &LocalTenant, out: &Out) -> Result<(), Failure> {
+    let client = Client::connect(server.client(mallory))?;
+    let args = [&mallory.table.to_le_bytes()[..], b"loop"].concat();
+    out.line("$ sandstorm invoke bad … loop --tenant mallory")?;
+    match client.invoke("bad", &args) {
+        Err(error @ Error::Killed { .. }) => out.line(&format!("error: {error}"))?,
+        other => return Err(Failure::new(format!("an endless loop gave {other:?}: this is a bug"))),
+    }
+    let kill = server.control().kills(Some("mallory"), 1)?.into_iter().next();
+    let kill = kill.ok_or_else(|| Failure::new("the kill is not on record: this is a bug"))?;
+    out.line("$ sandstorm kills --tenant mallory")?;
+    out.line(&format!(
+        "{} version {}: {}, {} us of CPU, worker {}",
+        kill.extension, kill.version, kill.cause, kill.cpu_us, kill.worker
+    ))
+}
+
+/// Alice's calls alone, and beside Mallory's runaways.
+fn measure(server: &LocalServer, alice: &LocalTenant, mallory: &LocalTenant) -> Result<(Report, Report), Failure> {
+    let calls = TenantLoad::new(
+        "alice",
+        server.client(alice),
+        Data::new(alice.table, RECORDS),
+        Mix::only(Class::Aggregate),
+    );
+    let runaways =
+        TenantLoad::new("mallory", server.client(mallory), Data::new(mallory.table, 0), Mix::only(Class::Bad))
+            .pace(Pace::per_second(RUNAWAYS_PER_S));
+    fill(&calls.config, &calls.data, &mut |_, _| {})?;
+    let measure = |tenants: Vec<TenantLoad>| {
+        run(&Options { duration: MEASURE, ..Options::new(tenants) }, &mut |_| {})
+    };
+    Ok((measure(vec![calls.clone()])?, measure(vec![calls, runaways])?))
+}
+
+fn figures(quiet: &Report, beside: &Report, out: &Out) -> Result<(), Failure> {
+    let row = |report: &Report, tenant: &str, class| -> Result<Row, Failure> {
+        report.row(tenant, class).cloned().ok_or_else(|| Failure::new(format!("nothing of {tenant} was measured")))
+    };
+    let (alone, with) = (row(quiet, "alice", Class::Aggregate)?, row(beside, "alice", Class::Aggregate)?);
+    let bad = row(beside, "mallory", Class::Bad)?;
+    for (when, row) in [("alone", &alone), ("beside runaways", &with)] {
+        out.line(&format!(
+            "{when:>15}: {:>7.0} calls/s, each over 30 records; p50 {:.0} us, p99 {:.0} us, longest {:.0} us; {} failed, {} of {} checked were wrong",
+            row.per_s, row.p50_us, row.p99_us, row.max_us, row.count - row.ok, row.wrong, row.verified
+        ))?;
+    }
+    out.line(&format!("{:>15}: {} endless loops ended meanwhile, {} of them within their budget", "mallory", bad.count, bad.ok))?;
+    if alone.wrong + with.wrong > 0 || with.ok < with.count || bad.ok < bad.count {
+        return Err(Failure::new("calls failed or were answered wrongly: this is a bug"));
+    }
+    Ok(())
+}

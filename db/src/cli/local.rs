@@ -1,0 +1,109 @@
+//! A whole server in this process, on free ports of loopback and a state directory of its own: what `demo` and `bench`
+//! run against, through the same control port and packets as any other.
+
+use std::path::PathBuf;
+
+use sandstorm_client::control::{Control, CreateTable, CreateTenant, Push, Pushed, SourceFile, TableMode};
+use sandstorm_client::{Config as ClientConfig, control::ControlError};
+use sandstorm_db::admin::{ControlPlane, Served};
+use sandstorm_db::config::{Config, Overrides};
+use sandstorm_db::server::DataPlane;
+
+use super::output::Failure;
+
+/// An extension whose source is part of this program.
+pub(super) struct Example {
+    pub(super) name: &'static str,
+    manifest: &'static str,
+    source: &'static str,
+}
+
+macro_rules! examples {
+    ($($constant:ident = $name:literal),* $(,)?) => {
+        $(pub(super) const $constant: Example = Example {
+            name: $name,
+            manifest: include_str!(concat!("../../../ext/", $name, "/extension.toml")),
+            source: include_str!(concat!("../../../ext/", $name, "/src/lib.rs")),
+        };)*
+    };
+}
+examples!(GET = "get", CHAIN = "chain", AGGREGATE = "aggregate", BAD = "bad");
+
+impl Example {
+    fn push(&self) -> Push {
+        let file = SourceFile { path: "src/lib.rs".into(), text: self.source.into() };
+        Push { manifest: self.manifest.into(), files: vec![file] }
+    }
+}
+
+/// The server; stops when dropped, and leaves nothing behind.
+pub(super) struct LocalServer {
+    // Dropped in this order: control, then workers, then the directory.
+    plane: ControlPlane,
+    data: DataPlane,
+    control: Control,
+    state: tempfile::TempDir,
+}
+
+/// A tenant of it, with one table.
+pub(super) struct LocalTenant {
+    pub(super) id: u32,
+    pub(super) token: String,
+    pub(super) table: u64,
+}
+
+impl LocalServer {
+    /// Starts one with so many workers. The compiler's sysroot is made anew: about a second.
+    pub(super) fn start(workers: Option<usize>, poll: bool) -> Result<LocalServer, Failure> {
+        let state = tempfile::Builder::new().prefix("sandstorm-").tempdir()?;
+        let overrides = Overrides {
+            data: Some(([127, 0, 0, 1], 0).into()),
+            control: Some(([127, 0, 0, 1], 0).into()),
+            workers,
+            poll: Some(poll),
+            state: Some(state.path().join("state")),
+            ..Overrides::default()
+        };
+        let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
+        let config = Config::load(None, &overrides).map_err(|error| failure(&error))?;
+        let data = DataPlane::start(&config).map_err(|error| failure(&error))?;
+        let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
+        let plane = ControlPlane::start(&config, served, || {}).map_err(|error| failure(&error))?;
+        let control = Control::new(&plane.address().to_string(), Some(plane.operator_token()));
+        Ok(LocalServer { plane, data, control, state })
+    }
+
+    /// What it is and where, in a line.
+    pub(super) fn line(&self) -> String {
+        let workers = self.data.metrics.workers();
+        let plural = if workers == 1 { "" } else { "s" };
+        let (data, control) = (self.data.address(), self.plane.address());
+        format!("{workers} worker{plural} on udp {data}, control on http://{control}")
+    }
+
+    pub(super) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Where the server keeps its secrets while it runs.
+    pub(super) fn state(&self) -> PathBuf {
+        self.state.path().to_path_buf()
+    }
+
+    /// Creates a tenant and its table.
+    pub(super) fn tenant(&self, name: &str, table: &str, mode: TableMode) -> Result<LocalTenant, ControlError> {
+        let created = self.control.create_tenant(&CreateTenant { name: name.into(), ..CreateTenant::default() })?;
+        let table = self.control.create_table(name, &CreateTable { name: table.into(), mode, ..CreateTable::default() })?;
+        Ok(LocalTenant { id: created.tenant.id, token: created.token, table: table.id })
+    }
+
+    /// Pushes an example for a tenant, from source through the builder.
+    pub(super) fn push(&self, tenant: &str, example: &Example) -> Result<Pushed, ControlError> {
+        self.control.push(tenant, example.name, &example.push())
+    }
+
+    /// How a client reaches the server as that tenant.
+    pub(super) fn client(&self, tenant: &LocalTenant) -> ClientConfig {
+        ClientConfig::new(self.data.address(), tenant.id).token(tenant.token.clone())
+    }
+}
