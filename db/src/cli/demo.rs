@@ -29,7 +29,9 @@ pub(super) fn demo(out: &Out) -> Result<(), Failure> {
     out.line("$ sandstorm tenant create alice; sandstorm table create numbers --tenant alice")?;
     out.line("$ sandstorm tenant create mallory; sandstorm table create things --tenant mallory\n")?;
 
-    out.line(&format!("# Alice stores {NUMBERS} numbers and a list of their keys, and pushes code that sums them up."))?;
+    out.line(&format!(
+        "# Alice stores {NUMBERS} numbers and a list of their keys, and pushes code that sums them up."
+    ))?;
     let client = Client::connect(server.client(&alice))?;
     let gets = store_numbers(&client, &alice)?;
     push(&server, out, "alice", &AGGREGATE)?;
@@ -117,19 +119,13 @@ fn runaway(server: &LocalServer, mallory: &LocalTenant, out: &Out) -> Result<(),
 
 /// Alice's calls alone, and beside Mallory's runaways.
 fn measure(server: &LocalServer, alice: &LocalTenant, mallory: &LocalTenant) -> Result<(Report, Report), Failure> {
-    let calls = TenantLoad::new(
-        "alice",
-        server.client(alice),
-        Data::new(alice.table, RECORDS),
-        Mix::only(Class::Aggregate),
-    );
+    let calls =
+        TenantLoad::new("alice", server.client(alice), Data::new(alice.table, RECORDS), Mix::only(Class::Aggregate));
     let runaways =
         TenantLoad::new("mallory", server.client(mallory), Data::new(mallory.table, 0), Mix::only(Class::Bad))
             .pace(Pace::per_second(RUNAWAYS_PER_S));
     fill(&calls.config, &calls.data, &mut |_, _| {})?;
-    let measure = |tenants: Vec<TenantLoad>| {
-        run(&Options { duration: MEASURE, ..Options::new(tenants) }, &mut |_| {})
-    };
+    let measure = |tenants: Vec<TenantLoad>| run(&Options { duration: MEASURE, ..Options::new(tenants) }, &mut |_| {});
     Ok((measure(vec![calls.clone()])?, measure(vec![calls, runaways])?))
 }
 
@@ -145,7 +141,10 @@ fn figures(quiet: &Report, beside: &Report, out: &Out) -> Result<(), Failure> {
             row.per_s, row.p50_us, row.p99_us, row.max_us, row.count - row.ok, row.wrong, row.verified
         ))?;
     }
-    out.line(&format!("{:>15}: {} endless loops ended meanwhile, {} of them within their budget", "mallory", bad.count, bad.ok))?;
+    out.line(&format!(
+        "{:>15}: {} endless loops ended meanwhile, {} of them within their budget",
+        "mallory", bad.count, bad.ok
+    ))?;
     if alone.wrong + with.wrong > 0 || with.ok < with.count || bad.ok < bad.count {
         return Err(Failure::new("calls failed or were answered wrongly: this is a bug"));
     }

@@ -1,8 +1,6 @@
 //! A whole server in this process, on free ports of loopback and a state directory of its own: what `demo` and `bench`
 //! run against, through the same control port and packets as any other.
 
-use std::path::PathBuf;
-
 use sandstorm_client::control::{Control, CreateTable, CreateTenant, Push, Pushed, SourceFile, TableMode};
 use sandstorm_client::{Config as ClientConfig, control::ControlError};
 use sandstorm_db::admin::{ControlPlane, Served};
@@ -42,7 +40,7 @@ pub(super) struct LocalServer {
     plane: ControlPlane,
     data: DataPlane,
     control: Control,
-    state: tempfile::TempDir,
+    _state: tempfile::TempDir,
 }
 
 /// A tenant of it, with one table.
@@ -70,7 +68,7 @@ impl LocalServer {
         let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
         let plane = ControlPlane::start(&config, served, || {}).map_err(|error| failure(&error))?;
         let control = Control::new(&plane.address().to_string(), Some(plane.operator_token()));
-        Ok(LocalServer { plane, data, control, state })
+        Ok(LocalServer { plane, data, control, _state: state })
     }
 
     /// What it is and where, in a line.
@@ -85,15 +83,11 @@ impl LocalServer {
         &self.control
     }
 
-    /// Where the server keeps its secrets while it runs.
-    pub(super) fn state(&self) -> PathBuf {
-        self.state.path().to_path_buf()
-    }
-
     /// Creates a tenant and its table.
     pub(super) fn tenant(&self, name: &str, table: &str, mode: TableMode) -> Result<LocalTenant, ControlError> {
         let created = self.control.create_tenant(&CreateTenant { name: name.into(), ..CreateTenant::default() })?;
-        let table = self.control.create_table(name, &CreateTable { name: table.into(), mode, ..CreateTable::default() })?;
+        let table =
+            self.control.create_table(name, &CreateTable { name: table.into(), mode, ..CreateTable::default() })?;
         Ok(LocalTenant { id: created.tenant.id, token: created.token, table: table.id })
     }
 

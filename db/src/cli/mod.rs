@@ -3,9 +3,12 @@
 //! Results go to standard output, for people or, with `--json`, for programs; errors go to standard error as
 //! `error: …` and `hint: …`, and end the process with a status that is not zero.
 
+mod bench;
 mod bytes;
 mod data;
+mod demo;
 mod ext;
+mod local;
 mod output;
 mod serve;
 mod session;
@@ -58,6 +61,10 @@ struct Global {
 enum Command {
     /// Run a server
     Serve(serve::ServeArgs),
+    /// The whole story in a minute: a server, two tenants, pushed code, a runaway that is ended
+    Demo,
+    /// Measure this machine: calls against plain gets, chains, runaways
+    Bench(bench::BenchArgs),
     /// Ask the server to stop
     Stop,
     /// Show whether the server runs, and where its ports are
@@ -107,6 +114,8 @@ fn run(cli: Cli, out: &Out) -> Result<(), Failure> {
     let session = || Session::new(&cli.global);
     match cli.command {
         Command::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
+        Command::Demo => demo::demo(out),
+        Command::Bench(args) => bench::bench(&args, out),
         Command::Stop => {
             session().control().shutdown()?;
             out.done("the server stops")
