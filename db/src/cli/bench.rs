@@ -198,7 +198,7 @@ impl Bench<'_> {
                 TenantLoad::new("mallory", self.server.client(&self.mallory), data, Mix::only(Class::InvokeGet));
             let alice = self.load(Mix::only(Class::InvokeGet)).pace(pace);
             let report = self.measure(vec![alice, mallory.pace(pace).bad_every(every)])?;
-            let unanswered = report.tenants.iter().flat_map(|tenant| &tenant.rows).map(unanswered).sum::<u64>();
+            let failed = report.tenants.iter().flat_map(|tenant| &tenant.rows).map(unanswered).sum::<u64>();
             if failed > 0 {
                 return Err(Failure::new(format!("{failed} calls failed beside runaways:\n{report}")));
             }
