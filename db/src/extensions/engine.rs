@@ -104,8 +104,6 @@ impl Engine {
             Err(ended) => return ended,
         };
         self.meter.start();
-        // SAFETY: held alone, as above.
-        unsafe { (*body).begun_ticks.get_or_insert(self.meter.ticks) };
         // SAFETY: the slot is this invocation's, made for the library's future, and holds it if `function` is `poll`;
         // the body lives on; a half-run future is forgotten with its memory.
         let ended = unsafe { self.side.run(participant, function, slot, body.cast(), limit_ns) };

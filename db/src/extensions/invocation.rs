@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use sandstorm_api::abi;
 
-use super::clock::{self, TickLength};
 use super::extension::Outcome;
 use super::host::HOST_CALLS;
 use super::stack::Mapping;
@@ -69,8 +68,6 @@ pub(super) struct Body {
     pub(super) slice_ns: u64,
     pub(super) total_ns: u64,
     pub(super) spent_ns: u64,
-    /// The processor's counter at the first poll.
-    pub(super) begun_ticks: Option<u64>,
     arena: Mapping,
     /// The tenant whose invocation was here last; 0: none.
     owner: u32,
@@ -118,7 +115,6 @@ impl Invocation {
             slice_ns: 0,
             total_ns: 0,
             spent_ns: 0,
-            begun_ticks: None,
             arena: Mapping::new(ARENA_BYTES, 0)?,
             owner: 0,
             dirty: 0,
@@ -165,12 +161,6 @@ impl Invocation {
         self.body().spent_ns
     }
 
-    /// Time since its first poll, nanoseconds.
-    pub fn age_ns(&self) -> u64 {
-        let begun = self.body().begun_ticks;
-        begun.map_or(0, |begun| TickLength::measured().ns(clock::ticks().saturating_sub(begun)))
-    }
-
     /// The extension; `None` only after `finish`.
     pub fn extension(&self) -> Option<&Arc<Extension>> {
         self.body().held.as_ref().map(|held| &held.extension)
@@ -209,7 +199,6 @@ impl Invocation {
         body.slice_ns = budget.slice_us.saturating_mul(1000);
         body.total_ns = budget.total_us.saturating_mul(1000);
         body.spent_ns = 0;
-        body.begun_ticks = None;
         Ok(())
     }
 

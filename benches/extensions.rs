@@ -1,0 +1,130 @@
+//! What the extension runtime costs: a whole call, a yield, a host call, an end by the watchdog.
+//! Run: `cargo bench -p sandstorm --bench extensions`. Only ratios within one run mean anything on a shared machine.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use sandstorm_db::builder::{self, CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
+use sandstorm_db::extensions::{Budget, BudgetOverride, Engine, Extension, Invocation, Library, Polled, Watchdog};
+use sandstorm_db::store::{Epochs, Participant, Write};
+use sandstorm_db::tenants::{Directory, NewTable, NewTenant, TenantView};
+
+/// `args`: how often to yield (u32), how often to get (u32), both little-endian.
+const SOURCE: &str = r#"#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+
+/// Yields and gets as often as it is told.
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let Some((yields, rest)) = args.split_first_chunk::<4>() else { return Ok(()) };
+    for _ in 0..u32::from_le_bytes(*yields) {
+        yield_now().await;
+    }
+    let gets: [u8; 4] = rest.try_into()?;
+    for _ in 0..u32::from_le_bytes(gets) % u32::MAX {
+        core::hint::black_box(db.get(TableId(1), b"key").await?);
+    }
+    while gets == [0xff; 4] {
+        core::hint::black_box(());
+    }
+    Ok(())
+}
+"#;
+
+struct Bench {
+    engine: Engine,
+    participant: Participant,
+    view: Arc<TenantView>,
+    extension: Arc<Extension>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let watchdog = Watchdog::spawn().expect("a watchdog");
+        let epochs = Epochs::new();
+        let directory = Directory::new(Arc::clone(&epochs));
+        directory.create_tenant(NewTenant::named("bench")).expect("a tenant");
+        let table = directory.create_table("bench", NewTable::named("numbers")).expect("a table");
+        let participant = epochs.register();
+        let hash = table.table.hash(b"key");
+        table.table.put(&participant, hash, b"key", &[7; 100], &Write::default(), 0).expect("room");
+        let view = Arc::clone(directory.snapshot().by_name("bench").expect("the tenant"));
+        let engine = Engine::new(&watchdog, 0).expect("an engine");
+        Bench { engine, participant, view, extension: extension() }
+    }
+
+    fn begin(&mut self, yields: u32, gets: u32) -> Invocation {
+        let args = [yields.to_le_bytes(), gets.to_le_bytes()].concat();
+        self.begin_with(&args)
+    }
+
+    fn begin_with(&mut self, args: &[u8]) -> Invocation {
+        let budget = Budget { total_us: 60_000_000, ..Budget::default() };
+        let (view, extension) = (Arc::clone(&self.view), Arc::clone(&self.extension));
+        self.engine.begin(&self.participant, view, extension, args, budget).expect("it fits")
+    }
+
+    fn complete(&mut self, invocation: &mut Invocation, interleave: bool) -> Polled {
+        loop {
+            match self.engine.poll(&self.participant, invocation, 0, interleave) {
+                Polled::Pending => {}
+                end => return end,
+            }
+        }
+    }
+
+    fn whole_call(&mut self, args: &[u8]) {
+        let mut invocation = self.begin_with(args);
+        black_box(self.complete(&mut invocation, false));
+        self.engine.finish(&self.participant, invocation);
+    }
+}
+
+fn extension() -> Arc<Extension> {
+    let state = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/extension-tests");
+    let toolchain = Toolchain::prepare(&ToolchainConfig { state, ..Default::default() }).expect("a toolchain");
+    let manifest = "name = \"bench\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n";
+    let files = vec![SourceFile { path: "src/lib.rs".into(), text: SOURCE.into() }];
+    let source = Source::new(manifest, files).expect("a source");
+    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+    let elf = builder::compile(&toolchain, &source, &job).expect("a library");
+    let library = Library::load(&elf, builder::api_fingerprint()).expect("it loads");
+    Arc::new(Extension::new("bench", 1, library, BudgetOverride::default()))
+}
+
+fn extensions(criterion: &mut Criterion) {
+    let mut bench = Bench::new();
+    let gets = |count: u32| [0_u32.to_le_bytes(), count.to_le_bytes()].concat();
+    for (name, args) in [("no gets", gets(0)), ("four gets", gets(4)), ("a hundred gets", gets(100))] {
+        criterion.bench_function(&format!("begin, poll, finish: {name}"), |b| b.iter(|| bench.whole_call(&args)));
+    }
+    criterion.bench_function("poll that yields", |b| {
+        b.iter_custom(|count| {
+            let mut invocation = bench.begin(u32::MAX - 1, 0);
+            let mut passed = Duration::ZERO;
+            for _ in 0..count.div_ceil(1000) {
+                bench.engine.turn();
+                let start = Instant::now();
+                for _ in 0..1000 {
+                    black_box(bench.engine.poll(&bench.participant, &mut invocation, 0, true));
+                }
+                passed += start.elapsed();
+            }
+            bench.engine.finish(&bench.participant, invocation);
+            passed.mul_f64(count as f64 / (count.div_ceil(1000) * 1000) as f64)
+        })
+    });
+    criterion.bench_function("endless code: begin to end of finish, slice 1 ms", |b| {
+        b.iter(|| bench.whole_call(&[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]))
+    });
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    targets = extensions
+}
+criterion_main!(benches);
