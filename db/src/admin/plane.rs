@@ -17,7 +17,7 @@ pub enum ControlStartError {
     #[error(transparent)]
     State(#[from] ConfigError),
     /// The builder.
-    #[error("no builder: {0}; install Rust with rustup, or start without pushes: --no-builder")]
+    #[error("no builder: {0}; or start without pushes: --no-builder")]
     Builder(BuildError),
     /// The port is another's.
     #[error("control port {0} is taken: does another server run? choose another with --control")]

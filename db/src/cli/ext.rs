@@ -200,6 +200,7 @@ fn list(extensions: &[Extension]) -> String {
 fn show(extension: &Extension) -> String {
     let Extension { stats, budget, .. } = extension;
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    let causes: Vec<String> = stats.killed_by.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
     let mut text = fields(&[
         ("name", extension.name.clone()),
         ("version", format!("{} (manifest {})", extension.version, extension.manifest_version)),
@@ -211,12 +212,9 @@ fn show(extension: &Extension) -> String {
         ("arena_bytes", number(budget.arena_bytes)),
         ("reply_bytes", number(budget.reply_bytes)),
         ("calls", format!("{}: {} ok, {} failed, {} killed", stats.invocations, stats.ok, stats.failed, stats.killed)),
+        ("killed by", if causes.is_empty() { "-".to_owned() } else { causes.join(", ") }),
         ("cpu_us", stats.cpu_us.to_string()),
     ]);
-    if !stats.killed_by.is_empty() {
-        let causes: Vec<String> = stats.killed_by.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
-        text.push_str(&fields(&[("killed by", causes.join(", "))]));
-    }
     let row = |version: &sandstorm_client::control::ExtensionVersion| {
         vec![
             version.version.to_string(),

@@ -180,6 +180,123 @@ fn columns_line_up() {
     assert_eq!(columns(&["NAME", "N"], &[]), "NAME  N\n");
 }
 
+/// What `client` reads of a server's answer, written again, has every field of it and no other.
+fn mirrors<Client: serde::de::DeserializeOwned + serde::Serialize>(server: impl serde::Serialize) {
+    let sent = serde_json::to_value(server).unwrap();
+    let read: Client = serde_json::from_value(sent.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), sent, "{}", std::any::type_name::<Client>());
+}
+
+#[test]
+fn client_and_server_have_the_same_tenants_and_tables() {
+    use sandstorm_client::control as client;
+    use sandstorm_db::admin::types as server;
+    let tenant = || server::Tenant {
+        id: 1,
+        name: "a".into(),
+        open: true,
+        home_worker: 1,
+        quotas: Default::default(),
+        tables: 1,
+        extensions: 1,
+        memory_bytes: 1,
+        running: 1,
+    };
+    mirrors::<client::Tenant>(tenant());
+    mirrors::<client::TenantCreated>(server::TenantCreated { tenant: tenant(), token: "t".into() });
+    mirrors::<client::TokenRotated>(server::TokenRotated { token: "t".into() });
+    mirrors::<client::Table>(server::Table {
+        id: 1,
+        name: "t".into(),
+        mode: "cache",
+        quota_bytes: 1,
+        records: 1,
+        bytes: 1,
+        evictions: 1,
+        expirations: 1,
+        refusals: 1,
+        capacity: 1,
+    });
+}
+
+#[test]
+fn client_and_server_have_the_same_extensions() {
+    use sandstorm_client::control as client;
+    use sandstorm_db::admin::types as server;
+    let version = server::Version {
+        version: 1,
+        manifest_version: "1".into(),
+        source_digest: "d".into(),
+        library_bytes: 1,
+        loaded_at_ms: 1,
+        state: "current",
+    };
+    let extension = server::Extension {
+        name: "x".into(),
+        version: 1,
+        manifest_version: "1".into(),
+        source_digest: "d".into(),
+        library_bytes: 1,
+        suspended: true,
+        budget: server::Limits { slice_us: 1, total_us: 1, arena_bytes: 1, reply_bytes: 1 },
+        stats: server::Stats { killed_by: [("panic", 1)].into(), ..server::Stats::default() },
+        versions: vec![version],
+    };
+    let remark = sandstorm_db::builder::Diagnostic::plain("wrong");
+    mirrors::<client::Pushed>(server::Pushed { extension, diagnostics: vec![remark.clone()], build_ms: 1 });
+    mirrors::<client::ErrorBody>(server::ErrorBody {
+        code: "refused",
+        message: "m".into(),
+        hint: Some("h".into()),
+        diagnostics: vec![remark],
+    });
+    let counters = std::collections::BTreeMap::from([("n".to_owned(), 1)]);
+    mirrors::<client::Stat>(server::Stat {
+        at_ms: 1,
+        counters: counters.clone(),
+        workers: vec![counters.clone()],
+        tenants: [("a".to_owned(), counters)].into(),
+    });
+    mirrors::<client::Health>(server::Health {
+        version: "1".into(),
+        data_address: "a".into(),
+        workers: 1,
+        uptime_s: 1,
+        builder: "ok".into(),
+    });
+}
+
+#[test]
+fn the_server_takes_what_the_client_sends() {
+    use sandstorm_client::control as client;
+    use sandstorm_db::admin::types as server;
+    fn takes<Server: serde::de::DeserializeOwned>(sent: impl serde::Serialize) -> Server {
+        serde_json::from_value(serde_json::to_value(sent).unwrap()).unwrap()
+    }
+    let quotas = client::Quotas::from([("slice_us".to_owned(), 500), ("weight".to_owned(), 2)]);
+    let created: server::CreateTenant = takes(client::CreateTenant {
+        name: "a".into(),
+        open: true,
+        id: Some(1),
+        token: Some("t".into()),
+        home_worker: Some(1),
+        quotas: quotas.clone(),
+    });
+    assert_eq!((created.quotas.slice_us, created.quotas.weight), (Some(500), Some(2)));
+    takes::<server::CreateTenant>(client::CreateTenant::default());
+    takes::<server::ChangeTenant>(client::ChangeTenant { open: Some(true), home_worker: Some(1), quotas });
+    takes::<server::CreateTable>(client::CreateTable {
+        name: "t".into(),
+        id: Some(1),
+        mode: client::TableMode::Cache,
+        quota_bytes: Some(1),
+    });
+    let file = client::SourceFile { path: "src/lib.rs".into(), text: String::new() };
+    takes::<server::Push>(client::Push { manifest: String::new(), files: vec![file] });
+    let all = client::Budget { slice_us: Some(1), total_us: Some(1), arena_bytes: Some(1), reply_bytes: Some(1) };
+    takes::<server::ChangeBudget>(all);
+}
+
 #[test]
 fn times_are_civil() {
     for (at_ms, expected) in [

@@ -7,7 +7,9 @@
 
 mod directory;
 mod error;
+mod new;
 mod quotas;
+mod snapshot;
 pub mod token;
 mod usage;
 
@@ -21,9 +23,11 @@ use hashbrown::{HashMap, HashSet};
 use crate::extensions::{Budget, BudgetOverride, Extension};
 use crate::store::{Mode, Table};
 
-pub use directory::{Directory, NewTable, NewTenant, Options, Snapshot, TenantRef};
+pub use directory::Directory;
 pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};
+pub use new::{NewTable, NewTenant, Options};
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
+pub use snapshot::{Snapshot, TenantRef};
 pub use token::TokenHash;
 pub use usage::{Kill, Usage};
 
