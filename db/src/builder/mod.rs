@@ -17,6 +17,8 @@ mod launch;
 pub mod limits;
 pub mod local;
 mod manifest;
+#[cfg(test)]
+mod ordinary_tests;
 mod process;
 mod sandbox;
 #[cfg(test)]
