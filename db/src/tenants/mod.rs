@@ -98,7 +98,7 @@ pub struct TenantView {
     pub table_names: HashMap<Box<str>, u64>,
     /// Its extensions by name, the newest version of each.
     pub extensions: HashMap<Box<str>, Arc<Extension>>,
-    /// Names of extensions that are not to be called for now.
+    /// Names of extensions whose calls are refused until they are resumed.
     pub suspended: HashSet<Box<str>>,
 }
 

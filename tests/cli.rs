@@ -1,0 +1,198 @@
+//! Promise: the command line does what it says against a real server, from a tenant's creation to a reply, and what goes
+//! wrong is one `error: …` line and a status that is not zero. Runs the real binary on free ports.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A server process of the test's own; told to end, and waited for, when dropped.
+struct Server {
+    process: Child,
+    control: String,
+    data: String,
+    folder: tempfile::TempDir,
+}
+
+fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
+    for name in ["SANDSTORM_SERVER", "SANDSTORM_TOKEN", "SANDSTORM_TENANT", "SANDSTORM_STATE", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = binary()
+            .args(["serve", "--json", "--no-pin", "--workers", "2", "--data", "127.0.0.1:0"])
+            .args(["--control", "127.0.0.1:0"])
+            .args(options)
+            .arg("--state")
+            .arg(folder.path().join("state"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+        let text = |name: &str| said[name].as_str().unwrap().to_owned();
+        Server { process, control: text("control"), data: text("data"), folder }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = binary();
+        command.env("SANDSTORM_SERVER", &self.control).env("SANDSTORM_STATE", self.state());
+        command
+    }
+
+    fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
+        self.command().args(arguments).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Standard output of a command that has to succeed.
+    fn ok(&self, line: &str) -> String {
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        let output = self.run(&arguments);
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
+    }
+
+    /// Standard error of a command that has to fail.
+    fn fails(&self, line: &str) -> String {
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        let output = self.run(&arguments);
+        assert!(!output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.lines().any(|line| line.starts_with("error: ")), "{line}: {text}");
+        text
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _unreachable = self.command().arg("stop").output();
+        let _status = self.process.wait();
+    }
+}
+
+#[test]
+fn tenants_tables_and_records_from_the_command_line() {
+    let server = Server::start(&["--no-builder"]);
+    assert!(server.ok("tenant create shop").contains("token: "));
+    server.ok("table create carts --quota 1MiB --mode cache");
+    assert_eq!(server.ok("put carts k hello"), "version 1\n", "the token of a tenant created here need not be typed");
+    assert_eq!(server.ok("get carts k"), "hello\n");
+    assert!(server.fails("put carts k other --if-absent").contains("conflict"));
+    assert!(server.fails("get carts nothing").contains("no record under nothing"));
+    server.ok("put carts bin hex:00ff u32:1");
+    assert_eq!(server.ok("get carts bin"), "hex:00ff01000000\n");
+    assert_eq!(server.run(&["get", "carts", "bin", "--raw"]).stdout, b"\x00\xff\x01\0\0\0");
+    assert_eq!(server.ok("incr carts n 5"), "5\n");
+    assert_eq!(server.json("incr carts n -7")["sum"], -2);
+    assert_eq!(server.json("get carts n k")[1]["record"]["value"]["text"], "hello");
+    assert_eq!(server.json("table show carts")["records"], 3);
+    server.ok("del carts k");
+    assert!(server.fails("del carts k").contains("no record"));
+
+    let mut put = server.command().args(["put", "carts", "in", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    put.stdin.take().unwrap().write_all(b"from\0stdin").unwrap();
+    assert!(put.wait().unwrap().success());
+    assert_eq!(server.run(&["get", "carts", "in", "--raw"]).stdout, b"from\0stdin");
+
+    server.ok("tenant create other --quota tables=1");
+    assert!(server.fails("table list").contains("hint: --tenant NAME, one of: other, shop"));
+    server.ok("table create t --tenant other");
+    assert!(server.fails("table create u --tenant other").contains("tables = 1"));
+    let old = server.json("tenant token other")["token"].as_str().unwrap().to_owned();
+    server.ok("put t k v --tenant other");
+    server.ok("tenant token other");
+    let void = server.command().env("SANDSTORM_TOKEN", old).args(["table", "list"]).output().unwrap();
+    assert!(!void.status.success(), "a rotated token is void");
+    assert!(server.ok("stat --count 1 --interval 0.05").lines().count() == 2);
+    assert!(server.json("stat --all")["counters"]["requests.put"].as_u64().unwrap() >= 4);
+    server.ok("tenant delete other");
+    assert_eq!(server.json("tenant list").as_array().unwrap().len(), 1);
+    assert!(server.fails("ext push ../ext/get").contains("builder"));
+}
+
+#[test]
+fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
+    let server = Server::start(&[]);
+    server.ok("tenant create shop");
+    server.ok("table create t");
+    let mine = server.folder.path().join("mine");
+    server.ok(&format!("ext new {}", mine.display()));
+    assert!(server.ok(&format!("ext push {}", mine.display())).starts_with("pushed mine version 1 to tenant shop"));
+    let ext = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext");
+    for name in ["get", "aggregate", "bad"] {
+        server.ok(&format!("ext push {}", ext.join(name).display()));
+    }
+    server.ok("put t k value");
+    assert_eq!(server.ok("invoke get table:t k"), "value\n");
+    server.ok("put t a u64:5");
+    server.ok("put t b u64:7");
+    server.ok("put t list len16:a len16:b len16:c");
+    assert_eq!(server.ok("invoke aggregate table:t u32:0 list --as u64,u32,u32"), "12 2 1\n");
+
+    assert!(server.fails("invoke bad table:t loop").contains("killed (slice_budget)"));
+    assert!(server.fails("invoke bad table:t panic").contains("killed (panic)"));
+    let kills = server.json("kills");
+    assert_eq!((kills[0]["cause"].as_str(), kills[1]["cause"].as_str()), (Some("panic"), Some("slice_budget")));
+    assert_eq!(server.json("ext show bad")["stats"]["killed"], 2);
+    assert_eq!(server.ok("invoke get table:t k"), "value\n", "others go on");
+
+    server.ok(&format!("ext push {}", ext.join("get").display()));
+    assert_eq!(server.json("ext show get")["version"], 2);
+    assert_eq!(server.ok("invoke get table:t k --version 2"), "value\n");
+    server.ok("ext suspend get");
+    assert!(server.fails("invoke get table:t k").contains("suspended"));
+    server.ok("ext resume get");
+    assert_eq!(server.ok("invoke get table:t k"), "value\n");
+    server.ok("ext unload get");
+    assert!(server.fails("invoke get table:t k").contains("no such extension"));
+
+    std::fs::write(mine.join("src/lib.rs"), "#![no_std]\npub fn run() { unsafe { } }\n").unwrap();
+    let refused = server.fails(&format!("ext push {}", mine.display()));
+    assert!(refused.contains("src/lib.rs:2:") && refused.contains("error: "), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_served_is_one_line_and_a_status() {
+    let server = Server::start(&["--no-builder"]);
+    let outer = tempfile::tempdir().unwrap();
+    let open = outer.path().join("open.toml");
+    std::fs::write(&open, "data = '0.0.0.0:0'\n[[tenants]]\nname = 'a'\nopen = true\n").unwrap();
+    let state = outer.path().join("state");
+    let missing = outer.path().join("missing");
+    let free = "127.0.0.1:0";
+    let cases: [(&[&str], &str); 6] = [
+        (&["--data", &server.data, "--control", free, "--no-builder"], "in use"),
+        (&["--data", free, "--control", &server.control, "--no-builder"], "is taken: does another server run?"),
+        (&["--data", free, "--control", free, "--rustc", missing.to_str().unwrap()], "no builder: "),
+        (&["--config", missing.to_str().unwrap()], "cannot read configuration"),
+        (&["--config", open.to_str().unwrap()], "--allow-open"),
+        (&["--workers", "0"], "workers = 0 is outside of"),
+    ];
+    for (arguments, expected) in cases {
+        let output = binary().args(["serve", "--state"]).arg(&state).args(arguments).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.contains(expected), "{arguments:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{arguments:?}: {text}");
+        assert!(text.starts_with("error: ") && output.stdout.is_empty());
+    }
+    let gone = binary().args(["tenant", "list", "--server", "127.0.0.1:1", "--json"]).output().unwrap();
+    let error: Value = serde_json::from_slice(&gone.stderr).unwrap();
+    assert_eq!((gone.status.code(), error["error"]["code"].as_str()), (Some(1), Some("unreachable")));
+}
