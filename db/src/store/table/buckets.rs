@@ -391,17 +391,15 @@ impl Buckets {
     }
 
     /// Notes that a stripe has been moved; the previous array when that was the last one.
-    pub(super) fn stripe_moved(&self) -> Option<Box<Buckets>> {
+    pub(super) fn stripe_moved(&self) -> Option<Retired> {
         if self.unmoved_stripes.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
         }
         self.take_previous()
     }
 
-    fn take_previous(&self) -> Option<Box<Buckets>> {
-        let previous = self.previous.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: `previous` came from Box::into_raw (`Table::grow`), and the swap hands it out once.
-        (!previous.is_null()).then(|| unsafe { Box::from_raw(previous) })
+    fn take_previous(&self) -> Option<Retired> {
+        NonNull::new(self.previous.swap(ptr::null_mut(), Ordering::AcqRel)).map(Retired)
     }
 
     /// First hash of bucket `index`; 2^64 for the one after the last.
@@ -455,30 +453,55 @@ impl Drop for Buckets {
     }
 }
 
-/// An emptied array, given back piece by piece.
-impl Piecemeal for Buckets {
+/// An array that nobody new can reach, owned. A pointer, not a box: readers may still be in it, until it is freed as
+/// garbage. Its memory goes back piece by piece.
+pub(super) struct Retired(NonNull<Buckets>);
+
+// SAFETY: an owner of an array, which is Send and Sync.
+unsafe impl Send for Retired {}
+
+impl Retired {
+    /// # Safety
+    /// `buckets` came from `Box::into_raw`, was replaced in its table, and is handed out once.
+    pub(super) unsafe fn new(buckets: NonNull<Buckets>) -> Retired {
+        Retired(buckets)
+    }
+
+    fn buckets(&self) -> &Buckets {
+        // SAFETY: owned, and only shared references exist before it is freed as garbage.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: garbage is dropped when nobody reads it any more; it came from Box::into_raw and is owned once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl Piecemeal for Retired {
     fn free_some(&mut self, _units: usize) -> usize {
-        // SAFETY: garbage: nobody uses the array any more.
-        if unsafe { self.pages.release_some() } == 0 { 0 } else { usize::MAX }
+        // SAFETY: garbage is freed when nobody reads it any more, so the reference is the only one, and the memory unused.
+        if unsafe { self.0.as_mut().pages.release_some() } == 0 { 0 } else { usize::MAX }
     }
 
     fn bytes(&self) -> usize {
-        self.pages.bytes()
+        self.buckets().pages.bytes()
     }
 }
 
 /// An array with all its records, which go with it.
 pub(super) struct Discarded {
-    buckets: Box<Buckets>,
+    array: Retired,
     next: usize,
     bytes: usize,
 }
 
 impl Discarded {
-    /// # Safety
-    /// Nobody new can reach the array; `bytes` is what it and its records hold.
-    pub(super) unsafe fn new(buckets: Box<Buckets>, bytes: usize) -> Discarded {
-        Discarded { buckets, next: 0, bytes }
+    /// `bytes` is what the array and its records hold.
+    pub(super) fn new(array: Retired, bytes: usize) -> Discarded {
+        Discarded { array, next: 0, bytes }
     }
 
     fn free_bucket(bucket: &Bucket) -> usize {
@@ -489,7 +512,7 @@ impl Discarded {
                 Pointer::Record(record) => {
                     slot.empty();
                     freed += 1;
-                    // SAFETY: garbage (`new`): nobody reads it any more, and the slot was its only owner.
+                    // SAFETY: garbage: nobody reads it any more, and the slot was its only owner.
                     unsafe { record.free() };
                 }
                 Pointer::Link(overflow) => {
@@ -503,11 +526,11 @@ impl Discarded {
         freed
     }
 
-    fn free_records(buckets: &Buckets, next: &mut usize, units: usize) -> usize {
-        let mut used = 0;
-        while used < units && *next < buckets.count {
-            used += 1 + Discarded::free_bucket(buckets.bucket(*next));
-            *next += 1;
+    fn free_records(&mut self, units: usize) -> usize {
+        let (mut used, buckets) = (0, self.array.buckets());
+        while used < units && self.next < buckets.count {
+            used += 1 + Discarded::free_bucket(buckets.bucket(self.next));
+            self.next += 1;
         }
         used
     }
@@ -515,18 +538,17 @@ impl Discarded {
 
 impl Piecemeal for Discarded {
     fn free_some(&mut self, units: usize) -> usize {
-        let used = Discarded::free_records(&self.buckets, &mut self.next, units);
+        let used = self.free_records(units);
         if used != 0 {
             return used;
         }
-        if let Some(previous) = self.buckets.take_previous() {
-            // What has not moved yet lies in the previous array: its turn now, then it goes in place of the other.
-            let emptied = std::mem::replace(&mut self.buckets, previous);
+        if let Some(previous) = self.array.buckets().take_previous() {
+            // What has not moved yet lies in the previous array: its turn now.
+            self.array = previous;
             self.next = 0;
-            drop(emptied);
             return units.max(1);
         }
-        self.buckets.free_some(units)
+        self.array.free_some(units)
     }
 
     fn bytes(&self) -> usize {

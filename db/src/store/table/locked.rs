@@ -284,7 +284,7 @@ impl<'t> Locked<'t> {
                 Ok(true) => {
                     self.state.all_moved = true;
                     if let Some(emptied) = self.buckets.stripe_moved() {
-                        self.participant.retire(Garbage::Piecemeal(emptied));
+                        self.participant.retire(Garbage::Piecemeal(Box::new(emptied)));
                     }
                 }
                 // Memory is out, or a chain is at its bound: the bucket stays where it is, where it is found as well.

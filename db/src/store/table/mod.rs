@@ -12,7 +12,7 @@ mod queues;
 mod stripe;
 mod tablets;
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -20,7 +20,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-use self::buckets::{Buckets, Discarded, bucket_offset, prefetch, stripe_of};
+use self::buckets::{Buckets, Discarded, Retired, bucket_offset, prefetch, stripe_of};
 use self::locked::Locked;
 use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
@@ -301,8 +301,8 @@ impl Table {
     ) -> Option<u64> {
         self.check(guard.epochs());
         let (mut at, mut shown) = (cursor, 0);
+        let mut page = Page::default();
         for _ in 0..SCAN_BUCKETS_PER_CALL {
-            let mut page = Page::default();
             let end = self.fill_page(guard, at, &mut page);
             for (hash, record) in page.in_order() {
                 // SAFETY: a record of the table stays while the guard is borrowed, which is during 'g.
@@ -424,10 +424,11 @@ impl Table {
             state.queues = Default::default();
         }
         drop(states);
-        // SAFETY: it came from Box::into_raw (`install`), was replaced once, under the lock of growth, and nobody new can
-        // reach it.
-        let discarded = unsafe { Discarded::new(Box::from_raw(old), bytes as usize) };
-        participant.retire(Garbage::Piecemeal(Box::new(discarded)));
+        if let Some(old) = NonNull::new(old) {
+            // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
+            let discarded = Discarded::new(unsafe { Retired::new(old) }, bytes as usize);
+            participant.retire(Garbage::Piecemeal(Box::new(discarded)));
+        }
     }
 
     /// The current array.
@@ -468,9 +469,11 @@ impl Drop for Table {
     fn drop(&mut self) {
         let buckets = std::mem::replace(self.current.get_mut(), ptr::null_mut());
         let bytes = *self.bytes.get_mut() as usize;
-        // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so nobody new can reach it.
-        let discarded = unsafe { Discarded::new(Box::from_raw(buckets), bytes) };
-        self.epochs.retire_from_outside(Garbage::Piecemeal(Box::new(discarded)));
+        if let Some(buckets) = NonNull::new(buckets) {
+            // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so nobody new can reach it.
+            let discarded = Discarded::new(unsafe { Retired::new(buckets) }, bytes);
+            self.epochs.retire_from_outside(Garbage::Piecemeal(Box::new(discarded)));
+        }
     }
 }
 

@@ -180,7 +180,7 @@ fn a_scan_sees_what_stays_while_others_write_and_the_table_grows() {
                     // Waves: grows to tens of thousands, most of which leave again.
                     if n > 500 && n % 8 != 0 {
                         let gone = (stable + (n - 500) * 2 + half).to_le_bytes();
-                        drop(table.delete(&participant, table.hash(&gone), &gone, Condition::Always, 0));
+                        let _ = table.delete(&participant, table.hash(&gone), &gone, Condition::Always, 0);
                     }
                     n += 1;
                     participant.quiescent();
@@ -214,7 +214,7 @@ fn readers_of_a_cache_that_evicts_and_is_cleared_see_whole_records() {
                     // Making room may give up when the other writer holds the stripes that it needs.
                     let value = sealed(key, number);
                     let hash = table.hash(&key.to_le_bytes());
-                    drop(table.put(&participant, hash, &key.to_le_bytes(), &value, &Write::default(), 0));
+                    let _ = table.put(&participant, hash, &key.to_le_bytes(), &value, &Write::default(), 0);
                     if number % 20_000 == 19_999 {
                         table.clear(&participant);
                     }

@@ -1,0 +1,144 @@
+//! The table by itself: reads one at a time and in prefetched batches, writes, writes while it grows, bytes per record.
+//!
+//! `cargo bench -p sandstorm --bench table`. Records: 30-byte keys, 100-byte values; 1 million of them, or
+//! `SANDSTORM_BENCH_RECORDS`. Keys are asked for uniformly at random, so most reads miss the caches.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
+use sandstorm_db::store::{Epochs, Participant, Table, TableConfig, Write};
+
+const VALUE: [u8; 100] = [7; 100];
+const KEY_BYTES: usize = 30;
+
+fn key_of(n: u64) -> [u8; KEY_BYTES] {
+    let mut key = [b'k'; KEY_BYTES];
+    key[..8].copy_from_slice(&n.to_le_bytes());
+    key
+}
+
+/// A sequence that visits keys without a pattern the processor could follow.
+struct Shuffle(u64);
+
+impl Shuffle {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(self.0 ^ self.0 >> 29) * u128::from(below)) >> 64) as u64
+    }
+}
+
+fn put(table: &Table, participant: &Participant, n: u64) {
+    let key = key_of(n);
+    table.put(participant, table.hash(&key), &key, &VALUE, &Write::default(), 0).expect("there is room");
+}
+
+/// Resident bytes of the process.
+fn resident_bytes() -> f64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<f64>().ok());
+    pages.unwrap_or(f64::NAN) * 4096.0
+}
+
+/// Fills a table and tells how long single puts took while it grew and while it did not.
+fn filled(records: u64) -> (Arc<Epochs>, Table, Participant) {
+    let before = resident_bytes();
+    let epochs = Epochs::new();
+    let table = Table::new(TableConfig::default(), Arc::clone(&epochs));
+    let mut participant = epochs.register();
+    let (mut growing, mut steady) = (Vec::with_capacity(records as usize), Vec::with_capacity(records as usize));
+    for n in 0..records {
+        let is_growing = table.is_growing(&participant.guard());
+        let start = Instant::now();
+        put(&table, &participant, n);
+        let took_ns = start.elapsed().as_nanos() as u32;
+        if is_growing {
+            growing.push(took_ns)
+        } else {
+            steady.push(took_ns)
+        }
+        if n % 16 == 0 {
+            participant.quiescent();
+        }
+    }
+    for (name, mut times_ns) in [("steady", steady), ("while the array grows", growing)] {
+        times_ns.sort_unstable();
+        let at = |share: f64| times_ns.get((times_ns.len() as f64 * share) as usize).copied().unwrap_or(0);
+        let (p50, p99, p999) = (at(0.5), at(0.99), at(0.999));
+        let max = times_ns.last().copied().unwrap_or(0);
+        println!("insert, {name}: n {}, p50 {p50} ns, p99 {p99} ns, p99.9 {p999} ns, max {max} ns", times_ns.len());
+    }
+    (0..100_000).for_each(|_| participant.quiescent());
+    let stats = table.stats();
+    let overhead = (resident_bytes() - before) / records as f64 - (KEY_BYTES + VALUE.len()) as f64;
+    let load = stats.records as f64 / stats.capacity as f64;
+    println!(
+        "{records} records: {overhead:.1} resident bytes each beside key and value, slots {:.0} % used",
+        load * 100.0
+    );
+    (epochs, table, participant)
+}
+
+fn gets(criterion: &mut Criterion, table: &Table, participant: &mut Participant, records: u64) {
+    let mut group = criterion.benchmark_group(format!("get/{records}"));
+    let mut shuffle = Shuffle(1);
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("one", |bencher| {
+        bencher.iter(|| {
+            participant.quiescent();
+            let (key, guard) = (key_of(shuffle.next(records)), participant.guard());
+            let record = table.get(&guard, table.hash(&key), &key, 0);
+            black_box(record.map_or(0, |record| record.value()[0]))
+        });
+    });
+    for batch in [4usize, 8, 16, 32] {
+        group.throughput(Throughput::Elements(batch as u64));
+        group.bench_with_input(BenchmarkId::new("batch", batch), &batch, |bencher, &batch| {
+            bencher.iter(|| {
+                participant.quiescent();
+                let mut keys = [(0u64, [0u8; KEY_BYTES]); 32];
+                let guard = participant.guard();
+                for (hash, key) in &mut keys[..batch] {
+                    *key = key_of(shuffle.next(records));
+                    *hash = table.hash(key);
+                    table.prefetch_bucket(*hash);
+                }
+                keys[..batch].iter().for_each(|(hash, _)| table.prefetch_record(&guard, *hash));
+                let sum = |sum: u64, (hash, key): &(u64, [u8; KEY_BYTES])| {
+                    let record = table.get(&guard, *hash, key, 0);
+                    sum + u64::from(record.map_or(0, |record| record.value()[0]))
+                };
+                black_box(keys[..batch].iter().fold(0, sum))
+            });
+        });
+    }
+    group.finish();
+}
+
+fn puts(criterion: &mut Criterion, table: &Table, participant: &mut Participant, records: u64) {
+    let mut group = criterion.benchmark_group(format!("put/{records}"));
+    let mut shuffle = Shuffle(2);
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("overwrite", |bencher| {
+        bencher.iter(|| {
+            put(table, participant, shuffle.next(records));
+            participant.quiescent();
+        });
+    });
+    group.bench_function("quiescent point, nothing waiting", |bencher| {
+        (0..1_000).for_each(|_| participant.quiescent());
+        bencher.iter_batched(|| (), |()| participant.quiescent(), BatchSize::NumIterations(10_000));
+    });
+    group.finish();
+}
+
+fn main() {
+    let records = std::env::var("SANDSTORM_BENCH_RECORDS").ok().and_then(|text| text.parse().ok());
+    let records: u64 = records.unwrap_or(1_000_000);
+    let mut criterion = Criterion::default().configure_from_args().sample_size(20);
+    let (_epochs, table, mut participant) = filled(records);
+    gets(&mut criterion, &table, &mut participant, records);
+    puts(&mut criterion, &table, &mut participant, records);
+    criterion.final_summary();
+}
