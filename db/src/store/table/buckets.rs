@@ -35,6 +35,7 @@ const _: () = assert!(BUCKET_BYTES == 64 && STRIPES.is_power_of_two());
 
 /// 16 bytes: which hash, and where. Empty: pointer null.
 #[repr(C)]
+#[derive(Default)]
 pub(super) struct Slot {
     hash: AtomicU64,
     pointer: AtomicPtr<u8>,
@@ -296,7 +297,7 @@ impl Buckets {
         let (Some(moved), true) = (last.record(), unsafe { self.chain_len(hash) } < MAX_CHAIN_BUCKETS) else {
             return Err(NoRoom);
         };
-        let overflow = Bucket { slots: [const { Slot::EMPTY }; SLOTS] };
+        let overflow = Bucket { slots: std::array::from_fn(|_| Slot::default()) };
         overflow.slots[0].fill(last.hash.load(Ordering::Relaxed), moved);
         overflow.slots[1].fill(hash, record);
         let overflow = Box::into_raw(Box::new(overflow));
@@ -441,10 +442,6 @@ impl Buckets {
             self.walk(first, show);
         }
     }
-}
-
-impl Slot {
-    const EMPTY: Slot = Slot { hash: AtomicU64::new(0), pointer: AtomicPtr::new(ptr::null_mut()) };
 }
 
 impl Drop for Buckets {

@@ -178,7 +178,7 @@ fn a_scan_sees_what_stays_while_others_write_and_the_table_grows() {
                     let key = (stable + n * 2 + half).to_le_bytes();
                     put(table, &participant, &key, b"comes");
                     // Waves: grows to tens of thousands, most of which leave again.
-                    if n > 500 && n % 8 != 0 {
+                    if n > 500 && !n.is_multiple_of(8) {
                         let gone = (stable + (n - 500) * 2 + half).to_le_bytes();
                         let _ = table.delete(&participant, table.hash(&gone), &gone, Condition::Always, 0);
                     }
