@@ -2,8 +2,8 @@
 //!
 //! A worker announces a quiescent point once a loop turn, which costs about a nanosecond; readers do nothing else.
 //! Invocations outlive loop turns and move between threads, so each takes a [`Pin`] of its own. The protocol, its
-//! memory orderings and the proof are in [`core`]; `model` checks it with loom as part of `cargo test -p sandstorm --lib
-//! store`. The whole store also runs under miri: `cargo +nightly miri test -p sandstorm --lib store`.
+//! memory orderings and the proof are in `core`; `model` checks it with loom as part of `cargo test -p sandstorm --lib
+//! store`, three of its tests with a rule broken on purpose.
 //!
 //! Garbage lies in a queue of the thread that unlinked it. A thread that goes offline or away frees what it can and hands
 //! the rest to a common queue, from which every thread takes at its quiescent points.

@@ -1,4 +1,8 @@
 //! What a writer does under the lock of a stripe.
+//!
+//! What this module guarantees: its functions are safe to call, since a [`Locked`] is the proof of what the unsafe
+//! functions of `buckets` ask for: the stripe's lock is held, and the participant is online and stays so. Records are
+//! retired once, by whoever took them out of their slot under the lock.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;

@@ -2,7 +2,11 @@
 //!
 //! Reads take no lock and write nothing (but, in a cache, one bit of a record, when it is not set yet). Writes take the
 //! lock of one of 64 stripes. The bucket array grows without a stall: a larger one is put in place, and every write moves
-//! a few buckets; meanwhile reads look in both. See [`buckets`] for what makes that right, `locked` for the writes.
+//! a few buckets; meanwhile reads look in both. See `buckets` for what makes that right, `locked` for the writes.
+//!
+//! What this module guarantees: its safe functions are sound for every caller. A [`Guard`] or a borrowed [`Participant`] of
+//! the table's own epochs (checked) is what *protected* means in `buckets`: no quiescent point happens while it is borrowed, so the
+//! arrays and records that are reached stay. What leaves the table is retired, never freed at once.
 #![allow(unsafe_code)]
 
 mod buckets;
