@@ -45,8 +45,8 @@ pub const RECLAIM_OFFLINE_ROUNDS: usize = 8;
 /// Stripes of a table, each with the lock that its writers take: several times the cores that write to one table.
 pub const STRIPES: usize = 64;
 
-/// Buckets in a row for one bucket's hashes. At three quarters full, a chain of two is 1 in 5, one of seven 1 in 10^15;
-/// a write that would need a longer one is refused with `OutOfMemory`.
+/// Buckets in a row for one bucket's hashes. At three quarters full, one in five needs a second bucket, and about 1 in
+/// 10^12 an eighth: a write that would need that is refused with `OutOfMemory`.
 pub const MAX_CHAIN_BUCKETS: usize = 7;
 
 /// Bucket arrays double up to this many buckets (4 MiB) and grow by half from there, for less memory in reserve.

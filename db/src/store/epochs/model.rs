@@ -2,9 +2,7 @@
 //!
 //! A record is a loom cell: reading it while another thread frees it fails the model. Each promise has a twin that
 //! breaks one rule of the protocol and must fail, so that the model is known to look at what it claims:
-//! a lag of two, a missing fence in coming online or in the step, a pin that is not counted.
-//! Also caught when tried by hand: `Relaxed` for the announcement in `Member::quiescent`/`offline`, for the counters in
-//! `add_one`, and `made` read before `ended`.
+//! a lag of two, no fences in coming online and in the step, a pin that is not counted.
 
 use std::cell::Cell;
 
