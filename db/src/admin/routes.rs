@@ -184,13 +184,7 @@ async fn change_tenant(
 ) -> Answer<Tenant> {
     caller.operator()?;
     let directory = &control.directory;
-    if let Some(home) = change.home_worker {
-        directory.set_home_worker(&tenant, home)?;
-    }
-    if let Some(open) = change.open {
-        directory.set_open(&tenant, open)?;
-    }
-    directory.set_quotas(&tenant, &change.quotas)?;
+    directory.update_tenant(&tenant, change.open, change.home_worker, &change.quotas)?;
     Ok(axum::Json(Tenant::of(directory.snapshot().find(&tenant)?)))
 }
 

@@ -248,6 +248,9 @@ fn tenants_and_tables_are_made_shown_changed_and_removed() {
         (&changed["home_worker"], &changed["quotas"]["weight"], &changed["tables"]),
         (&json!(0), &json!(5), &json!(1))
     );
+    let (status, _) = server.operator("PATCH", "/v1/tenants/shop", json!({"home_worker": 1, "quotas": {"weight": 0}}));
+    let (_, unchanged) = server.operator("GET", "/v1/tenants/shop", Value::Null);
+    assert_eq!((status, &unchanged["home_worker"]), (400, &json!(0)), "a change is made whole or not at all");
     let (_, stat) = server.operator("GET", "/v1/stat", Value::Null);
     assert_eq!((&stat["counters"]["tenants"], &stat["counters"]["tables"]), (&json!(1), &json!(1)));
     assert_eq!(stat["workers"].as_array().unwrap().len(), 2);

@@ -233,14 +233,7 @@ impl Directory {
         tenant: impl Into<TenantRef<'a>>,
         changes: &QuotaChanges,
     ) -> Result<Quotas, DirectoryError> {
-        self.change_tenant(tenant, |_, tenant| {
-            let quotas = changes.apply(&tenant.quotas)?;
-            for budget in tenant.budgets.values() {
-                quotas.check_budget(budget)?;
-            }
-            tenant.quotas = quotas.clone();
-            Ok(quotas)
-        })
+        self.update_tenant(tenant, None, None, changes)
     }
 
     /// Opens or closes a tenant. Closing ends the sessions that presented no token.
@@ -248,14 +241,7 @@ impl Directory {
     /// # Errors
     /// No such tenant; open where that is not allowed.
     pub fn set_open<'a>(&self, tenant: impl Into<TenantRef<'a>>, open: bool) -> Result<(), DirectoryError> {
-        self.change_tenant(tenant, |next, tenant| {
-            self.check_open(&tenant.name, open)?;
-            if tenant.open != open {
-                tenant.open = open;
-                tenant.credential = next.credential();
-            }
-            Ok(())
-        })
+        self.update_tenant(tenant, Some(open), None, &QuotaChanges::default()).map(|_| ())
     }
 
     /// Moves a tenant's home.
@@ -263,10 +249,34 @@ impl Directory {
     /// # Errors
     /// No such tenant or worker.
     pub fn set_home_worker<'a>(&self, tenant: impl Into<TenantRef<'a>>, home: u32) -> Result<(), DirectoryError> {
-        self.check_home_worker(home)?;
-        self.change_tenant(tenant, |_, tenant| {
-            tenant.home_worker = home;
-            Ok(())
+        self.update_tenant(tenant, None, Some(home), &QuotaChanges::default()).map(|_| ())
+    }
+
+    /// Changes several settings at once, or none if one of them is refused; gives the quotas.
+    ///
+    /// # Errors
+    /// As those of the single changes.
+    pub fn update_tenant<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        open: Option<bool>,
+        home_worker: Option<u32>,
+        changes: &QuotaChanges,
+    ) -> Result<Quotas, DirectoryError> {
+        home_worker.map_or(Ok(()), |home| self.check_home_worker(home))?;
+        self.change_tenant(tenant, |next, tenant| {
+            let quotas = changes.apply(&tenant.quotas)?;
+            for budget in tenant.budgets.values() {
+                quotas.check_budget(budget)?;
+            }
+            tenant.quotas = quotas.clone();
+            tenant.home_worker = home_worker.unwrap_or(tenant.home_worker);
+            if let Some(open) = open.filter(|open| *open != tenant.open) {
+                self.check_open(&tenant.name, open)?;
+                tenant.open = open;
+                tenant.credential = next.credential();
+            }
+            Ok(quotas)
         })
     }
 
