@@ -133,7 +133,12 @@ pub const PLAN: usize = 64;
 /// Keys of one multiget: at 60-90 ns each they hold a worker for less than a millisecond.
 pub const MULTIGET_KEYS: u64 = 10_000;
 /// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.
-pub const POLLS_PER_TURN: usize = 64;
+pub const POLLS_PER_TURN: usize = 1024;
+/// Invocations whose polls take turns: as many as it takes to hide their cache misses behind each other, and few enough
+/// that the first ones end, and are answered, before all have begun.
+pub const INTERLEAVED: usize = 32;
+/// Polls that an invocation gets before it goes back to the end of its tenant's lane: a chain of five reads.
+pub const POLLS_IN_A_ROW: usize = 16;
 /// CPU nanoseconds of invocations between two looks at the network: a finished invocation's answer and the packets that
 /// came meanwhile wait no longer than this and one more poll.
 pub const TURN_CPU_NS: u64 = 50_000;

@@ -15,6 +15,7 @@ mod start;
 mod steal;
 mod tasks;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -26,7 +27,7 @@ use sandstorm_net::driver::{Burst, Driver};
 
 use self::port::{Port, PortState};
 use self::run_queue::RunQueue;
-use self::tasks::{Ended, Task};
+use self::tasks::{Ended, Running, Task};
 use crate::extensions::Engine;
 use crate::limits::{SPIN_US, STEAL_LOOK_MS};
 use crate::metrics::WorkerCounters;
@@ -61,9 +62,11 @@ struct Worker {
     counters: Arc<CachePadded<WorkerCounters>>,
     snapshot: Arc<Snapshot>,
     queue: RunQueue<Task>,
+    /// Tasks that are being interleaved: polled in turn until they end or have had their polls.
+    running: VecDeque<Running>,
     offered: Deque<Task>,
     ended: Vec<Ended>,
-    /// Invocations in the run queue or being polled.
+    /// Invocations in the run queue or being interleaved.
     live: usize,
     last_turn_was_long: bool,
     now_us: u64,
@@ -91,7 +94,7 @@ impl Worker {
             }
         }
         // Budgets bound how long this takes: an invocation ends or is ended.
-        while !self.queue.is_empty() || !self.offered.is_empty() {
+        while self.live > 0 || !self.offered.is_empty() {
             self.look_around();
             self.poll_tasks();
             self.participant.quiescent();

@@ -191,22 +191,24 @@ impl Worker {
     /// Polls ready tasks, round robin over tenants, for one turn, then answers those that ended. Tells how many polls.
     pub(super) fn poll_tasks(&mut self) -> usize {
         let (mut polls, mut cpu_ns) = (0, 0);
-        if self.queue.is_empty() && self.offered.is_empty() {
+        if self.live == 0 && self.offered.is_empty() {
             return 0;
         }
         self.shared.held_up[self.index].store(true, Relaxed);
         self.rouse();
         self.engine.turn();
-        while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS {
-            let Some((tenant, mut task)) = self.next_task() else { break };
-            let before_ns = task.invocation.cpu_ns();
-            let interleave = !self.queue.is_empty();
-            let polled = self.engine.poll(&self.participant, &mut task.invocation, self.now_ms, interleave);
-            let used_ns = task.invocation.cpu_ns() - before_ns;
-            self.queue.charge(tenant, used_ns);
+        // A part of the answers is worth sending alone, if not too small: whoever waits for them goes on meanwhile.
+        let enough = (self.live / 4).max(BURST);
+        while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.ended.len() < enough {
+            let Some(mut next) = self.next_task() else { break };
+            let before_ns = next.task.invocation.cpu_ns();
+            let interleave = !self.running.is_empty();
+            let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);
+            let used_ns = next.task.invocation.cpu_ns() - before_ns;
+            self.queue.charge(next.tenant, used_ns);
             cpu_ns += used_ns;
             polls += 1;
-            self.after_poll(tenant, task, polled);
+            self.after_poll(next, polled);
         }
         self.shared.held_up[self.index].store(false, Relaxed);
         self.last_turn_was_long = cpu_ns >= TURN_CPU_NS;

@@ -1,5 +1,6 @@
 //! Starting and stopping the workers.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::run_queue::RunQueue;
 use super::sessions::Sessions;
 use super::{Shared, Worker};
 use crate::extensions::{Engine, Watchdog};
-use crate::limits::{BURST, MAX_WORKERS, SESSIONS_PER_PORT};
+use crate::limits::{BURST, INTERLEAVED, MAX_WORKERS, SESSIONS_PER_PORT};
 use crate::metrics::Metrics;
 use crate::store::Epochs;
 use crate::tenants::Directory;
@@ -156,6 +157,7 @@ impl Workers {
                 counters,
                 snapshot: shared.directory.snapshot(),
                 queue: RunQueue::new(),
+                running: VecDeque::with_capacity(INTERLEAVED),
                 offered,
                 ended: Vec::new(),
                 live: 0,

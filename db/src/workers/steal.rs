@@ -8,7 +8,7 @@ use crossbeam_deque::Steal;
 use sandstorm_net::driver::Burst;
 
 use super::Worker;
-use crate::limits::{POLLS_PER_TURN, STEAL_BATCH, STEAL_LOOK_MS};
+use crate::limits::{INTERLEAVED, STEAL_BATCH, STEAL_LOOK_MS};
 
 impl Worker {
     /// Offers what this worker will not come to within its next turn, if somebody is idle to take it.
@@ -18,7 +18,7 @@ impl Worker {
             return;
         }
         // Long invocations are worth sharing at once; short ones are done before a thief has woken.
-        let surplus = if self.last_turn_was_long { backlog / 2 } else { backlog.saturating_sub(POLLS_PER_TURN) };
+        let surplus = if self.last_turn_was_long { backlog / 2 } else { backlog.saturating_sub(INTERLEAVED) };
         let (offered, live) = (&self.offered, &mut self.live);
         self.queue.surrender(surplus.min(STEAL_BATCH), |_, task| {
             *live -= 1;

@@ -12,7 +12,7 @@ use super::assembly::Ticket;
 use super::plain;
 use super::port::PortState;
 use crate::extensions::{Extension, Invocation, Polled};
-use crate::limits::INVOCATIONS_PER_WORKER;
+use crate::limits::{INTERLEAVED, INVOCATIONS_PER_WORKER, POLLS_IN_A_ROW};
 use crate::metrics::cause_index;
 use crate::tenants::{Kill, TenantView};
 
@@ -38,6 +38,14 @@ impl Task {
     fn share(&self) -> (u32, u32) {
         self.invocation.view().map_or((0, 1), |view| (view.tenant.id, view.tenant.quotas.weight))
     }
+}
+
+/// A task among those that are being interleaved.
+pub(super) struct Running {
+    pub(super) tenant: u32,
+    pub(super) task: Task,
+    /// Polls since it left the run queue.
+    polls: usize,
 }
 
 /// A task that ended and is not answered yet.
@@ -86,13 +94,18 @@ impl Worker {
         }
     }
 
-    /// The task to poll next: of the own run queue, else one that was offered to others and nobody took.
-    pub(super) fn next_task(&mut self) -> Option<(u32, Task)> {
-        if self.queue.is_empty() {
-            let task = self.offered.pop()?;
-            self.take_task(task);
+    /// The task to poll next: of those being interleaved, which are joined by others of the run queue, or by one that was
+    /// offered and nobody took, while there are few of them.
+    pub(super) fn next_task(&mut self) -> Option<Running> {
+        while self.running.len() < INTERLEAVED {
+            if self.queue.is_empty() {
+                let Some(task) = self.offered.pop() else { break };
+                self.take_task(task);
+            }
+            let Some((tenant, task)) = self.queue.pop() else { break };
+            self.running.push_back(Running { tenant, task, polls: 0 });
         }
-        self.queue.pop()
+        self.running.pop_front()
     }
 
     /// Puts a task into the run queue that was offered, by this worker or another.
@@ -102,14 +115,18 @@ impl Worker {
         self.queue.push(tenant, weight, task);
     }
 
-    /// Puts a polled task where it belongs now.
-    pub(super) fn after_poll(&mut self, tenant: u32, task: Task, polled: Polled) {
-        if matches!(polled, Polled::Pending) {
-            let (_, weight) = task.share();
-            self.queue.push(tenant, weight, task);
-        } else {
+    /// Puts a polled task where it belongs now: among those that ended, those being interleaved, or, when it has had its
+    /// polls, at the end of its tenant's lane.
+    pub(super) fn after_poll(&mut self, mut running: Running, polled: Polled) {
+        running.polls += 1;
+        if !matches!(polled, Polled::Pending) {
             self.live -= 1;
-            self.ended.push(Ended { task, polled });
+            self.ended.push(Ended { task: running.task, polled });
+        } else if running.polls < POLLS_IN_A_ROW {
+            self.running.push_back(running);
+        } else {
+            let (_, weight) = running.task.share();
+            self.queue.push(running.tenant, weight, running.task);
         }
     }
 
