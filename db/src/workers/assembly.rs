@@ -27,6 +27,30 @@ pub(crate) struct Ticket {
     generation: u32,
 }
 
+/// Where an operation's answer belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<P> {
+    /// It is the whole response to a request of one operation.
+    Alone(Origin<P>),
+    /// It is a part of a response that waits for others.
+    Part {
+        /// The response.
+        ticket: Ticket,
+        /// Which operation of the request.
+        part: usize,
+    },
+}
+
+impl<P> Place<P> {
+    /// Starts an answer for this place: the operation's answer is to be appended.
+    pub(crate) fn begin(&self, answer: &mut Vec<u8>) {
+        match self {
+            Place::Alone(origin) => start_response(&origin.header, 1, answer),
+            Place::Part { .. } => answer.clear(),
+        }
+    }
+}
+
 struct Waiting<P> {
     generation: u32,
     origin: Option<Origin<P>>,

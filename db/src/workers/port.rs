@@ -6,7 +6,7 @@ use sandstorm_net::driver::{Driver, Outbox, UdpDriver, Waiter, Waker};
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::{Peer, ServerEndpoint};
 
-use super::assembly::{Assembly, Origin, Ticket};
+use super::assembly::{Assembly, Origin, Place, Ticket};
 use super::sessions::Sessions;
 
 /// What a port remembers of its peers, and the way to them.
@@ -62,8 +62,16 @@ impl Desk {
         self.endpoint.respond(now_us, origin.peer, origin.request_id, response, &mut self.outbox);
     }
 
+    /// Sends an answer that [`Place::begin`] has begun, or keeps it until the rest of its response is there.
+    pub(super) fn deliver(&mut self, now_us: u64, place: &Place<Peer>, answer: &[u8]) {
+        match place {
+            Place::Alone(origin) => self.answer(now_us, origin, answer),
+            Place::Part { ticket, part } => self.part(now_us, *ticket, *part, answer),
+        }
+    }
+
     /// Adds one operation's answer to a waiting response and sends it when it is whole.
-    pub(super) fn part(&mut self, now_us: u64, ticket: Ticket, part: usize, answer: &[u8]) {
+    fn part(&mut self, now_us: u64, ticket: Ticket, part: usize, answer: &[u8]) {
         let mut response = std::mem::take(&mut self.response);
         if let Some(origin) = self.assembly.part(ticket, part, answer, &mut response) {
             self.answer(now_us, &origin, &response);

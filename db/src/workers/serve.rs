@@ -16,7 +16,7 @@ use sandstorm_net::rpc::{HelloAnswer, Op, Operation, Status, encode_operation};
 
 use super::Worker;
 use super::admit::{Admitted, Door, Verdict, admit, count};
-use super::assembly::{Ticket, start_response};
+use super::assembly::{Place, Ticket, start_response};
 use super::plain;
 use super::port::Desk;
 use super::tasks::Caller;
@@ -24,16 +24,17 @@ use crate::limits::{BURST, PLAN, POLLS_PER_TURN, TURN_CPU_NS};
 use crate::tenants::{Snapshot, TableEntry, TenantView};
 
 /// An operation on its way: the cache lines that it will touch are being fetched.
-struct Planned<'d> {
-    message: usize,
-    part: usize,
-    operation: Operation<'d>,
-    view: &'d Arc<TenantView>,
-    /// The table that a plain operation names, if the tenant has it.
-    table: Option<&'d TableEntry>,
-    hash: u64,
-    /// Set when the message's response waits for its parts; else the answer goes straight into the response.
+struct Planned<'p> {
+    message: &'p Admitted<'p>,
+    /// Which of the burst's response buffers is the message's.
+    buffer: usize,
+    /// Set when the message's response waits for invocations, and has other parts than this one.
     ticket: Option<Ticket>,
+    part: usize,
+    operation: Operation<'p>,
+    /// The table that a plain operation names, if the tenant has it.
+    table: Option<&'p TableEntry>,
+    hash: u64,
 }
 
 impl Worker {
@@ -99,24 +100,26 @@ impl Worker {
                     let header = &message.origin.header;
                     start_response(header, header.operations, response);
                     let parts = usize::from(header.operations);
-                    let ticket = message.invokes.then(|| desk.assembly.open(message.origin, parts));
+                    let waits = message.invokes && parts > 1;
+                    let ticket = waits.then(|| desk.assembly.open(message.origin, parts));
                     admitted.push((message, buffer, ticket));
                 }
                 Verdict::Answer(origin) => desk.answer(self.now_us, &origin, response),
                 Verdict::Silence => {}
             }
         }
-        let mut plan: ArrayVec<Planned<'d>, PLAN> = ArrayVec::new();
+        let mut plan: ArrayVec<Planned<'_>, PLAN> = ArrayVec::new();
         for (message, buffer, ticket) in &admitted {
             for (part, operation) in message.operations.clone().flatten().enumerate() {
-                plan.push(plan_operation(*buffer, part, operation, message.view, *ticket));
+                let (table, hash) = look_up(message.view, &operation);
+                plan.push(Planned { message, buffer: *buffer, ticket: *ticket, part, operation, table, hash });
                 if plan.is_full() {
                     self.run_plan(&mut plan, &mut responses, port, desk);
                 }
             }
         }
         self.run_plan(&mut plan, &mut responses, port, desk);
-        for (message, buffer, _) in admitted.iter().filter(|(_, _, ticket)| ticket.is_none()) {
+        for (message, buffer, _) in admitted.iter().filter(|(message, ..)| !message.invokes) {
             desk.answer(self.now_us, &message.origin, &responses[*buffer]);
         }
         self.responses = responses;
@@ -138,23 +141,27 @@ impl Worker {
         }
         for planned in plan.drain(..) {
             count(&self.counters.requests, planned.operation.op as usize);
-            let Some(ticket) = planned.ticket else {
-                let status = self.run_plain(&planned, &mut responses[planned.message]);
+            if !planned.message.invokes {
+                let status = self.run_plain(&planned, &mut responses[planned.buffer]);
                 count(&self.counters.responses, status as usize);
                 continue;
+            }
+            let place = match planned.ticket {
+                Some(ticket) => Place::Part { ticket, part: planned.part },
+                None => Place::Alone(planned.message.origin),
             };
             let mut answer = mem::take(&mut self.answer);
-            answer.clear();
+            place.begin(&mut answer);
             let status = match planned.operation.op {
                 Op::Invoke => {
-                    let caller = Caller { port, ticket, part: planned.part };
-                    self.begin_task(planned.view, &planned.operation, caller, &mut answer)
+                    let caller = Caller { port, place };
+                    self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
                 }
                 _ => Some(self.run_plain(&planned, &mut answer)),
             };
             if let Some(status) = status {
                 count(&self.counters.responses, status as usize);
-                desk.part(self.now_us, ticket, planned.part, &answer);
+                desk.deliver(self.now_us, &place, &answer);
             }
             self.answer = answer;
         }
@@ -168,7 +175,7 @@ impl Worker {
                 encode_operation(&Operation { value: operation.value, ..Operation::new(Op::Ping) }, response);
                 Status::Ok
             }
-            Op::Hello => self.hello(planned.view, response),
+            Op::Hello => self.hello(planned.message.view, response),
             Op::Get | Op::MultiGet | Op::Put | Op::Delete | Op::Increment | Op::Invoke => {
                 let Some(entry) = planned.table else {
                     let text = "the tenant has no table of this id; `sandstorm table list` shows those there are";
@@ -220,24 +227,19 @@ impl Worker {
     }
 }
 
-/// Finds what the operation is about and starts fetching it.
-fn plan_operation<'d>(
-    message: usize,
-    part: usize,
-    operation: Operation<'d>,
-    view: &'d Arc<TenantView>,
-    ticket: Option<Ticket>,
-) -> Planned<'d> {
-    let keyed = matches!(operation.op, Op::Get | Op::Put | Op::Delete | Op::Increment);
-    let table =
-        if keyed || operation.op == Op::MultiGet { view.table(operation.table).map(|entry| &**entry) } else { None };
+/// Finds the table that a plain operation names, and starts fetching what the operation will touch there.
+fn look_up<'v>(view: &'v TenantView, operation: &Operation<'_>) -> (Option<&'v TableEntry>, u64) {
+    if matches!(operation.op, Op::Ping | Op::Hello | Op::Invoke) {
+        return (None, 0);
+    }
+    let table = view.table(operation.table).map(|entry| &**entry);
     let hash = match table {
-        Some(entry) if keyed => {
+        Some(entry) if operation.op != Op::MultiGet => {
             let hash = entry.table.hash(operation.key);
             entry.table.prefetch_bucket(hash);
             hash
         }
         _ => 0,
     };
-    Planned { message, part, operation, view, table, hash, ticket }
+    (table, hash)
 }

@@ -4,11 +4,12 @@ use std::mem;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use sandstorm_net::r2p2::Peer;
 use sandstorm_net::rpc::{MAX_VALUE_LEN, Op, Operation, Status, encode_operation};
 
 use super::Worker;
 use super::admit::count;
-use super::assembly::Ticket;
+use super::assembly::Place;
 use super::plain;
 use super::port::PortState;
 use crate::extensions::{Extension, Invocation, Polled};
@@ -19,10 +20,9 @@ use crate::tenants::{Kill, TenantView};
 /// Where the answer of an invocation is awaited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
-    /// The port that the request came to, whose assembly holds the ticket.
+    /// The port that the request came to, and its answer leaves by.
     pub(super) port: usize,
-    pub(super) ticket: Ticket,
-    pub(super) part: usize,
+    pub(super) place: Place<Peer>,
 }
 
 /// An invocation and who waits for it.
@@ -137,7 +137,7 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         let mut open: Option<(usize, MutexGuard<'_, PortState>)> = None;
         for Ended { task, polled } in ended.drain(..) {
-            answer.clear();
+            task.caller.place.begin(&mut answer);
             let status = encode_ended(&task.invocation, &polled, &mut answer);
             count(&self.counters.responses, status as usize);
             self.count_ended(&task, &polled);
@@ -153,7 +153,7 @@ impl Worker {
                 open = shared.ports[caller.port].open(true).map(|state| (caller.port, state));
             }
             if let Some((_, state)) = &mut open {
-                state.desk.part(self.now_us, caller.ticket, caller.part, &answer);
+                state.desk.deliver(self.now_us, &caller.place, &answer);
             }
         }
         if let Some((_, mut done)) = open {
