@@ -139,6 +139,10 @@ impl Bench<'_> {
     fn measure(&self, tenants: Vec<TenantLoad>) -> Result<Report, Failure> {
         let duration = Duration::from_secs_f64(self.args.seconds);
         let report = run(&Options { duration, warm_up: duration / 4, ..Options::new(tenants) }, &mut |_| {})?;
+        let failed = report.tenants.iter().flat_map(|tenant| &tenant.rows).map(unanswered).sum::<u64>();
+        if failed > 0 {
+            return Err(Failure::new(format!("{failed} calls failed:\n{report}")));
+        }
         if report.wrong > 0 {
             return Err(Failure::new(format!("{} replies were wrong: this is a bug", report.wrong)));
         }
@@ -198,10 +202,6 @@ impl Bench<'_> {
                 TenantLoad::new("mallory", self.server.client(&self.mallory), data, Mix::only(Class::InvokeGet));
             let alice = self.load(Mix::only(Class::InvokeGet)).pace(pace);
             let report = self.measure(vec![alice, mallory.pace(pace).bad_every(every)])?;
-            let failed = report.tenants.iter().flat_map(|tenant| &tenant.rows).map(unanswered).sum::<u64>();
-            if failed > 0 {
-                return Err(Failure::new(format!("{failed} calls failed beside runaways:\n{report}")));
-            }
             self.row(&report, Class::InvokeGet)
         };
         let what = format!("p99 beside one endless call in 100,000 / without, us, at {rate:.0} calls/s each");

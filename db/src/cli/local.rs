@@ -5,6 +5,7 @@ use sandstorm_client::control::{Control, CreateTable, CreateTenant, Push, Pushed
 use sandstorm_client::{Config as ClientConfig, control::ControlError};
 use sandstorm_db::admin::{ControlPlane, Served};
 use sandstorm_db::config::{Config, Overrides};
+use sandstorm_db::limits::INVOCATIONS_PER_WORKER;
 use sandstorm_db::server::DataPlane;
 
 use super::output::Failure;
@@ -85,7 +86,10 @@ impl LocalServer {
 
     /// Creates a tenant and its table.
     pub(super) fn tenant(&self, name: &str, table: &str, mode: TableMode) -> Result<LocalTenant, ControlError> {
-        let created = self.control.create_tenant(&CreateTenant { name: name.into(), ..CreateTenant::default() })?;
+        // As many calls at once as a worker holds: a measurement should meet no quota.
+        let quotas = [("concurrent_invocations".to_owned(), INVOCATIONS_PER_WORKER as u64)].into();
+        let created =
+            self.control.create_tenant(&CreateTenant { name: name.into(), quotas, ..CreateTenant::default() })?;
         let table =
             self.control.create_table(name, &CreateTable { name: table.into(), mode, ..CreateTable::default() })?;
         Ok(LocalTenant { id: created.tenant.id, token: created.token, table: table.id })

@@ -27,30 +27,6 @@ pub(crate) struct Ticket {
     generation: u32,
 }
 
-/// Where an operation's answer belongs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<P> {
-    /// It is the whole response to a request of one operation.
-    Alone(Origin<P>),
-    /// It is a part of a response that waits for others.
-    Part {
-        /// The response.
-        ticket: Ticket,
-        /// Which operation of the request.
-        part: usize,
-    },
-}
-
-impl<P> Place<P> {
-    /// Starts an answer for this place: the operation's answer is to be appended.
-    pub(crate) fn begin(&self, answer: &mut Vec<u8>) {
-        match self {
-            Place::Alone(origin) => start_response(&origin.header, 1, answer),
-            Place::Part { .. } => answer.clear(),
-        }
-    }
-}
-
 struct Waiting<P> {
     generation: u32,
     origin: Option<Origin<P>>,
@@ -89,6 +65,18 @@ impl<P: Copy> Assembly<P> {
         waiting.parts.resize(operations, None);
         waiting.missing = operations;
         Ticket { slot, generation: waiting.generation }
+    }
+
+    /// Ends the waiting of a response of one operation: its origin, for which the caller writes the response itself.
+    /// `None` for a response of several, or one that does not wait (any more).
+    pub(crate) fn take_alone(&mut self, ticket: Ticket) -> Option<Origin<P>> {
+        let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
+        if waiting.parts.len() != 1 {
+            return None;
+        }
+        let origin = waiting.origin.take()?;
+        self.close(ticket.slot);
+        Some(origin)
     }
 
     /// Takes one operation's answer, encoded. When it was the last one missing, writes the whole response and gives its origin.

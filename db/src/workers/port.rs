@@ -6,8 +6,9 @@ use sandstorm_net::driver::{Driver, Outbox, UdpDriver, Waiter, Waker};
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::{Peer, ServerEndpoint};
 
-use super::assembly::{Assembly, Origin, Place, Ticket};
+use super::assembly::{Assembly, Origin, Ticket, start_response};
 use super::sessions::Sessions;
+use crate::limits::POOLED_RESPONSE_BYTES;
 
 /// What a port remembers of its peers, and the way to them.
 pub(super) struct PortState {
@@ -24,8 +25,10 @@ pub(super) struct Desk {
     pub(super) outbox: Outbox,
     /// When the endpoint wants to be looked at next, in the workers' microseconds.
     pub(super) timer_us: Option<u64>,
-    /// Where a response is put together.
+    /// Where a response of several parts is put together.
     response: Vec<u8>,
+    /// Where an answer is written.
+    answer: Vec<u8>,
 }
 
 /// One worker's socket, shared with the workers that may steal from it.
@@ -50,7 +53,16 @@ impl Port {
 
 impl Desk {
     pub(super) fn new(endpoint: ServerEndpoint, once: OnceWindow, sessions: Sessions<Peer>, outbox: Outbox) -> Desk {
-        Desk { endpoint, once, sessions, assembly: Assembly::new(), outbox, timer_us: None, response: Vec::new() }
+        Desk {
+            endpoint,
+            once,
+            sessions,
+            assembly: Assembly::new(),
+            outbox,
+            timer_us: None,
+            response: Vec::new(),
+            answer: Vec::new(),
+        }
     }
 
     /// Sends a response, and remembers it if its request must not run twice.
@@ -62,23 +74,23 @@ impl Desk {
         self.endpoint.respond(now_us, origin.peer, origin.request_id, response, &mut self.outbox);
     }
 
-    /// Sends an answer that [`Place::begin`] has begun, or keeps it until the rest of its response is there.
-    pub(super) fn deliver(&mut self, now_us: u64, place: &Place<Peer>, answer: &[u8]) {
-        match place {
-            Place::Alone(origin) => self.answer(now_us, origin, answer),
-            Place::Part { ticket, part } => self.part(now_us, *ticket, *part, answer),
+    /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is missing.
+    pub(super) fn deliver(&mut self, now_us: u64, ticket: Ticket, part: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut answer = std::mem::take(&mut self.answer);
+        if let Some(origin) = self.assembly.take_alone(ticket) {
+            start_response(&origin.header, 1, &mut answer);
+            write(&mut answer);
+            self.answer(now_us, &origin, &answer);
+        } else {
+            answer.clear();
+            write(&mut answer);
+            let mut response = std::mem::take(&mut self.response);
+            if let Some(origin) = self.assembly.part(ticket, part, &answer, &mut response) {
+                self.answer(now_us, &origin, &response);
+            }
+            self.response = pooled(response);
         }
-    }
-
-    /// Adds one operation's answer to a waiting response and sends it when it is whole.
-    fn part(&mut self, now_us: u64, ticket: Ticket, part: usize, answer: &[u8]) {
-        let mut response = std::mem::take(&mut self.response);
-        if let Some(origin) = self.assembly.part(ticket, part, answer, &mut response) {
-            self.answer(now_us, &origin, &response);
-        }
-        response.clear();
-        response.shrink_to(crate::limits::POOLED_RESPONSE_BYTES);
-        self.response = response;
+        self.answer = pooled(answer);
     }
 
     /// Lets the endpoint resend what was not acknowledged in time.
@@ -94,4 +106,13 @@ impl PortState {
             self.driver.transmit(&mut self.desk.outbox);
         }
     }
+}
+
+/// A buffer as it is kept for the next use: not larger than what most responses take.
+pub(super) fn pooled(mut buffer: Vec<u8>) -> Vec<u8> {
+    if buffer.capacity() > POOLED_RESPONSE_BYTES {
+        buffer.clear();
+        buffer.shrink_to(POOLED_RESPONSE_BYTES);
+    }
+    buffer
 }

@@ -16,7 +16,7 @@ use sandstorm_net::rpc::{HelloAnswer, Op, Operation, Status, encode_operation};
 
 use super::Worker;
 use super::admit::{Admitted, Door, Verdict, admit, count};
-use super::assembly::{Place, Ticket, start_response};
+use super::assembly::{Ticket, start_response};
 use super::plain;
 use super::port::Desk;
 use super::tasks::Caller;
@@ -28,7 +28,7 @@ struct Planned<'p> {
     message: &'p Admitted<'p>,
     /// Which of the burst's response buffers is the message's.
     buffer: usize,
-    /// Set when the message's response waits for invocations, and has other parts than this one.
+    /// Set when the message's response waits for invocations.
     ticket: Option<Ticket>,
     part: usize,
     operation: Operation<'p>,
@@ -100,8 +100,7 @@ impl Worker {
                     let header = &message.origin.header;
                     start_response(header, header.operations, response);
                     let parts = usize::from(header.operations);
-                    let waits = message.invokes && parts > 1;
-                    let ticket = waits.then(|| desk.assembly.open(message.origin, parts));
+                    let ticket = message.invokes.then(|| desk.assembly.open(message.origin, parts));
                     admitted.push((message, buffer, ticket));
                 }
                 Verdict::Answer(origin) => desk.answer(self.now_us, &origin, response),
@@ -119,7 +118,7 @@ impl Worker {
             }
         }
         self.run_plan(&mut plan, &mut responses, port, desk);
-        for (message, buffer, _) in admitted.iter().filter(|(message, ..)| !message.invokes) {
+        for (message, buffer, _) in admitted.iter().filter(|(_, _, ticket)| ticket.is_none()) {
             desk.answer(self.now_us, &message.origin, &responses[*buffer]);
         }
         self.responses = responses;
@@ -141,27 +140,23 @@ impl Worker {
         }
         for planned in plan.drain(..) {
             count(&self.counters.requests, planned.operation.op as usize);
-            if !planned.message.invokes {
+            let Some(ticket) = planned.ticket else {
                 let status = self.run_plain(&planned, &mut responses[planned.buffer]);
                 count(&self.counters.responses, status as usize);
                 continue;
-            }
-            let place = match planned.ticket {
-                Some(ticket) => Place::Part { ticket, part: planned.part },
-                None => Place::Alone(planned.message.origin),
             };
             let mut answer = mem::take(&mut self.answer);
-            place.begin(&mut answer);
+            answer.clear();
             let status = match planned.operation.op {
                 Op::Invoke => {
-                    let caller = Caller { port, place };
+                    let caller = Caller { port: port as u32, part: planned.part as u32, ticket };
                     self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
                 }
                 _ => Some(self.run_plain(&planned, &mut answer)),
             };
             if let Some(status) = status {
                 count(&self.counters.responses, status as usize);
-                desk.deliver(self.now_us, &place, &answer);
+                desk.deliver(self.now_us, ticket, planned.part, |response| response.extend_from_slice(&answer));
             }
             self.answer = answer;
         }

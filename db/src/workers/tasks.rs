@@ -4,12 +4,11 @@ use std::mem;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use sandstorm_net::r2p2::Peer;
 use sandstorm_net::rpc::{MAX_VALUE_LEN, Op, Operation, Status, encode_operation};
 
 use super::Worker;
 use super::admit::count;
-use super::assembly::Place;
+use super::assembly::Ticket;
 use super::plain;
 use super::port::PortState;
 use crate::extensions::{Extension, Invocation, Polled};
@@ -21,8 +20,11 @@ use crate::tenants::{Kill, TenantView};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     /// The port that the request came to, and its answer leaves by.
-    pub(super) port: usize,
-    pub(super) place: Place<Peer>,
+    pub(super) port: u32,
+    /// Which operation of the request.
+    pub(super) part: u32,
+    /// The response that waits.
+    pub(super) ticket: Ticket,
 }
 
 /// An invocation and who waits for it.
@@ -133,34 +135,32 @@ impl Worker {
     /// Answers the invocations that ended, each through the port it came from, and takes their memory back.
     pub(super) fn answer_ended(&mut self) {
         let mut ended = mem::take(&mut self.ended);
-        let mut answer = mem::take(&mut self.answer);
         let shared = Arc::clone(&self.shared);
-        let mut open: Option<(usize, MutexGuard<'_, PortState>)> = None;
+        let mut open: Option<(u32, MutexGuard<'_, PortState>)> = None;
         for Ended { task, polled } in ended.drain(..) {
-            task.caller.place.begin(&mut answer);
-            let status = encode_ended(&task.invocation, &polled, &mut answer);
-            count(&self.counters.responses, status as usize);
-            self.count_ended(&task, &polled);
-            let Task { invocation, caller, .. } = task;
-            if let Some(view) = invocation.view() {
-                view.tenant.end_invocation();
-            }
-            self.engine.finish(&self.participant, invocation);
+            let caller = task.caller;
             if open.as_ref().is_none_or(|(port, _)| *port != caller.port) {
                 if let Some((_, mut done)) = open.take() {
                     done.transmit();
                 }
-                open = shared.ports[caller.port].open(true).map(|state| (caller.port, state));
+                open = shared.ports[caller.port as usize].open(true).map(|state| (caller.port, state));
             }
             if let Some((_, state)) = &mut open {
-                state.desk.deliver(self.now_us, &caller.place, &answer);
+                state.desk.deliver(self.now_us, caller.ticket, caller.part as usize, |answer| {
+                    let status = encode_ended(&task.invocation, &polled, answer);
+                    count(&self.counters.responses, status as usize);
+                });
             }
+            self.count_ended(&task, &polled);
+            if let Some(view) = task.invocation.view() {
+                view.tenant.end_invocation();
+            }
+            self.engine.finish(&self.participant, task.invocation);
         }
         if let Some((_, mut done)) = open {
             done.transmit();
         }
         self.ended = ended;
-        self.answer = answer;
     }
 
     fn count_ended(&self, task: &Task, polled: &Polled) {
