@@ -214,6 +214,9 @@ impl Worker {
         }
         self.shared.held_up[self.index].store(false, Relaxed);
         self.last_turn_was_long = cpu_ns >= TURN_CPU_NS;
+        if self.last_turn_was_long {
+            self.requeue_running();
+        }
         self.counters.polls.add(polls as u64);
         self.counters.invocation_cpu_ns.add(cpu_ns);
         self.answer_ended();

@@ -132,6 +132,15 @@ impl Worker {
         }
     }
 
+    /// Puts what is being interleaved back into the run queue: where polls are long, taking turns hides no cache misses,
+    /// and it is for the queue to say whose turn it is, or for an idle worker to take some.
+    pub(super) fn requeue_running(&mut self) {
+        while let Some(running) = self.running.pop_front() {
+            let (_, weight) = running.task.share();
+            self.queue.push(running.tenant, weight, running.task);
+        }
+    }
+
     /// Answers the invocations that ended, each through the port it came from, and takes their memory back.
     pub(super) fn answer_ended(&mut self) {
         let mut ended = mem::take(&mut self.ended);
