@@ -175,9 +175,9 @@ mod tests {
     fn shares(costs_ns: [u64; 2], weights: [u32; 2]) -> [u64; 2] {
         let mut queue = RunQueue::new();
         let mut used = [0, 0];
-        for tenant in 0..2 {
-            queue.push(tenant as u32, weights[tenant], ());
-            queue.push(tenant as u32, weights[tenant], ());
+        for (tenant, weight) in (0..).zip(weights) {
+            queue.push(tenant, weight, ());
+            queue.push(tenant, weight, ());
         }
         while used[0] + used[1] < 1_000_000_000 {
             let (tenant, ()) = queue.pop().expect("tasks are always ready");

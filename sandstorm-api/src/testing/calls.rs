@@ -1,0 +1,195 @@
+//! The host's functions over a [`TestStore`](super::TestStore).
+//!
+//! Guarantees: each reads what its pointers tell only during the call, and what it hands out is held by [`Behind`] until
+//! the invocation ends.
+#![allow(unsafe_code)]
+
+use alloc::sync::Arc;
+
+use super::{Behind, TestStore};
+use crate::abi::{self, HostCalls, Invocation, RawCursor, RawRecord, RawWrite};
+
+/// The host's functions over a [`TestStore`].
+pub(super) static CALLS: HostCalls =
+    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort };
+
+/// What is behind an invocation, for the length of one host call.
+///
+/// # Safety
+/// `invocation` is the first field of a live [`Behind`] that no one else refers to during the call.
+unsafe fn behind<'a>(invocation: *mut Invocation) -> &'a mut Behind {
+    // SAFETY: the caller's promise; `Behind` is `repr(C)` and starts with its invocation.
+    unsafe { &mut *invocation.cast::<Behind>() }
+}
+
+/// The bytes of a host call's argument.
+///
+/// # Safety
+/// `at` points to `len` bytes that stay as they are during the call.
+unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(at, len) }
+}
+
+fn status<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {
+    match outcome {
+        Ok(value) => {
+            out(value);
+            abi::STATUS_OK
+        }
+        Err(status) => status,
+    }
+}
+
+unsafe extern "C" fn prefetch(inv: *mut Invocation, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key and a place for the hash.
+    let (behind, key, hash) = unsafe { (behind(inv), bytes(key, key_len), &mut *hash) };
+    if !behind.store.tables.contains_key(&table) {
+        return abi::STATUS_UNKNOWN_TABLE;
+    }
+    *hash = TestStore::hash(key);
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn prefetch_record(inv: *mut Invocation, table: u64, _hash: u64) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation.
+    let behind = unsafe { behind(inv) };
+    if behind.store.tables.contains_key(&table) { abi::STATUS_OK } else { abi::STATUS_UNKNOWN_TABLE }
+}
+
+unsafe extern "C" fn get(
+    inv: *mut Invocation,
+    table: u64,
+    hash: u64,
+    key: *const u8,
+    key_len: usize,
+    out: *mut RawRecord,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key and a place for the record.
+    let (behind, key, out) = unsafe { (behind(inv), bytes(key, key_len), &mut *out) };
+    behind.store.reads += 1;
+    if hash != 0 && hash != TestStore::hash(key) {
+        return abi::STATUS_INVALID;
+    }
+    let Some(table) = behind.store.tables.get(&table) else { return abi::STATUS_UNKNOWN_TABLE };
+    let Some(record) = table.get(key, behind.store.now_ms) else { return abi::STATUS_NOT_FOUND };
+    *out = record.raw();
+    behind.held.push(Arc::clone(record));
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn put(
+    inv: *mut Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    value: *const u8,
+    value_len: usize,
+    how: *const RawWrite,
+    version: *mut u64,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key, a value, and a place for the version.
+    let (behind, key, value, version) =
+        unsafe { (behind(inv), bytes(key, key_len), bytes(value, value_len), &mut *version) };
+    // SAFETY: null, or a write that lives during the call.
+    let how = unsafe { how.as_ref() }.copied().unwrap_or(ALWAYS);
+    status(behind.store.write(table, key, value, &how), |new| *version = new)
+}
+
+const ALWAYS: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
+
+unsafe extern "C" fn delete(
+    inv: *mut Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    how: *const RawWrite,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation and a key; `how` is null or lives during the call.
+    let (behind, key, how) = unsafe { (behind(inv), bytes(key, key_len), how.as_ref().copied().unwrap_or(ALWAYS)) };
+    let exists = match behind.store.tables.get(&table) {
+        None => return abi::STATUS_UNKNOWN_TABLE,
+        Some(table) => table.get(key, behind.store.now_ms).is_some(),
+    };
+    if !exists {
+        return abi::STATUS_NOT_FOUND;
+    }
+    if let Err(status) = behind.store.check(table, key, &how) {
+        return status;
+    }
+    behind.store.remove(table, key);
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn increment(
+    inv: *mut Invocation,
+    table: u64,
+    key: *const u8,
+    key_len: usize,
+    delta: i64,
+    sum: *mut i64,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a key and a place for the sum.
+    let (behind, key, sum) = unsafe { (behind(inv), bytes(key, key_len), &mut *sum) };
+    status(behind.store.increment(table, key, delta), |new| *sum = new)
+}
+
+unsafe extern "C" fn scan(
+    inv: *mut Invocation,
+    table: u64,
+    cursor: *mut RawCursor,
+    out: *mut RawRecord,
+    limit: usize,
+    filled: *mut usize,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a cursor, room for `limit` records and for a count.
+    let (behind, cursor, out, filled) =
+        unsafe { (behind(inv), &mut *cursor, core::slice::from_raw_parts_mut(out, limit), &mut *filled) };
+    let Some(table) = behind.store.tables.get(&table) else { return abi::STATUS_UNKNOWN_TABLE };
+    *filled = 0;
+    for (place, record) in table.records.range(cursor.position..) {
+        let Some(slot) = out.get_mut(*filled) else {
+            cursor.position = *place;
+            return abi::STATUS_OK;
+        };
+        if record.lives_at(behind.store.now_ms) {
+            *slot = record.raw();
+            behind.held.push(Arc::clone(record));
+            *filled += 1;
+        }
+    }
+    cursor.finished = 1;
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn table_by_name(inv: *mut Invocation, name: *const u8, name_len: usize, table: *mut u64) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a name and a place for the id.
+    let (behind, name, table) = unsafe { (behind(inv), bytes(name, name_len), &mut *table) };
+    match core::str::from_utf8(name).ok().and_then(|name| behind.store.names.get(name)) {
+        Some(id) => {
+            *table = *id;
+            abi::STATUS_OK
+        }
+        None => abi::STATUS_NOT_FOUND,
+    }
+}
+
+unsafe extern "C" fn reply(inv: *mut Invocation, at: *const u8, len: usize) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation and bytes.
+    let (behind, bytes) = unsafe { (behind(inv), bytes(at, len)) };
+    if bytes.len() > behind.store.max_reply.saturating_sub(behind.reply.len()) {
+        return abi::STATUS_TOO_LARGE;
+    }
+    behind.reply.extend_from_slice(bytes);
+    abi::STATUS_OK
+}
+
+/// The wrapper hands errors over here; [`TestStore::invoke`] takes them from the future itself.
+unsafe extern "C" fn fail(_inv: *mut Invocation, _code: u32, _text: *const u8, _len: usize) -> u32 {
+    abi::STATUS_OK
+}
+
+/// The wrapper's panic handler ends an invocation here; in a test, a panic is the test's own and never comes here.
+unsafe extern "C" fn abort(_inv: *mut Invocation, _cause: u32, _text: *const u8, _len: usize) -> ! {
+    std::process::abort()
+}
