@@ -98,8 +98,16 @@ pub const WATCHDOG_MAX_PERIOD_US: u64 = 1_000;
 pub const WATCHDOG_IDLE_US: u64 = 20_000;
 /// How long the watchdog parks at a time on a kernel without `membarrier`, microseconds.
 pub const WATCHDOG_PARK_FALLBACK_US: u64 = 10_000;
-/// CPU time that a worker runs on after a kill signal before it gets another, microseconds.
+/// CPU time that a worker runs on after a probe or kill signal before it gets another, microseconds; twice as long each time.
 pub const WATCHDOG_RESEND_US: u64 = 1_000;
+/// Part of its limit after which a poll is probed: early enough for the answer to be there when the limit is reached.
+pub const PROBE_AT_PER_CENT: u64 = 75;
+/// Part of its limit that a poll may compute after it has answered a probe: the rest of it.
+pub const PROBE_GRACE_PER_CENT: u64 = 25;
+/// The same at least, microseconds: what was only without a processor has ended by then.
+pub const PROBE_GRACE_MIN_US: u64 = 50;
+/// The watchdog's real-time priority, just above all normal threads, and its nice value where it may not have that.
+pub const WATCHDOG_PRIORITY: (i32, i32) = (1, -15);
 /// Age of a reading of the worker's CPU clock up to which polls are judged by it, microseconds; a reading takes 0.3 us.
 pub const CPU_MARK_AGE_US: u64 = 50;
 /// Charges above this are checked against the worker's CPU clock, microseconds: it may have been descheduled meanwhile.

@@ -51,6 +51,12 @@ pub(super) struct Block {
     pub(super) guard: (usize, usize),
     /// The sequence whose poll is to be ended. Written by the watchdog before it signals.
     pub(super) kill_for: AtomicU64,
+    /// The sequence whose poll is to show that it runs. Written by the watchdog before it signals.
+    pub(super) probe_for: AtomicU64,
+    /// The thread's CPU clock when the poll of `seen` was found running. Written by the handler before `seen`.
+    pub(super) seen_ns: AtomicU64,
+    /// The sequence whose poll a probe found running. Written by the handler.
+    pub(super) seen: AtomicU64,
     /// The worker's kernel thread id and the clock of its CPU time. Constant.
     pub(super) thread: libc::pid_t,
     pub(super) cpu_clock: libc::clockid_t,
@@ -81,6 +87,9 @@ impl Block {
             call_floor,
             guard,
             kill_for: AtomicU64::new(0),
+            probe_for: AtomicU64::new(0),
+            seen_ns: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
             // SAFETY: a system call without arguments.
             thread: unsafe { libc::gettid() },
             cpu_clock,

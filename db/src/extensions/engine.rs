@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::clock::{self, TickLength};
 use super::extension::Outcome;
 use super::invocation::{BeginError, Body, Held, Invocation, Stage};
+use super::judge::longest_ns;
 use super::side::{Ended, Side};
 use super::switch::Entry;
 use super::{Budget, Extension, KillCause, Watchdog};
@@ -177,7 +178,11 @@ fn prepare(body: &mut Body, now_ms: u64, interleave: bool) -> Result<(Entry, *mu
 
 fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
-    body.spent_ns += charge_ns;
+    // Time that the hypervisor took does not add up to a total that the invocation never used.
+    body.spent_ns += match ended {
+        Ended::Returned(_) => charge_ns.min(longest_ns(body.slice_ns)),
+        Ended::Landed(_) => charge_ns,
+    };
     let outcome = match ended {
         Ended::Returned(abi::POLL_DONE) => Outcome::Done,
         Ended::Returned(abi::POLL_FAILED) => Outcome::Failed,

@@ -21,6 +21,7 @@ mod engine;
 mod extension;
 mod host;
 mod invocation;
+mod judge;
 mod load;
 mod side;
 mod signals;

@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering;
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
-use super::KillCause;
 use super::block::{Block, CALL, HOST, TENANT};
 use super::stack::Mapping;
 use super::switch::{LANDED, landing_pad};
+use super::{KillCause, clock};
 use crate::limits::{KILL_SIGNAL_OFFSET, SIGNAL_STACK_BYTES, STACK_GUARD_BYTES};
 
 thread_local! {
@@ -32,7 +32,7 @@ const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIG
 /// What the faults' actions were before ours, in the order of [`FAULTS`].
 static PREVIOUS: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
 
-/// The signal that the watchdog sends.
+/// The signal that the watchdog sends, to probe a poll or to end it: the block says which.
 pub(super) fn kill_signal() -> c_int {
     libc::SIGRTMIN() + KILL_SIGNAL_OFFSET
 }
@@ -95,7 +95,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     unsafe {
         if signal == kill_signal() {
             if let Some(block) = block.as_ref() {
-                on_kill(block, context.cast());
+                on_watchdog(block, context.cast());
             }
         } else {
             on_fault(block.as_ref(), signal, info, context.cast());
@@ -106,20 +106,27 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
 
 /// # Safety
 /// Called by the handler on the block's own thread, with the context that was interrupted.
-unsafe fn on_kill(block: &Block, context: *mut ucontext_t) {
-    if block.kill_for.load(Ordering::Relaxed) != block.sequence.load(Ordering::Relaxed) {
-        return;
-    }
-    match block.state.load(Ordering::Relaxed) {
-        // SAFETY: this function's contract; tenant state.
-        TENANT => unsafe { land_context(block, context, KillCause::SliceBudget) },
-        CALL => block.pending.store(1, Ordering::Relaxed),
-        _ => {}
+unsafe fn on_watchdog(block: &Block, context: *mut ucontext_t) {
+    let (sequence, state) = (block.sequence.load(Ordering::Relaxed), block.state.load(Ordering::Relaxed));
+    if block.kill_for.load(Ordering::Acquire) == sequence {
+        match state {
+            // SAFETY: this function's contract; tenant state.
+            TENANT => unsafe { land_context(block, context, KillCause::SliceBudget) },
+            CALL => block.pending.store(1, Ordering::Relaxed),
+            _ => {}
+        }
+    } else if block.probe_for.load(Ordering::Acquire) == sequence
+        && state != HOST
+        && block.seen.load(Ordering::Relaxed) != sequence
+    {
+        // The clock is read by a system call that handlers may make.
+        block.seen_ns.store(clock::cpu_ns(libc::CLOCK_THREAD_CPUTIME_ID), Ordering::Relaxed);
+        block.seen.store(sequence, Ordering::Release);
     }
 }
 
 /// # Safety
-/// As for [`on_kill`]; `info` is the signal's.
+/// As for [`on_watchdog`]; `info` is the signal's.
 unsafe fn on_fault(block: Option<&Block>, signal: c_int, info: *mut siginfo_t, context: *mut ucontext_t) {
     // SAFETY: a valid `info`.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
@@ -151,7 +158,7 @@ unsafe fn on_fault(block: Option<&Block>, signal: c_int, info: *mut siginfo_t, c
 /// Makes the interrupted code continue at the landing pad.
 ///
 /// # Safety
-/// As for [`on_kill`]; the block is in tenant state, so its saved stack pointer is that of the `enter` under way.
+/// As for [`on_watchdog`]; the block is in tenant state, so its saved stack pointer is that of the `enter` under way.
 unsafe fn land_context(block: &Block, context: *mut ucontext_t, cause: KillCause) {
     /// Direction, alignment check, trap: what library code could have left set.
     const FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;

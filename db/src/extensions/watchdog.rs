@@ -2,7 +2,8 @@
 //!
 //! It samples each worker's (state, sequence). The first sight of a sequence takes the worker's CPU clock; later sights
 //! compare what has passed since then with the poll's limit: the time judged is never more than the poll really took, so
-//! a worker that waits for a processor loses nothing. While no worker runs tenants' code it sleeps until one wakes it.
+//! a worker that waits for a processor loses nothing. One whose processor was taken by the hypervisor looks like one that
+//! computes; [`super::judge`] tells them apart. While no worker runs tenants' code the thread sleeps until one wakes it.
 //!
 //! Guarantees: signals only go to threads of registered engines, which unregister before their thread can end.
 #![allow(unsafe_code)]
@@ -15,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::block::{Block, HOST, TENANT};
+use super::block::{Block, CALL, HOST};
+use super::judge::{Act, Judge, Reading, period_us};
 use super::{Invocation, clock, signals};
 use crate::limits::{
-    SLICE_US, SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_MAX_PERIOD_US, WATCHDOG_MIN_PERIOD_US,
-    WATCHDOG_PARK_FALLBACK_US, WATCHDOG_RESEND_US,
+    SLICE_US, SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_MAX_PERIOD_US, WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PRIORITY,
 };
 
 /// The watchdog: one per process is enough. Dropping it ends its thread once the last engine is gone.
@@ -93,11 +94,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 struct Watched {
     block: Arc<Block>,
-    sequence: u64,
-    /// The worker's CPU time when `sequence` was first seen; `None`: not seen while it ran.
-    since_ns: Option<u64>,
-    /// The worker's CPU time when a kill of `sequence` was last sent.
-    sent_ns: Option<u64>,
+    judge: Judge,
 }
 
 /// What one look at the workers found.
@@ -110,8 +107,7 @@ struct Sample {
 
 impl Shared {
     pub(super) fn register(&self, block: &Arc<Block>) {
-        let watched = Watched { block: Arc::clone(block), sequence: 0, since_ns: None, sent_ns: None };
-        self.workers.lock().push(watched);
+        self.workers.lock().push(Watched { block: Arc::clone(block), judge: Judge::default() });
     }
 
     pub(super) fn unregister(&self, block: &Arc<Block>) {
@@ -163,6 +159,7 @@ impl Shared {
     fn watch(&self) {
         // SAFETY: asks for short sleeps to be short; nothing depends on it.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) };
+        raise_priority();
         let mut busy_at = Instant::now();
         while !(self.stop.load(Ordering::SeqCst) && self.workers.lock().is_empty()) {
             let sample = self.look();
@@ -214,47 +211,51 @@ impl Watched {
         let sequence = block.sequence.load(Ordering::Acquire);
         let limit_ns = block.limit_ns.load(Ordering::Acquire);
         let running = block.state.load(Ordering::Acquire) != HOST;
-        let moved = sequence != self.sequence;
+        let moved = self.judge.sees(sequence);
         *busy |= moved || running;
-        if moved {
-            (self.sequence, self.since_ns, self.sent_ns) = (sequence, None, None);
-        }
-        let period_us = (limit_ns / 4000).clamp(WATCHDOG_MIN_PERIOD_US, WATCHDOG_MAX_PERIOD_US);
         if !running {
-            return if moved {
-                period_us
-            } else {
-                (SLICE_US / 4).clamp(WATCHDOG_MIN_PERIOD_US, WATCHDOG_MAX_PERIOD_US)
-            };
+            return period_us(if moved { limit_ns } else { SLICE_US * 1000 });
         }
-        let now_ns = clock::cpu_ns(block.cpu_clock);
-        // The same poll before and after reading its limit and the clock: both are of this poll.
-        if block.state.load(Ordering::Acquire) == HOST || block.sequence.load(Ordering::Acquire) != sequence {
-            return period_us;
+        let seen = block.seen.load(Ordering::Acquire) == sequence;
+        let acknowledged_ns = seen.then(|| block.seen_ns.load(Ordering::Acquire));
+        let cpu_ns = clock::cpu_ns(block.cpu_clock);
+        // The same poll before and after reading its limit and the clock: all of it is of this poll.
+        let state = block.state.load(Ordering::Acquire);
+        if state == HOST || block.sequence.load(Ordering::Acquire) != sequence {
+            return period_us(limit_ns);
         }
-        let passed_ns = now_ns.saturating_sub(*self.since_ns.get_or_insert(now_ns));
-        if passed_ns < limit_ns {
-            return ((limit_ns - passed_ns) / 1000).clamp(WATCHDOG_MIN_PERIOD_US, period_us);
+        let reading = Reading { cpu_ns, limit_ns, acknowledged_ns, in_call: state == CALL };
+        let verdict = self.judge.decide(&reading);
+        let sent = if self.signal(verdict.act) { verdict.act } else { Act::Wait };
+        if sent == Act::Kill && !self.judge.has_killed() {
+            kills.fetch_add(1, Ordering::Relaxed);
         }
-        self.kill(now_ns, kills);
-        WATCHDOG_MIN_PERIOD_US
+        self.judge.note(&reading, sent);
+        verdict.next_us
     }
 
-    /// Signals the worker to end the poll of `self.sequence`; again only if it has run for a while since.
-    fn kill(&mut self, now_ns: u64, kills: &AtomicU64) {
+    /// Signals the worker to show that the poll under judgement runs, or to end it; whether the signal is on its way.
+    fn signal(&self, act: Act) -> bool {
         let block = &*self.block;
-        if let Some(sent_ns) = self.sent_ns {
-            let waits = now_ns.saturating_sub(sent_ns) < WATCHDOG_RESEND_US * 1000;
-            if waits || block.state.load(Ordering::Acquire) != TENANT {
-                return;
-            }
+        match act {
+            Act::Wait => return false,
+            Act::Probe => block.probe_for.store(self.judge.sequence(), Ordering::SeqCst),
+            Act::Kill => block.kill_for.store(self.judge.sequence(), Ordering::SeqCst),
         }
-        block.kill_for.store(self.sequence, Ordering::SeqCst);
         // SAFETY: the thread is a registered engine's, and unregistering waits for the lock that is held here.
-        let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::kill_signal()) };
-        if sent == 0 {
-            kills.fetch_add(u64::from(self.sent_ns.is_none()), Ordering::Relaxed);
-            self.sent_ns = Some(now_ns);
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::kill_signal()) == 0 }
+    }
+}
+
+/// Puts the calling thread before those that compute, as far as the process may: it looks for a microsecond and sleeps.
+fn raise_priority() {
+    let (real_time, nice) = WATCHDOG_PRIORITY;
+    let parameters = libc::sched_param { sched_priority: real_time };
+    // SAFETY: the calling thread's own scheduling; nothing depends on it.
+    unsafe {
+        let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+        if libc::sched_setscheduler(0, policy, &raw const parameters) != 0 {
+            let _it_stays_as_it_was = libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, nice);
         }
     }
 }
