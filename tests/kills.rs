@@ -17,7 +17,7 @@ const KILLS_PER_ROUND: usize = 100;
 /// Good calls of one round.
 const GOOD_PER_ROUND: usize = 1_000;
 /// Operations of one message: the answers of both kinds fit one packet.
-const PER_MESSAGE: usize = 10;
+const PER_MESSAGE: usize = 5;
 
 const KINDS: [(&str, KillCause); 14] = [
     ("loop", KillCause::SliceBudget),
