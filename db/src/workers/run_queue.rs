@@ -20,6 +20,12 @@ struct Lane<T> {
     weight: u32,
 }
 
+impl<T> Default for Lane<T> {
+    fn default() -> Lane<T> {
+        Lane { tasks: VecDeque::new(), deficit_ns: 0, weight: 1 }
+    }
+}
+
 impl<T> Lane<T> {
     fn quantum_ns(&self) -> i64 {
         QUANTUM_NS * i64::from(self.weight.max(1))
@@ -50,7 +56,7 @@ impl<T> RunQueue<T> {
 
     /// Puts a ready task at the end of its tenant's lane.
     pub(crate) fn push(&mut self, tenant: u32, weight: u32, task: T) {
-        let lane = self.lanes.entry(tenant).or_insert_with(|| Lane { tasks: VecDeque::new(), deficit_ns: 0, weight });
+        let lane = self.lanes.entry(tenant).or_default();
         lane.weight = weight;
         if lane.tasks.is_empty() {
             self.ring.push_back(tenant);
@@ -112,12 +118,11 @@ impl<T> RunQueue<T> {
 
     /// Charges a tenant for CPU time that one of its tasks used. Below a quantum a round it never falls into debt.
     pub(crate) fn charge(&mut self, tenant: u32, cpu_ns: u64) {
-        if let Some(lane) = self.lanes.get_mut(&tenant) {
-            // A poll is free up to its part of the quantum; what passes it is debt.
-            let over = i64::try_from(cpu_ns).unwrap_or(i64::MAX) - lane.quantum_ns();
-            if over > 0 {
-                lane.deficit_ns = lane.deficit_ns.saturating_sub(over);
-            }
+        let lane = self.lanes.entry(tenant).or_default();
+        // A poll is free up to its part of the quantum; what passes it is debt.
+        let over = i64::try_from(cpu_ns).unwrap_or(i64::MAX) - lane.quantum_ns();
+        if over > 0 {
+            lane.deficit_ns = lane.deficit_ns.saturating_sub(over);
         }
     }
 

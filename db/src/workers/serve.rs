@@ -20,7 +20,7 @@ use super::assembly::{Ticket, start_response};
 use super::plain;
 use super::port::Desk;
 use super::tasks::Caller;
-use crate::limits::{BURST, PLAN, POLLS_PER_TURN, TURN_CPU_NS};
+use crate::limits::{BURST, PLAN, POLLS_PER_TURN, QUANTUM_NS, TURN_CPU_NS};
 use crate::tenants::{Snapshot, TableEntry, TenantView};
 
 /// An operation on its way: the cache lines that it will touch are being fetched.
@@ -207,7 +207,9 @@ impl Worker {
             let interleave = !self.running.is_empty();
             let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);
             let used_ns = next.task.invocation.cpu_ns() - before_ns;
-            self.queue.charge(next.tenant, used_ns);
+            if used_ns > QUANTUM_NS as u64 {
+                self.queue.charge(next.tenant, used_ns);
+            }
             cpu_ns += used_ns;
             polls += 1;
             self.after_poll(next, polled);

@@ -13,16 +13,19 @@ pub(crate) struct Sessions<P> {
     credentials: HashMap<(P, u64), u64>,
     /// In the order in which they were let in; entries of sessions that were let in again or removed are stale.
     order: VecDeque<(P, u64)>,
+    /// The session that was looked up last: packets come in runs.
+    last: Option<((P, u64), u64)>,
 }
 
 impl<P: Copy + Eq + Hash> Sessions<P> {
     /// Room for `limit` sessions.
     pub(crate) fn new(limit: usize) -> Sessions<P> {
-        Sessions { limit, credentials: HashMap::new(), order: VecDeque::new() }
+        Sessions { limit, credentials: HashMap::new(), order: VecDeque::new(), last: None }
     }
 
     /// Lets a session act under a credential from here on (and under no other).
     pub(crate) fn admit(&mut self, peer: P, session: u64, credential: u64) {
+        self.last = None;
         if self.credentials.insert((peer, session), credential).is_some() {
             return;
         }
@@ -34,8 +37,12 @@ impl<P: Copy + Eq + Hash> Sessions<P> {
     }
 
     /// Whether the session has shown that credential.
-    pub(crate) fn allows(&self, peer: P, session: u64, credential: u64) -> bool {
-        self.credentials.get(&(peer, session)) == Some(&credential)
+    pub(crate) fn allows(&mut self, peer: P, session: u64, credential: u64) -> bool {
+        let name = (peer, session);
+        if self.last.as_ref().is_none_or(|(last, _)| *last != name) {
+            self.last = self.credentials.get(&name).map(|shown| (name, *shown));
+        }
+        self.last.as_ref().is_some_and(|(_, shown)| *shown == credential)
     }
 }
 

@@ -86,7 +86,13 @@ impl Worker {
             Ok(invocation) => {
                 self.counters.invocations_started.add(1);
                 self.live += 1;
-                self.queue.push(tenant.id, tenant.quotas.weight, Task { invocation, caller, begun_us: self.now_us });
+                let task = Task { invocation, caller, begun_us: self.now_us };
+                // Where nobody waits for a turn there is nothing to queue for.
+                if self.queue.is_empty() && self.running.len() < INTERLEAVED {
+                    self.running.push_back(Running { tenant: tenant.id, task, polls: 0 });
+                } else {
+                    self.queue.push(tenant.id, tenant.quotas.weight, task);
+                }
                 None
             }
             Err(error) => {
@@ -190,13 +196,15 @@ impl Worker {
             Polled::Killed(cause) => {
                 count(&self.counters.invocations_killed, cause_index(*cause));
                 count(&tenant.invocations_killed, cause_index(*cause));
+                // The turn's clock stood still while this one ran.
+                let now_us = self.shared.epoch.elapsed().as_micros() as u64;
                 view.tenant.usage.record_kill(Kill {
                     worker: self.index as u32,
                     extension: extension.name.to_string(),
                     version: extension.version,
                     cause: *cause,
                     cpu_us: invocation.cpu_ns() / 1000,
-                    wall_us: self.now_us.saturating_sub(task.begun_us),
+                    wall_us: now_us.saturating_sub(task.begun_us),
                     at_ms: self.now_ms,
                     text: String::from_utf8_lossy(invocation.text()).into_owned(),
                 });
