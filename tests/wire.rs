@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Wire, data_plane, get_args, load, load_with, tenant};
+use sandstorm_client::Error;
 use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_net::rpc::{Answers, Condition, KillCause, Op, Operation, Status, encode_message, push_key};
 
@@ -169,4 +170,31 @@ fn runaways_end_and_say_why() {
     assert_eq!(kills.len(), 14);
     assert!(kills.iter().all(|kill| kill.extension == "bad" && !kill.text.is_empty()));
     assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound, "the worker goes on");
+}
+
+#[test]
+fn a_response_has_an_end_however_much_is_asked_for() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    load(&plane, "alice", "get", 1);
+    let client = common::client(&plane, id);
+    // Nine values of one megabyte do not fit into one response: the last is refused, the others come.
+    let value = vec![7u8; 1 << 20];
+    client.put(1, b"big", &value, &Default::default()).expect("a put");
+    let mut gets = client.batch();
+    let mut calls = client.batch();
+    for _ in 0..9 {
+        gets = gets.get(1, b"big");
+        calls = calls.invoke("get", &get_args(b"big"));
+    }
+    for batch in [gets, calls] {
+        let answers = client.send(batch).expect("a response");
+        assert_eq!(answers.len(), 9);
+        let whole = answers.iter().filter(|answer| answer.is_ok()).count();
+        let refused = answers.iter().filter(|answer| matches!(answer, Err(Error::TooLarge { .. }))).count();
+        assert_eq!((whole, refused), (8, 1), "{answers:?}");
+    }
+    let keys = [b"big"; 9];
+    assert!(matches!(client.multi_get(1, &keys), Err(Error::TooLarge { .. })));
+    assert_eq!(client.multi_get(1, &keys[..7]).expect("records").len(), 7);
 }

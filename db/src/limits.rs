@@ -168,5 +168,9 @@ pub const SWEEP_EVERY_MS: u64 = 1_000;
 /// Slots of each table that one sweep looks at: a million records in a quarter of a minute, for about a millisecond of
 /// CPU time a second. Expired records are never read before that, either way.
 pub const SWEEP_SLOTS: usize = 64 << 10;
+/// Bytes of one response beyond which the answers of further operations are `TooLarge`: a message carries one largest
+/// value, so a client that asks for many large records asks in several messages. The rest of the message is left for
+/// those operations' headers.
+pub const RESPONSE_BYTES: usize = sandstorm_net::rpc::MAX_MESSAGE_LEN - sandstorm_net::rpc::MAX_OPERATIONS * 48;
 /// Bytes that a response buffer may keep when it goes back to its pool; a larger one is given back to the allocator.
 pub const POOLED_RESPONSE_BYTES: usize = 64 << 10;

@@ -180,6 +180,12 @@ impl Wire {
     }
 }
 
+/// The client library's blocking client of an open tenant.
+pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Client {
+    let config = sandstorm_client::Config::new(plane.address(), tenant);
+    sandstorm_client::blocking::Client::connect(config).expect("a client")
+}
+
 /// Arguments of `ext/get`: table id, key.
 pub fn get_args(key: &[u8]) -> Vec<u8> {
     [&1u64.to_le_bytes()[..], key].concat()

@@ -3,7 +3,9 @@
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
 
-use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader};
+use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, Op, Operation, Status};
+
+use super::plain;
 
 use crate::limits::POOLED_RESPONSE_BYTES;
 
@@ -91,7 +93,12 @@ impl<P: Copy> Assembly<P> {
         let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
-        waiting.bytes.extend_from_slice(answer);
+        if plain::has_room(&waiting.bytes, answer.len()) {
+            waiting.bytes.extend_from_slice(answer);
+        } else {
+            let op = answer.first().and_then(|op| Op::from_byte(*op)).unwrap_or(Op::Ping);
+            plain::refuse(&Operation::new(op), Status::TooLarge, plain::FULL, &mut waiting.bytes);
+        }
         *part = Some((start, waiting.bytes.len()));
         waiting.missing -= 1;
         if waiting.missing > 0 {
@@ -121,7 +128,7 @@ impl<P: Copy> Assembly<P> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sandstorm_net::rpc::{FLAG_RESPONSE, Op, Operation, Status, encode_operation};
+    use sandstorm_net::rpc::{FLAG_RESPONSE, encode_operation};
 
     use super::*;
 

@@ -2,11 +2,10 @@
 
 use arrayvec::ArrayVec;
 use sandstorm_net::rpc::{
-    self, Answer, Keys, MAX_VALUE_LEN, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header, push_answer,
-    split_ttl,
+    self, Answer, Keys, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header, push_answer, split_ttl,
 };
 
-use crate::limits::{MULTIGET_KEYS, PLAN};
+use crate::limits::{MULTIGET_KEYS, PLAN, RESPONSE_BYTES};
 use crate::store::{Condition, Guard, Participant, StoreError, Table, Write};
 
 /// What a plain operation needs besides the table.
@@ -15,10 +14,19 @@ pub(crate) struct Context<'w> {
     pub(crate) now_ms: u64,
 }
 
-/// Appends an answer with a text that says what was wrong.
+/// Appends an answer with a text that says what was wrong, or without where the response is full.
 pub(crate) fn refuse(operation: &Operation<'_>, status: Status, text: &str, response: &mut Vec<u8>) -> Status {
+    let text = if has_room(response, OP_HEADER_LEN + text.len()) { text } else { "" };
     encode_operation(&Operation { value: text.as_bytes(), ..operation.answer(status) }, response);
     status
+}
+
+/// What an operation is told whose answer does not fit.
+pub(crate) const FULL: &str = "the response is as long as one can be; ask for less in one message";
+
+/// Whether a response may grow by so many bytes.
+pub(crate) fn has_room(response: &[u8], bytes: usize) -> bool {
+    response.len() + bytes <= RESPONSE_BYTES
 }
 
 /// Runs one plain operation whose key hashes to `hash` and appends its answer.
@@ -47,6 +55,9 @@ fn get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
     }
     let guard = context.participant.guard();
     let found = table.get(&guard, hash, operation.key, context.now_ms);
+    if found.as_ref().is_some_and(|record| !has_room(response, record.value().len())) {
+        return refuse(operation, Status::TooLarge, FULL, response);
+    }
     let answer = match &found {
         Some(record) => Operation {
             user_flags: record.flags(),
@@ -164,12 +175,11 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
         }
         batch.iter().for_each(|(hash, _)| table.prefetch_record(&guard, *hash));
         for (hash, key) in batch {
-            found += u64::from(append_record(table, &guard, hash, key, context.now_ms, response));
-        }
-        if response.len() - start - OP_HEADER_LEN > MAX_VALUE_LEN {
-            response.truncate(start);
-            let text = "the records are longer than one answer can be; ask for fewer";
-            return refuse(operation, Status::TooLarge, text, response);
+            let Some(there) = append_record(table, &guard, hash, key, context.now_ms, response) else {
+                response.truncate(start);
+                return refuse(operation, Status::TooLarge, FULL, response);
+            };
+            found += u64::from(there);
         }
     }
     let answer = Operation { number: found, ..operation.answer(Status::Ok) };
@@ -178,8 +188,15 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
     Status::Ok
 }
 
-/// Appends one record of a multiget's answer; tells whether there was one.
-fn append_record(table: &Table, guard: &Guard<'_>, hash: u64, key: &[u8], now_ms: u64, response: &mut Vec<u8>) -> bool {
+/// Appends one record of a multiget's answer; tells whether there was one, `None` if there is no room for it.
+fn append_record(
+    table: &Table,
+    guard: &Guard<'_>,
+    hash: u64,
+    key: &[u8],
+    now_ms: u64,
+    response: &mut Vec<u8>,
+) -> Option<bool> {
     let record = if table.owns(hash) { table.get(guard, hash, key, now_ms) } else { None };
     let answer = match &record {
         Some(record) => {
@@ -188,6 +205,9 @@ fn append_record(table: &Table, guard: &Guard<'_>, hash: u64, key: &[u8], now_ms
         None if !table.owns(hash) => Answer { status: Status::WrongServer, ..Answer::NOT_FOUND },
         None => Answer::NOT_FOUND,
     };
+    if !has_room(response, answer.encoded_len()) {
+        return None;
+    }
     push_answer(response, &answer);
-    record.is_some()
+    Some(record.is_some())
 }

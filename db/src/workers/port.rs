@@ -88,9 +88,11 @@ impl Desk {
             if let Some(origin) = self.assembly.part(ticket, part, &answer, &mut response) {
                 self.answer(now_us, &origin, &response);
             }
-            self.response = pooled(response);
+            pooled(&mut response);
+            self.response = response;
         }
-        self.answer = pooled(answer);
+        pooled(&mut answer);
+        self.answer = answer;
     }
 
     /// Lets the endpoint resend what was not acknowledged in time.
@@ -108,11 +110,10 @@ impl PortState {
     }
 }
 
-/// A buffer as it is kept for the next use: not larger than what most responses take.
-pub(super) fn pooled(mut buffer: Vec<u8>) -> Vec<u8> {
+/// Makes a buffer ready to be kept for the next use: not larger than what most responses take.
+pub(super) fn pooled(buffer: &mut Vec<u8>) {
     if buffer.capacity() > POOLED_RESPONSE_BYTES {
         buffer.clear();
         buffer.shrink_to(POOLED_RESPONSE_BYTES);
     }
-    buffer
 }

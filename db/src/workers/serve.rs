@@ -18,7 +18,7 @@ use super::Worker;
 use super::admit::{Admitted, Door, Verdict, admit, count};
 use super::assembly::{Ticket, start_response};
 use super::plain;
-use super::port::Desk;
+use super::port::{Desk, pooled};
 use super::tasks::Caller;
 use crate::limits::{BURST, PLAN, POLLS_PER_TURN, QUANTUM_NS, TURN_CPU_NS};
 use crate::tenants::{Snapshot, TableEntry, TenantView};
@@ -121,6 +121,7 @@ impl Worker {
         for (message, buffer, _) in admitted.iter().filter(|(_, _, ticket)| ticket.is_none()) {
             desk.answer(self.now_us, &message.origin, &responses[*buffer]);
         }
+        responses.iter_mut().take(requests.len()).for_each(pooled);
         self.responses = responses;
     }
 
@@ -166,6 +167,9 @@ impl Worker {
     fn run_plain(&self, planned: &Planned<'_>, response: &mut Vec<u8>) -> Status {
         let operation = &planned.operation;
         match operation.op {
+            Op::Ping if !plain::has_room(response, operation.encoded_len()) => {
+                plain::refuse(operation, Status::TooLarge, plain::FULL, response)
+            }
             Op::Ping => {
                 encode_operation(&Operation { value: operation.value, ..Operation::new(Op::Ping) }, response);
                 Status::Ok
