@@ -61,7 +61,7 @@ impl<'a> Db<'a> {
     /// # Errors
     /// `UnknownTable` when the tenant has none of that name.
     pub fn table(&self, name: &str) -> Result<TableId, Error> {
-        self.host.table_by_name(name).map(TableId)
+        self.host.table_by_name(name).map(TableId).map_err(|error| error.about_table(name))
     }
 
     /// Reads a record: `None` when there is none under `key`. Awaiting hides the cache misses.

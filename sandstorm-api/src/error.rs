@@ -1,6 +1,7 @@
 //! What can go wrong for an extension, and what its caller is told.
 
 use alloc::borrow::Cow;
+use alloc::format;
 use alloc::string::String;
 
 use crate::abi;
@@ -67,6 +68,14 @@ impl Error {
     /// The text for the caller.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The same error, with the name of the table that is not there.
+    pub(crate) fn about_table(self, name: &str) -> Error {
+        match self.kind {
+            ErrorKind::UnknownTable => Error { text: format!("the tenant has no table {name:?}").into(), ..self },
+            _ => self,
+        }
     }
 
     /// The error of a host call's status; `STATUS_OK` must not come here.

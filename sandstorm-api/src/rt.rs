@@ -228,6 +228,8 @@ impl Write for Text {
 pub fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let mut text = Text { bytes: [0; Text::LIMIT], len: 0 };
     let _cut_when_full = match info.location() {
+        // A place in `core` or `alloc` says nothing about the extension.
+        Some(at) if at.file().starts_with("/rustc/") => write!(text, "{}", info.message()),
         Some(at) => write!(text, "{} at {}:{}", info.message(), at.file(), at.line()),
         None => write!(text, "{}", info.message()),
     };
