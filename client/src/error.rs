@@ -1,6 +1,7 @@
 //! What can go wrong with a data request.
 
 use sandstorm_net::rpc::{KillCause, Operation, Status};
+use std::borrow::Cow;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -38,7 +39,7 @@ pub enum Error {
         text: String,
     },
     /// The extension itself answered with an error.
-    #[error("the extension failed with code {code}{}", tail(text))]
+    #[error("the extension failed ({}){}", failure_name(*code), tail(text))]
     Failed {
         /// Its code.
         code: u32,
@@ -58,7 +59,7 @@ pub enum Error {
     #[error("no such extension, or not that version: push it first (sandstorm ext push)")]
     UnknownExtension,
     /// The extension is suspended.
-    #[error("the extension is suspended after too many kills; push a new version")]
+    #[error("the extension is suspended; `sandstorm ext resume` lifts that")]
     Suspended,
     /// Another server owns this part of the table.
     #[error("another server owns this part of the table; connect to that one")]
@@ -192,6 +193,22 @@ pub fn cause_name(cause: KillCause) -> &'static str {
         KillCause::MemoryFault => "memory_fault",
         KillCause::Unloaded => "unloaded",
     }
+}
+
+/// The kind of an extension's error as docs/extensions.md names it; another number as it stands.
+fn failure_name(code: u32) -> Cow<'static, str> {
+    Cow::Borrowed(match code {
+        1 => "not_found",
+        2 => "conflict",
+        3 => "unknown_table",
+        4 => "out_of_memory",
+        5 => "too_large",
+        6 => "not_a_number",
+        7 => "wrong_server",
+        8 => "invalid",
+        100 => "other",
+        _ => return Cow::Owned(format!("code {code}")),
+    })
 }
 
 fn tail(text: &str) -> String {
