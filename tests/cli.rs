@@ -135,6 +135,8 @@ fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     let mine = server.folder.path().join("mine");
     server.ok(&format!("ext new {}", mine.display()));
     assert!(server.ok(&format!("ext push {}", mine.display())).starts_with("pushed mine version 1 to tenant shop"));
+    assert!(server.fails("invoke mine home").contains("failed (unknown_table): the tenant has no table \"visits\""));
+    assert!(server.fails("invoke mine").contains("failed (invalid): args: "));
     let ext = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext");
     for name in ["get", "aggregate", "bad"] {
         server.ok(&format!("ext push {}", ext.join(name).display()));
@@ -161,7 +163,7 @@ fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     server.ok("ext resume get");
     assert_eq!(server.ok("invoke get table:t k"), "value\n");
     server.ok("ext unload get");
-    assert!(server.fails("invoke get table:t k").contains("no such extension"));
+    assert!(server.fails("invoke get table:t k").contains("has no extension \"get\""));
 
     std::fs::write(mine.join("src/lib.rs"), "#![no_std]\npub fn run() { unsafe { } }\n").unwrap();
     let refused = server.fails(&format!("ext push {}", mine.display()));
@@ -195,4 +197,26 @@ fn what_cannot_be_served_is_one_line_and_a_status() {
     let gone = binary().args(["tenant", "list", "--server", "127.0.0.1:1", "--json"]).output().unwrap();
     let error: Value = serde_json::from_slice(&gone.stderr).unwrap();
     assert_eq!((gone.status.code(), error["error"]["code"].as_str()), (Some(1), Some("unreachable")));
+    let misused = binary().args(["get", "items", "--json"]).output().unwrap();
+    let error: Value = serde_json::from_slice(&misused.stderr).unwrap();
+    assert_eq!((misused.status.code(), error["error"]["code"].as_str()), (Some(2), Some("usage")));
+}
+
+#[test]
+fn errors_name_what_was_meant_and_what_to_do() {
+    let server = Server::start(&["--no-builder"]);
+    let void = ["table", "list", "--token", "0123456789abcdef"];
+    let text = String::from_utf8(server.run(&void).stderr).unwrap();
+    assert!(text.contains("the token is nobody's\nhint: ") && text.contains("SANDSTORM_TOKEN"), "{text}");
+    server.ok("tenant create shop");
+    assert!(server.fails("invoke nothing").contains("tenant \"shop\" has no extension \"nothing\"\nhint: "));
+    assert!(server.fails("invoke nothing --version 7").contains("\"nothing\" in version 7"));
+    let quota = server.fails("tenant set shop --quota slice_uss=500");
+    assert!(quota.contains("there is no \"slice_uss\" here\nhint: did you mean `slice_us`?"), "{quota}");
+    assert!(server.fails("ext new Not-A-Name").contains("\"Not-A-Name\" cannot be an extension's name"));
+    server.ok("table create t");
+    let line = ["put", "t", "k", "ends its line\n"];
+    assert!(server.run(&line).status.success());
+    assert_eq!(server.ok("get t k"), "ends its line\n", "shown on one line");
+    assert_eq!(server.run(&["get", "t", "k", "--raw"]).stdout, b"ends its line\n");
 }

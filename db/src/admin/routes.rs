@@ -136,10 +136,10 @@ fn unreadable(rejection: &BytesRejection) -> Failure {
 fn malformed(error: &serde_json::Error) -> Failure {
     let message = error.to_string();
     let mut names = message.split('`').skip(1).step_by(2);
-    let hint = match (message.starts_with("unknown field"), names.next()) {
-        (true, Some(unknown)) => suggest(unknown, names),
-        _ => "send a JSON object as the route's documentation has it".to_owned(),
-    };
+    if let (true, Some(unknown)) = (message.starts_with("unknown field"), names.next()) {
+        return Failure::invalid(format!("there is no {unknown:?} here")).hint(suggest(unknown, names));
+    }
+    let hint = "send a JSON object as the route's documentation has it";
     Failure::invalid(format!("the body is not what this route takes: {message}")).hint(hint)
 }
 

@@ -72,7 +72,8 @@ pub fn check_dir(folder: &Path, config: Option<&BuilderConfig>) -> Result<Vec<Di
 }
 
 /// Runs the tests of the extension in a folder against the in-memory stand-in of the store. The compiler's and the
-/// tests' output goes where this process's goes; `arguments` go to the tests, for example a name to filter by.
+/// tests' output goes where this process's goes, with `to_stderr` all of it to standard error; `arguments` go to the
+/// tests, for example a name to filter by.
 ///
 /// # Errors
 /// `Refused` for a source of the wrong shape, `Toolchain` and `Internal` when nothing could be run. Errors of the
@@ -81,6 +82,7 @@ pub fn test_dir(
     folder: &Path,
     config: Option<&BuilderConfig>,
     arguments: &[OsString],
+    to_stderr: bool,
 ) -> Result<ExitStatus, BuildError> {
     let source = Source::read(folder)?;
     let toolchain = toolchain(config)?;
@@ -105,7 +107,11 @@ pub fn test_dir(
     if !status.success() {
         return Ok(status);
     }
-    self::status(Command::new(&program).current_dir(folder).args(arguments))
+    let mut tests = Command::new(&program);
+    if to_stderr {
+        tests.stdout(std::io::stderr());
+    }
+    self::status(tests.current_dir(folder).args(arguments))
 }
 
 /// The compiler with its own whole sysroot: tests run on the standard library.

@@ -138,16 +138,16 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let warnings = local::check_dir(&folder, Some(&config)).unwrap_or_else(|error| panic!("{error}"));
     assert!(warnings.is_empty(), "{warnings:?}");
-    assert!(local::test_dir(&folder, Some(&config), &[]).expect("run").success());
+    assert!(local::test_dir(&folder, Some(&config), &[], false).expect("run").success());
     assert!(local::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
     std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
-    assert!(!local::test_dir(&folder, Some(&config), &[]).expect("run").success(), "a failing test is seen");
+    assert!(!local::test_dir(&folder, Some(&config), &[], false).expect("run").success(), "a failing test is seen");
 }
 
 #[test]
 fn the_tests_of_an_extension_with_a_library_run_without_a_server() {
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext/checksum");
-    assert!(local::test_dir(&folder, Some(&config), &[]).expect("run").success());
+    assert!(local::test_dir(&folder, Some(&config), &[], false).expect("run").success());
 }

@@ -154,7 +154,7 @@ pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Fa
         if args.raw {
             out.raw(value)?;
         } else if record.is_some() {
-            out.line(&for_people(value))?;
+            out.text(&for_people(value))?;
         }
     } else {
         for (key, record) in keys.iter().zip(&records) {
@@ -204,11 +204,12 @@ pub(super) fn invoke(session: &Session, args: &InvokeArgs, out: &Out) -> Result<
     let (client, tenant) = session.data()?;
     let arguments = bytes::parse_all(&args.args, &mut |table| session.table_id(&tenant.name, table))?;
     let reply = match args.version {
-        0 => client.invoke(&args.name, &arguments)?,
-        version => client.invoke_version(&args.name, version, &arguments)?,
+        0 => client.invoke(&args.name, &arguments),
+        version => client.invoke_version(&args.name, version, &arguments),
     };
+    let reply = reply.map_err(|error| not_invoked(error, &tenant.name, args))?;
     match &args.layout {
-        _ if args.raw => out.raw(&reply),
+        _ if args.raw && !out.json => out.raw(&reply),
         Some(layout) => {
             let fields = bytes::fields(&reply, layout)?;
             let values: Vec<_> = fields.into_iter().map(|(_, value)| value).collect();
@@ -220,6 +221,18 @@ pub(super) fn invoke(session: &Session, args: &InvokeArgs, out: &Out) -> Result<
                 format!("{}\n", shown.join(" "))
             })
         }
-        None => out.show(&for_programs(&reply), |_| format!("{}\n", for_people(&reply))),
+        None if out.json => out.json(&for_programs(&reply)),
+        None => out.text(&for_people(&reply)),
     }
+}
+
+/// Why there is no reply, with the names that the server was not told in words.
+fn not_invoked(error: sandstorm_client::Error, tenant: &str, args: &InvokeArgs) -> Failure {
+    if error != sandstorm_client::Error::UnknownExtension {
+        return error.into();
+    }
+    let version = if args.version == 0 { String::new() } else { format!(" in version {}", args.version) };
+    Failure::new(format!("tenant {tenant:?} has no extension {:?}{version}", args.name))
+        .hint("`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one")
+        .code(error.code())
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Args, Subcommand};
 use sandstorm_client::control::{Budget, Extension, Push, SourceFile};
 use sandstorm_db::builder::local::{check_dir, new_extension, test_dir};
-use sandstorm_db::builder::{MANIFEST_FILE, Source};
+use sandstorm_db::builder::{BuildError, MANIFEST_FILE, Source};
 use serde_json::json;
 
 use super::output::{Failure, Out, bytes_in_words, columns, fields, rendered};
@@ -59,7 +59,7 @@ pub(super) enum ExtCommand {
         /// Its name
         name: String,
     },
-    /// Set what one call may use, where it differs from the tenant's quotas (operator)
+    /// Set what one call may use (operator); what is left out is as the tenant's quotas have it
     Budget(BudgetArgs),
 }
 
@@ -94,7 +94,7 @@ pub(super) fn run(session: impl Fn() -> Session, command: ExtCommand, out: &Out)
     match command {
         ExtCommand::New { folder, name } => new(&folder, name, out),
         ExtCommand::Check(Folder { folder }) => check(&folder, out),
-        ExtCommand::Test { folder, args } => test(&folder.folder, &args),
+        ExtCommand::Test { folder, args } => test(&folder.folder, &args, out),
         ExtCommand::Push(Folder { folder }) => push(&session(), &folder, out),
         ExtCommand::List => {
             let session = session();
@@ -126,7 +126,9 @@ pub(super) fn run(session: impl Fn() -> Session, command: ExtCommand, out: &Out)
             let BudgetArgs { name, slice_us, total_us, arena_bytes, reply_bytes } = args;
             let budget = Budget { slice_us, total_us, arena_bytes, reply_bytes };
             session.control().set_budget(&session.tenant()?, &name, &budget)?;
-            out.done(&format!("set the budget of {name}"))
+            let own = [slice_us, total_us, arena_bytes, reply_bytes].iter().any(Option::is_some);
+            let whose = if own { "a budget of its own" } else { "the budget that its tenant's quotas give it" };
+            out.done(&format!("{name} has {whose}"))
         }
     }
 }
@@ -134,10 +136,21 @@ pub(super) fn run(session: impl Fn() -> Session, command: ExtCommand, out: &Out)
 fn new(folder: &Path, name: Option<String>, out: &Out) -> Result<(), Failure> {
     let last = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.or_else(last).ok_or_else(|| Failure::new("the folder has no name").hint("give --name NAME"))?;
-    new_extension(folder, &name)?;
+    new_extension(folder, &name).map_err(|error| match error {
+        BuildError::Refused(remarks) => {
+            let reason = remarks.first().map_or("it is refused", |remark| remark.message.as_str());
+            Failure::new(format!("{name:?} cannot be an extension's name: {reason}"))
+                .hint("name another folder, or give --name NAME")
+        }
+        error => error.into(),
+    })?;
     let shown = folder.display();
     out.show(&json!({"name": name, "folder": folder}), |_| {
-        format!("wrote {shown}\nnext: sandstorm ext test {shown}; sandstorm ext push {shown}\n")
+        format!(
+            "wrote {shown}: extension.toml, src/lib.rs, README.md\n\
+             next: sandstorm ext test {shown}; sandstorm table create visits; sandstorm ext push {shown}; \
+             sandstorm invoke {name} home\n"
+        )
     })
 }
 
@@ -151,10 +164,11 @@ fn check(folder: &Path, out: &Out) -> Result<(), Failure> {
     })
 }
 
-fn test(folder: &Path, args: &[OsString]) -> Result<(), Failure> {
-    let status = test_dir(folder, None, args)?;
+fn test(folder: &Path, args: &[OsString], out: &Out) -> Result<(), Failure> {
+    // With --json, standard output is for the outcome alone.
+    let status = test_dir(folder, None, args, out.json)?;
     if status.success() {
-        return Ok(());
+        return if out.json { out.json(&json!({"ok": true})) } else { Ok(()) };
     }
     Err(Failure::new("the tests did not pass").code("tests"))
 }

@@ -29,7 +29,7 @@ use session::Session;
 
 /// Sandstorm: an in-memory storage server that many tenants share and that runs their Rust next to their data.
 #[derive(Debug, Parser)]
-#[command(name = "sandstorm", version, max_term_width = 100)]
+#[command(name = "sandstorm", version, max_term_width = 100, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -37,8 +37,12 @@ struct Cli {
     command: Command,
 }
 
+/// Head of the options that every command takes, so that its own stand out.
+const EVERYWHERE: &str = "Options of every command";
+
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = EVERYWHERE)]
 struct Global {
     /// Control address of the server
     #[arg(long, global = true, value_name = "HOST:PORT", env = "SANDSTORM_SERVER", default_value = "127.0.0.1:7399")]
@@ -57,6 +61,9 @@ struct Global {
     json: bool,
 }
 
+/// Exit status of a command line that cannot be parsed.
+const USAGE: u8 = 2;
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a server
@@ -70,10 +77,10 @@ enum Command {
     /// Show whether the server runs, and where its ports are
     Health,
     /// Tenants: create, list, show, change, delete, new token
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = true)]
     Tenant(tenant::TenantCommand),
     /// Tables: create, list, show, drop
-    #[command(subcommand)]
+    #[command(subcommand, arg_required_else_help = true)]
     Table(table::TableCommand),
     /// Write a record
     Put(data::PutArgs),
@@ -83,8 +90,8 @@ enum Command {
     Del(data::DelArgs),
     /// Add to a number
     Incr(data::IncrArgs),
-    /// Extensions: new, check, test, push, list, show, unload
-    #[command(subcommand)]
+    /// Extensions: new, check, test, push, list, show, unload, suspend, resume, budget
+    #[command(subcommand, arg_required_else_help = true)]
     Ext(ext::ExtCommand),
     /// Call an extension
     Invoke(data::InvokeArgs),
@@ -99,7 +106,10 @@ enum Command {
 
 /// Parses the command line, runs the command, says what went wrong.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
     let out = Out { json: cli.global.json };
     match run(cli, &out) {
         Ok(()) => ExitCode::SUCCESS,
@@ -108,6 +118,21 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// Help goes to standard output; what cannot be parsed is an error as any other, status 2.
+fn misused(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || !std::env::args_os().any(|argument| argument == "--json") {
+        // There is nowhere left to complain to.
+        let _closed = error.print();
+        return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+    }
+    let text = error.to_string();
+    let said = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+    let message: Vec<&str> = said.split_whitespace().collect();
+    let failure = Failure::new(message.join(" ")).hint("--help shows what there is").code("usage");
+    Out { json: true }.fail(&failure);
+    ExitCode::from(USAGE)
 }
 
 fn run(cli: Cli, out: &Out) -> Result<(), Failure> {

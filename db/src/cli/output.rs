@@ -49,7 +49,19 @@ impl From<ControlError> for Failure {
             ControlError::Refused { diagnostics, .. } => rendered(diagnostics),
             _ => String::new(),
         };
-        let hint = error.hint().map(str::to_owned);
+        let hint = match &error {
+            // The server's hint is about HTTP.
+            ControlError::Unauthorised { message, .. } if message.contains("token is nobody's") => Some(
+                "is it this server's? give --token or SANDSTORM_TOKEN, or --state: the server's state directory holds \
+                 the operator's token"
+                    .to_owned(),
+            ),
+            ControlError::Unauthorised { message, .. } if message.contains("carries no token") => Some(
+                "give --token or SANDSTORM_TOKEN; on the server's machine --state, the server's state directory, will do"
+                    .to_owned(),
+            ),
+            _ => error.hint().map(str::to_owned),
+        };
         Failure { message: error.message(), hint, code: error.code().to_owned(), rendered, status: 1 }
     }
 }
@@ -145,6 +157,11 @@ impl Out {
         Ok(stdout.flush()?)
     }
 
+    /// A value for people: on a line of its own, whether or not it ends one itself.
+    pub(super) fn text(&self, text: &str) -> Result<(), Failure> {
+        self.line(text.strip_suffix('\n').unwrap_or(text))
+    }
+
     /// A line for people.
     pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
         self.raw(format!("{text}\n").as_bytes())
@@ -196,7 +213,7 @@ pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
 /// Names and values, one a line.
 pub(super) fn fields(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    fields.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+    fields.iter().map(|(name, value)| format!("{}\n", format!("{name:<width$}  {value}").trim_end())).collect()
 }
 
 /// A number of bytes for people: `1.5 MiB`.
