@@ -13,15 +13,15 @@
 //! | `slow-drop` | returns, but drops a value whose drop never ends | killed: slice budget |
 //! | `recursion` | calls itself for ever | killed: stack overflow |
 //! | `frame` | asks for one stack frame of 16 MiB | killed: stack overflow |
-//! | `allocation` | allocates for ever, and keeps it all | killed: out of memory |
+//! | `allocation` | allocates for ever, and keeps it all | killed: out of memory, or slice budget on a busy machine |
 //! | `one-allocation` | asks for 1 GiB at once | killed: out of memory |
 //! | `panic` | panics | killed: panic |
 //! | `division` | divides by zero | killed: panic (rustc checks the division) |
 //! | `bounds` | indexes past the end of a slice | killed: panic |
 //! | `unwrap` | unwraps a `None` | killed: panic |
 //! | `overflow` | fails a checked addition | killed: panic |
-//! | `reply` | replies without end | error: `TooLarge` |
-//! | `puts` | writes records without end | error: `OutOfMemory`, or killed: total budget (a cache evicts) |
+//! | `reply` | replies without end | error: `TooLarge`, or killed: slice budget on a busy machine |
+//! | `puts` | writes records without end | error: `OutOfMemory` in a small table, else killed: a budget |
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,0 +1,248 @@
+//! Promise: the README's and the tutorial's commands print what the pages say, their Rust passes the checker, compiles and
+//! gives the right answers, and every link between the pages leads somewhere. Runs the real binary on free ports.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The text under a heading, up to the next of its rank.
+fn section<'p>(page: &'p str, heading: &str) -> &'p str {
+    let start = page.find(heading).unwrap_or_else(|| panic!("no {heading:?}")) + heading.len();
+    let end = page[start..].find("\n## ").map_or(page.len(), |end| start + end);
+    &page[start..end]
+}
+
+/// Fenced blocks in order: language and text.
+fn blocks(text: &str) -> Vec<(&str, String)> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push((language, body.join("\n") + "\n"));
+        }
+    }
+    blocks
+}
+
+/// A session at a terminal: each command, and the lines that the page says it prints.
+fn commands(block: &str) -> Vec<(String, Vec<String>)> {
+    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
+    for line in block.lines() {
+        match (line.strip_prefix("$ "), commands.last_mut()) {
+            (Some(command), _) => commands.push((command.to_owned(), Vec::new())),
+            (None, Some((_, printed))) => printed.push(line.to_owned()),
+            (None, None) => panic!("output before any command: {line}"),
+        }
+    }
+    commands
+}
+
+/// The line with what differs from run to run made the same: times, sizes of libraries, tokens, and versions of records,
+/// which keys share a counter for by chance.
+fn settled(line: &str) -> String {
+    for head in ["token: ", "version "] {
+        if line.starts_with(head) {
+            return head.to_owned();
+        }
+    }
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let unit = |at: usize| words.get(at + 1).map(|word| word.trim_end_matches(')'));
+    let settle = |(at, word): (usize, &&str)| match unit(at) {
+        Some("ms" | "KiB") if word.trim_start_matches('(').parse::<u32>().is_ok() => "N".to_owned(),
+        _ => (*word).to_owned(),
+    };
+    words.iter().enumerate().map(settle).collect::<Vec<_>>().join(" ")
+}
+
+/// A server of the test's own, a folder to type in, and the binary on the path.
+struct Terminal {
+    process: Child,
+    control: String,
+    folder: tempfile::TempDir,
+    here: PathBuf,
+}
+
+impl Terminal {
+    fn open() -> Terminal {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
+        command.args(["serve", "--json", "--no-pin", "--workers", "1"]).env_remove("SANDSTORM_STATE");
+        command.args(["--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--state"]).arg(folder.path().join("state"));
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+        let control = said["control"].as_str().unwrap().to_owned();
+        let here = folder.path().join("work");
+        fs::create_dir(&here).unwrap();
+        Terminal { process, control, folder, here }
+    }
+
+    /// Runs a line as a shell does; what it prints. It has to succeed.
+    fn run(&mut self, line: &str) -> String {
+        if let Some(folder) = line.strip_prefix("cd ") {
+            self.here.push(folder);
+            return String::new();
+        }
+        let binary = Path::new(env!("CARGO_BIN_EXE_sandstorm")).parent().unwrap();
+        let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        for name in ["SANDSTORM_TOKEN", "SANDSTORM_TENANT", "RUST_LOG"] {
+            command.env_remove(name);
+        }
+        command.env("PATH", path).env("SANDSTORM_SERVER", &self.control);
+        command.env("SANDSTORM_STATE", self.folder.path().join("state"));
+        command.env("XDG_CACHE_HOME", self.folder.path().join("cache"));
+        let output = command.args(["-c", line]).current_dir(&self.here).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "$ {line}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Types a block of a page and compares what is printed, where the page says what.
+    fn follow(&mut self, block: &str) {
+        for (command, expected) in commands(block) {
+            // The server runs already, on ports of its own; the binary is there.
+            if command.starts_with("sandstorm serve") || command.starts_with("cargo ") {
+                continue;
+            }
+            let printed = self.run(&command);
+            if !expected.is_empty() {
+                let settle = |lines: Vec<&str>| lines.into_iter().map(settled).collect::<Vec<_>>();
+                let expected = settle(expected.iter().map(String::as_str).collect());
+                assert_eq!(settle(printed.lines().collect()), expected, "$ {command}");
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.here = self.folder.path().to_path_buf();
+        let stop = Command::new(env!("CARGO_BIN_EXE_sandstorm"))
+            .args(["stop", "--server", &self.control, "--state"])
+            .arg(self.folder.path().join("state"))
+            .output();
+        if !stop.is_ok_and(|output| output.status.success()) {
+            let _ended_already = self.process.kill();
+        }
+        let _status = self.process.wait();
+    }
+}
+
+#[test]
+fn the_readmes_first_extension_does_what_it_says() {
+    let readme = page("README.md");
+    let mut terminal = Terminal::open();
+    let mut sources = 0;
+    for (language, text) in blocks(section(&readme, "## Your first extension")) {
+        if language == "rust" {
+            fs::write(terminal.here.join("sum/src/lib.rs"), text).unwrap();
+            sources += 1;
+        } else {
+            terminal.follow(&text);
+        }
+    }
+    assert_eq!(sources, 1, "one sample");
+    assert_eq!(terminal.run("printf 'pear' | sandstorm invoke sum -"), "4\n");
+}
+
+#[test]
+fn the_tutorials_steps_and_samples_do_what_they_say() {
+    let tutorial = page("docs/extensions.md");
+    let mut terminal = Terminal::open();
+    terminal.run("sandstorm tenant create shop");
+    let steps = blocks(section(&tutorial, "## From nothing to a reply"));
+    let [("", session), ("rust", template)] = steps.as_slice() else { panic!("a session and a sample: {steps:?}") };
+    terminal.follow(session);
+
+    // What stands on the page is the template without its comments and tests.
+    let written = fs::read_to_string(terminal.here.join("src/lib.rs")).unwrap();
+    let code = written.split("#[cfg(test)]").next().unwrap().lines();
+    let bare = |lines: &mut dyn Iterator<Item = &str>| -> Vec<String> {
+        lines.filter(|line| !line.trim().is_empty() && !line.trim().starts_with("//")).map(str::to_owned).collect()
+    };
+    assert_eq!(bare(&mut template.lines()), bare(&mut code.into_iter()));
+
+    let samples = blocks(section(&tutorial, "## Testing"));
+    let [("rust", tests)] = samples.as_slice() else { panic!("a sample: {samples:?}") };
+    fs::write(terminal.here.join("src/lib.rs"), format!("{template}{tests}")).unwrap();
+    assert!(terminal.run("sandstorm ext test").contains("1 passed"));
+
+    let samples = blocks(section(&tutorial, "## What you can call"));
+    let [("rust", scan)] = samples.as_slice() else { panic!("a sample: {samples:?}") };
+    let whole = "#![no_std]\n#![forbid(unsafe_code)]\nuse sandstorm_api::prelude::*;\n\
+         pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {\n\
+         let table = db.table(\"visits\")?;\nlet mut count = 0;\nSCAN\ndb.reply(count.to_string().as_bytes())\n}\n";
+    fs::write(terminal.here.join("src/lib.rs"), whole.replace("SCAN", scan)).unwrap();
+    terminal.run("sandstorm ext push");
+    assert_eq!(terminal.run("sandstorm invoke hello"), "1\n", "one record, a value of one byte");
+}
+
+#[test]
+fn the_examples_answer_as_their_page_says() {
+    let mut terminal = Terminal::open();
+    terminal.run("sandstorm tenant create shop");
+    terminal.run("sandstorm table create t");
+    let examples = page("ext/README.md");
+    let [("", session)] = &blocks(&examples)[..] else { panic!("one session") };
+    terminal.here = root().join("ext");
+    terminal.follow(session);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut pages = vec!["README.md".to_owned(), "ext/README.md".to_owned()];
+    for entry in fs::read_dir(root().join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".md") {
+            pages.push(format!("docs/{name}"));
+        }
+    }
+    let mut dead = Vec::new();
+    for name in &pages {
+        let text = page(name);
+        let mut fenced = false;
+        for line in text.lines() {
+            fenced ^= line.starts_with("```");
+            let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+            for target in targets.filter(|target| !fenced && !target.contains("://")) {
+                if let Err(reason) = leads(name, target) {
+                    dead.push(format!("{name}: ({target}): {reason}"));
+                }
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+/// Whether a link of the page leads to a file, or to a heading of one.
+fn leads(from: &str, target: &str) -> Result<(), String> {
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let folder = root().join(from).parent().unwrap().to_path_buf();
+    let file = if path.is_empty() { root().join(from) } else { folder.join(path) };
+    if !file.exists() {
+        return Err("no such file".to_owned());
+    }
+    if anchor.is_empty() {
+        return Ok(());
+    }
+    let text = fs::read_to_string(&file).map_err(|error| error.to_string())?;
+    let slug = |heading: &str| -> String {
+        let kept = heading.trim().to_lowercase();
+        kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>().replace(' ', "-")
+    };
+    let found = text.lines().any(|line| line.starts_with('#') && slug(line.trim_start_matches('#')) == anchor);
+    if found { Ok(()) } else { Err("no such heading".to_owned()) }
+}
