@@ -2,9 +2,10 @@
 //! from `ext/`.
 #![allow(dead_code, unreachable_pub)]
 
+use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use sandstorm_db::builder::{
@@ -62,12 +63,16 @@ pub fn toolchain() -> &'static Toolchain {
     })
 }
 
-/// The library of the extension in `ext/name`.
+/// The library of the extension in `ext/name`: compiled once, loaded anew at each call.
 pub fn library(name: &str) -> Arc<Library> {
-    let source = Source::read(&root().join("ext").join(name)).expect("a source");
-    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
-    let elf = compile(toolchain(), &source, &job).unwrap_or_else(|error| panic!("{name}: {error}"));
-    Library::load(&elf, api_fingerprint()).expect("a library")
+    static COMPILED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().expect("no test has panicked here");
+    let elf = compiled.entry(name.to_owned()).or_insert_with(|| {
+        let source = Source::read(&root().join("ext").join(name)).expect("a source");
+        let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+        compile(toolchain(), &source, &job).unwrap_or_else(|error| panic!("{name}: {error}"))
+    });
+    Library::load(elf, api_fingerprint()).expect("a library")
 }
 
 /// Loads `ext/name` for a tenant.
