@@ -150,7 +150,10 @@ fn check_file(file: &SourceFile, libraries: &[String], test: bool) -> (Vec<Refus
     }
     let tokens = match TokenStream::from_str(&file.text) {
         Ok(tokens) => tokens,
-        Err(error) => return refuse(&rules::SYNTAX, error.span().byte_range(), error.to_string()),
+        Err(error) => {
+            let remark = "a bracket, quote or comment is not closed, or not opened, from here on";
+            return refuse(&rules::SYNTAX, error.span().byte_range(), remark.to_owned());
+        }
     };
     if let Some(span) = depth::deep_tokens(&tokens) {
         return refuse(&rules::DEPTH, span.byte_range(), String::new());
