@@ -1,6 +1,7 @@
 //! What the extension runtime costs: a whole call, a yield, a host call, an end by the watchdog.
 //! Run: `cargo bench -p sandstorm --bench extensions`. Only ratios within one run mean anything on a shared machine.
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +35,12 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 "#;
 
+/// Calls under way at once where there are many.
+const IN_FLIGHT: usize = 256;
+
 struct Bench {
+    running: VecDeque<Invocation>,
+    ended: Vec<Invocation>,
     engine: Engine,
     participant: Participant,
     view: Arc<TenantView>,
@@ -53,7 +59,7 @@ impl Bench {
         table.table.put(&participant, hash, b"key", &[7; 100], &Write::default(), 0).expect("room");
         let view = Arc::clone(directory.snapshot().by_name("bench").expect("the tenant"));
         let engine = Engine::new(&watchdog, 0).expect("an engine");
-        Bench { engine, participant, view, extension: extension() }
+        Bench { running: VecDeque::new(), ended: Vec::new(), engine, participant, view, extension: extension() }
     }
 
     fn begin(&mut self, yields: u32, gets: u32) -> Invocation {
@@ -63,8 +69,7 @@ impl Bench {
 
     fn begin_with(&mut self, args: &[u8]) -> Invocation {
         let budget = Budget { total_us: 60_000_000, ..Budget::default() };
-        let (view, extension) = (Arc::clone(&self.view), Arc::clone(&self.extension));
-        self.engine.begin(&self.participant, view, extension, args, budget).expect("it fits")
+        self.engine.begin(&self.participant, &self.view, &self.extension, args, budget).expect("it fits")
     }
 
     fn complete(&mut self, invocation: &mut Invocation, interleave: bool) -> Polled {
@@ -73,6 +78,26 @@ impl Bench {
                 Polled::Pending => {}
                 end => return end,
             }
+        }
+    }
+
+    /// Many calls that are under way at once, polled in turn as a worker does.
+    fn many_calls(&mut self, args: &[u8]) {
+        self.engine.turn();
+        self.running.extend((0..IN_FLIGHT).map(|_| {
+            self.engine.begin(&self.participant, &self.view, &self.extension, args, Budget::default()).expect("it fits")
+        }));
+        while let Some(mut invocation) = self.running.pop_front() {
+            match self.engine.poll(&self.participant, &mut invocation, 0, true) {
+                Polled::Pending => self.running.push_back(invocation),
+                end => {
+                    black_box(end);
+                    self.ended.push(invocation);
+                }
+            }
+        }
+        for invocation in self.ended.drain(..) {
+            self.engine.finish(&self.participant, invocation);
         }
     }
 
@@ -101,6 +126,7 @@ fn extensions(criterion: &mut Criterion) {
     for (name, args) in [("no gets", gets(0)), ("four gets", gets(4)), ("a hundred gets", gets(100))] {
         criterion.bench_function(&format!("begin, poll, finish: {name}"), |b| b.iter(|| bench.whole_call(&args)));
     }
+    criterion.bench_function("256 calls of one get, interleaved", |b| b.iter(|| bench.many_calls(&gets(1))));
     criterion.bench_function("poll that yields", |b| {
         b.iter_custom(|count| {
             let mut invocation = bench.begin(u32::MAX - 1, 0);

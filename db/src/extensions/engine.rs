@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::clock::{self, TickLength};
 use super::extension::Outcome;
-use super::invocation::{BeginError, Body, Held, Invocation, Stage};
+use super::invocation::{BeginError, Body, Invocation, Stage};
 use super::judge::longest_ns;
 use super::side::{Ended, Side};
 use super::switch::Entry;
@@ -41,19 +41,22 @@ pub struct Engine {
     side: Side,
     worker: usize,
     idle: Vec<Invocation>,
+    /// The state of the directory that the worker sees; `None`: it has not told.
+    generation: Option<u64>,
     meter: Meter,
 }
 
 impl Engine {
     /// Arms the calling thread: side stack, signal stack, gs base, signal mask (only the kill signal and faults stay
-    /// unblocked), registration with the watchdog. Dropping the engine restores all of it.
+    /// unblocked), registration with the watchdog. Dropping the engine restores all of it. `worker` is a number that no
+    /// other engine has which runs the same extensions.
     ///
     /// # Errors
     /// `AlreadyExists` if the thread has an engine; else what the operating system says.
     pub fn new(watchdog: &Watchdog, worker: usize) -> io::Result<Engine> {
         let side = Side::new(watchdog)?;
         let meter = Meter::new(side.cpu_clock());
-        Ok(Engine { side, worker, idle: Vec::with_capacity(IDLE_INVOCATIONS), meter })
+        Ok(Engine { side, worker, idle: Vec::with_capacity(IDLE_INVOCATIONS), generation: None, meter })
     }
 
     /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates nothing.
@@ -63,8 +66,8 @@ impl Engine {
     pub fn begin(
         &mut self,
         participant: &Participant,
-        view: Arc<TenantView>,
-        extension: Arc<Extension>,
+        view: &Arc<TenantView>,
+        extension: &Arc<Extension>,
         args: &[u8],
         budget: Budget,
     ) -> Result<Invocation, BeginError> {
@@ -73,20 +76,16 @@ impl Engine {
             Some(idle) => idle,
             None => Invocation::idle()?,
         };
-        let held = Held { view, extension, pin: participant.pin() };
-        match invocation.begin(held, args, budget) {
-            Ok(()) => {
-                if let Some(extension) = invocation.extension() {
-                    extension.stats.begun(self.worker);
-                }
-                Ok(invocation)
-            }
-            Err((error, held)) => {
-                participant.unpin(held.pin);
-                self.keep_idle(invocation);
-                Err(error)
-            }
+        if let Err(error) = invocation.begin(view, extension, args, budget) {
+            self.keep_idle(invocation);
+            return Err(error);
         }
+        // SAFETY: held alone.
+        let body = unsafe { invocation.0.as_mut() };
+        body.pin = Some(participant.pin());
+        body.generation = self.generation;
+        extension.stats.begun(self.worker);
+        Ok(invocation)
     }
 
     /// Polls an invocation once: until it yields, ends or is ended. `interleave`: other invocations are ready, so an
@@ -117,16 +116,32 @@ impl Engine {
     pub fn finish(&mut self, participant: &Participant, mut invocation: Invocation) {
         self.meter.interrupted();
         // SAFETY: held alone.
-        let (stage, cpu_ns) = unsafe { (invocation.0.as_ref().stage, invocation.cpu_ns()) };
-        if let Some(held) = invocation.end() {
-            participant.unpin(held.pin);
-            let outcome = match stage {
+        let body = unsafe { invocation.0.as_mut() };
+        if let Some(pin) = body.pin.take() {
+            participant.unpin(pin);
+            let outcome = match body.stage {
                 Stage::Ended(outcome) => outcome,
                 Stage::Begun | Stage::Pending => Outcome::Killed(KillCause::Unloaded),
             };
-            held.extension.stats.ended(self.worker, outcome, cpu_ns);
+            if let Some(held) = &body.held {
+                held.extension.stats.ended(self.worker, outcome, body.spent_ns);
+            }
+        }
+        let outdated = self.generation.is_none() || body.generation != self.generation;
+        invocation.end();
+        if outdated {
+            invocation.release();
         }
         self.keep_idle(invocation);
+    }
+
+    /// Tells the engine which state of the directory its worker sees. From then on idle invocations hold on to the view
+    /// and the extension that they had, for the next call of the same; with another state they let go of them.
+    pub fn sees(&mut self, generation: u64) {
+        if self.generation != Some(generation) {
+            self.generation = Some(generation);
+            self.idle.iter_mut().for_each(Invocation::release);
+        }
     }
 
     /// Tells the engine that the worker has done other things since the last poll, so that they are charged to nobody.
@@ -156,7 +171,11 @@ impl Engine {
     /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to those who have none.
     fn keep_idle(&mut self, invocation: Invocation) {
         if self.idle.len() >= IDLE_INVOCATIONS {
-            self.side.watchdog().give_spare(self.idle.drain(IDLE_INVOCATIONS / 2..));
+            let spare = self.idle.drain(IDLE_INVOCATIONS / 2..).map(|mut idle| {
+                idle.release();
+                idle
+            });
+            self.side.watchdog().give_spare(spare);
         }
         self.idle.push(invocation);
     }
@@ -180,8 +199,8 @@ fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
     // Time that the hypervisor took does not add up to a total that the invocation never used.
     body.spent_ns += match ended {
-        Ended::Returned(_) => charge_ns.min(longest_ns(body.slice_ns)),
-        Ended::Landed(_) => charge_ns,
+        Ended::Returned(_) if charge_ns > body.slice_ns => charge_ns.min(longest_ns(body.slice_ns)),
+        _ => charge_ns,
     };
     let outcome = match ended {
         Ended::Returned(abi::POLL_DONE) => Outcome::Done,

@@ -93,7 +93,7 @@ pub fn kill_text(cause: KillCause) -> &'static str {
     }
 }
 
-/// Stripes of an extension's counters, so that workers do not share a cache line; more workers than stripes share some.
+/// Stripes of an extension's counters: one for each worker, so that nobody else writes there; those beyond share the last.
 const STRIPES: usize = 16;
 
 #[derive(Debug, Default)]
@@ -164,21 +164,31 @@ impl ExtensionStats {
         sum
     }
 
-    fn stripe(&self, worker: usize) -> &Stripe {
-        &self.stripes[worker % STRIPES]
+    /// The stripe of a worker, and how it adds there: alone, or with others.
+    fn stripe(&self, worker: usize) -> (&Stripe, impl Fn(&AtomicU64, u64)) {
+        let alone = worker < STRIPES - 1;
+        let add = move |counter: &AtomicU64, n: u64| {
+            if alone {
+                counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+            } else {
+                counter.fetch_add(n, Ordering::Relaxed);
+            }
+        };
+        (&self.stripes[worker.min(STRIPES - 1)], add)
     }
 
     pub(super) fn begun(&self, worker: usize) {
-        self.stripe(worker).begun.fetch_add(1, Ordering::Relaxed);
+        let (stripe, add) = self.stripe(worker);
+        add(&stripe.begun, 1);
     }
 
     pub(super) fn ended(&self, worker: usize, outcome: Outcome, cpu_ns: u64) {
-        let stripe = self.stripe(worker);
-        stripe.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
+        let (stripe, add) = self.stripe(worker);
+        add(&stripe.cpu_ns, cpu_ns);
         match outcome {
-            Outcome::Done => stripe.done.fetch_add(1, Ordering::Relaxed),
-            Outcome::Failed => stripe.failed.fetch_add(1, Ordering::Relaxed),
-            Outcome::Killed(cause) => stripe.killed[cause_index(cause)].fetch_add(1, Ordering::Relaxed),
-        };
+            Outcome::Done => add(&stripe.done, 1),
+            Outcome::Failed => add(&stripe.failed, 1),
+            Outcome::Killed(cause) => add(&stripe.killed[cause_index(cause)], 1),
+        }
     }
 }

@@ -8,7 +8,9 @@
 use std::io;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
 use super::extension::Outcome;
@@ -43,37 +45,53 @@ pub(super) enum Stage {
     Ended(Outcome),
 }
 
-/// What holds an invocation's things alive while it runs.
+/// What holds an invocation's things alive while it runs. An idle body keeps it for the next call of the same, which then
+/// need not count references, until its engine sees another state of the directory.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) view: Arc<TenantView>,
     pub(super) extension: Arc<Extension>,
-    pub(super) pin: Pin,
 }
 
-/// The host's side of an invocation. Library code and host functions reach it by raw pointers only.
+/// The host's side of an invocation. Library code and host functions reach it by raw pointers only. The fields are in the
+/// order of their use, by cache lines: many invocations are under way at once.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Body {
-    pub(super) abi: abi::Invocation,
+    /// The first line, and the allocator's free lists behind it, which few invocations use.
+    pub(super) abi: CachePadded<abi::Invocation>,
+    // What polls touch.
     pub(super) slot: *mut u8,
     pub(super) stage: Stage,
-    pub(super) held: Option<Held>,
-    /// The table that a host call used last, by its id; the view keeps it alive.
-    pub(super) table: (u64, *const TableEntry),
-    pub(super) reply: Vec<u8>,
-    pub(super) reply_limit: usize,
-    pub(super) text: Vec<u8>,
     pub(super) code: u32,
     pub(super) slice_ns: u64,
     pub(super) total_ns: u64,
     pub(super) spent_ns: u64,
+    pub(super) held: Option<Held>,
+    /// Where the arena's free bytes began.
+    first_free: *mut u8,
+    // What host calls touch.
+    /// The table that a host call used last, by its id; the view keeps it alive.
+    pub(super) table: (u64, *const TableEntry),
+    pub(super) reply: Vec<u8>,
+    pub(super) reply_limit: usize,
+    pub(super) pin: Option<Pin>,
+    // What begin and end touch.
     arena: Mapping,
-    /// The tenant whose invocation was here last; 0: none.
-    owner: u32,
+    pub(super) text: Vec<u8>,
     /// Bytes of the arena that may hold something of the owner's.
     dirty: usize,
+    /// The tenant whose invocation was here last; 0: none.
+    owner: u32,
+    /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few places
+    /// that the processor's cache has for such addresses.
+    colour: u32,
+    /// The state of the directory in which the invocation began.
+    pub(super) generation: Option<u64>,
 }
+
+/// Bytes of an arena beside its quota, for its colour.
+const COLOURS_BYTES: usize = 4096;
 
 /// An invocation under way. It may be polled by any worker's engine, one at a time, and has to be given back to one with
 /// [`super::Engine::finish`]; dropping it instead holds the reclamation of records up for ever.
@@ -94,8 +112,12 @@ impl Drop for Invocation {
 impl Invocation {
     /// A body without an invocation.
     pub(super) fn idle() -> io::Result<Invocation> {
+        /// Lines from one colour to the next: what a small invocation uses; odd, so that all lines get their turn.
+        const COLOUR_LINES: usize = 5;
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let colour = MADE.fetch_add(COLOUR_LINES * LINE_BYTES, Ordering::Relaxed) % COLOURS_BYTES;
         let body = Box::new(Body {
-            abi: abi::Invocation {
+            abi: CachePadded::new(abi::Invocation {
                 host: &raw const HOST_CALLS,
                 args: null(),
                 args_len: 0,
@@ -103,21 +125,25 @@ impl Invocation {
                 interleave: 0,
                 reserved: 0,
                 arena: abi::Arena { next: null_mut(), end: null_mut(), free: [null_mut(); abi::ARENA_CLASSES] },
-            },
+            }),
             slot: null_mut(),
             stage: Stage::Begun,
-            held: None,
-            table: (0, null()),
-            reply: Vec::new(),
-            reply_limit: 0,
-            text: Vec::new(),
             code: 0,
             slice_ns: 0,
             total_ns: 0,
             spent_ns: 0,
-            arena: Mapping::new(ARENA_BYTES, 0)?,
-            owner: 0,
+            held: None,
+            first_free: null_mut(),
+            table: (0, null()),
+            reply: Vec::new(),
+            reply_limit: 0,
+            pin: None,
+            arena: Mapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
+            text: Vec::new(),
             dirty: 0,
+            owner: 0,
+            colour: colour as u32,
+            generation: None,
         });
         Ok(Invocation(NonNull::from(Box::leak(body))))
     }
@@ -171,30 +197,37 @@ impl Invocation {
         self.body().held.as_ref().map(|held| &held.view)
     }
 
-    /// Makes it ready for its first poll. On an error it is as idle as before.
-    pub(super) fn begin(&mut self, held: Held, args: &[u8], budget: Budget) -> Result<(), (BeginError, Held)> {
-        let vtable = held.extension.library.vtable();
+    /// Makes it ready for its first poll, but for its pin. On an error it is as idle as before.
+    pub(super) fn begin(
+        &mut self,
+        view: &Arc<TenantView>,
+        extension: &Arc<Extension>,
+        args: &[u8],
+        budget: Budget,
+    ) -> Result<(), BeginError> {
+        let vtable = extension.library.vtable();
         let body = self.body_mut();
-        if let Err(error) = body.prepare_arena(held.view.tenant.id, budget.memory_bytes) {
-            return Err((error.into(), held));
-        }
-        let quota = budget.memory_bytes.min(body.arena.len());
+        body.prepare_arena(view.tenant.id, budget.memory_bytes)?;
+        // Offsets are aligned as far as the base is.
+        let colour = if vtable.future_align <= LINE_BYTES { body.colour as usize } else { 0 };
+        let quota = budget.memory_bytes.min(body.arena.len() - COLOURS_BYTES);
         let slot = args.len().next_multiple_of(vtable.future_align.max(MIN_ALIGN));
         let used = (slot + vtable.future_size).next_multiple_of(MIN_ALIGN);
         if used > quota {
-            return Err((BeginError::TooLarge { needed: used, quota }, held));
+            return Err(BeginError::TooLarge { needed: used, quota });
         }
-        let base = body.arena.low();
-        // SAFETY: the arena holds `quota` bytes, of which the arguments are the first; they come from elsewhere.
+        let base = body.arena.low().wrapping_add(colour);
+        // SAFETY: the arena holds `quota` bytes from there, of which the arguments are the first; they come from elsewhere.
         unsafe { base.copy_from_nonoverlapping(args.as_ptr(), args.len()) };
-        let abi = &mut body.abi;
+        let abi = &mut *body.abi;
         (abi.args, abi.args_len) = (base, args.len());
         abi.arena.next = base.wrapping_add(used);
         abi.arena.end = base.wrapping_add(quota);
+        body.first_free = abi.arena.next;
         body.slot = base.wrapping_add(slot);
-        body.dirty = body.dirty.max(used);
+        body.dirty = body.dirty.max(colour + used);
         body.stage = Stage::Begun;
-        body.held = Some(held);
+        body.hold(view, extension);
         body.reply_limit = budget.reply_bytes;
         body.slice_ns = budget.slice_us.saturating_mul(1000);
         body.total_ns = budget.total_us.saturating_mul(1000);
@@ -202,23 +235,36 @@ impl Invocation {
         Ok(())
     }
 
-    /// Takes what the invocation held and makes the body idle. A future that is still there is forgotten with its memory.
-    pub(super) fn end(&mut self) -> Option<Held> {
+    /// Makes the body idle. A future that is still there is forgotten with its memory. What it held stays.
+    pub(super) fn end(&mut self) {
         let body = self.body_mut();
+        // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the beginning.
+        if body.abi.arena.next != body.first_free {
+            body.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
+        }
         let used = body.abi.arena.next.addr().saturating_sub(body.arena.low().addr()).min(body.arena.len());
         if used > ARENA_HOT_BYTES {
             body.arena.give_back(ARENA_HOT_BYTES, used);
         }
         body.dirty = body.dirty.max(used).min(ARENA_HOT_BYTES);
-        body.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
-        body.table = (0, null());
         body.reply.clear();
-        body.reply.shrink_to(REPLY_HOT_BYTES);
+        if body.reply.capacity() > REPLY_HOT_BYTES {
+            body.reply.shrink_to(REPLY_HOT_BYTES);
+        }
         body.text.clear();
         body.code = 0;
-        body.held.take()
+    }
+
+    /// Lets go of what an ended invocation held.
+    pub(super) fn release(&mut self) {
+        let body = self.body_mut();
+        body.table = (0, null());
+        body.held = None;
     }
 }
+
+/// Bytes of a line of the processor's cache.
+const LINE_BYTES: usize = 64;
 
 /// Alignment of the future and of what is allocated after it.
 const MIN_ALIGN: usize = 16;
@@ -226,8 +272,9 @@ const MIN_ALIGN: usize = 16;
 impl Body {
     /// Makes the arena large enough, and free of another tenant's bytes.
     fn prepare_arena(&mut self, tenant: u32, bytes: usize) -> io::Result<()> {
-        if bytes > self.arena.len() && self.arena.len() < ARENA_MAX_BYTES {
-            self.arena = Mapping::new(bytes.min(ARENA_MAX_BYTES), 0)?;
+        let len = self.arena.len() - COLOURS_BYTES;
+        if bytes > len && len < ARENA_MAX_BYTES {
+            self.arena = Mapping::new(bytes.min(ARENA_MAX_BYTES) + COLOURS_BYTES, 0)?;
             self.dirty = 0;
         }
         if self.owner != tenant {
@@ -236,6 +283,15 @@ impl Body {
             self.dirty = 0;
         }
         Ok(())
+    }
+
+    /// Holds what the invocation needs, if it does not from an earlier one.
+    fn hold(&mut self, view: &Arc<TenantView>, extension: &Arc<Extension>) {
+        let same = |held: &Held| Arc::ptr_eq(&held.view, view) && Arc::ptr_eq(&held.extension, extension);
+        if !self.held.as_ref().is_some_and(same) {
+            self.table = (0, null());
+            self.held = Some(Held { view: Arc::clone(view), extension: Arc::clone(extension) });
+        }
     }
 
     /// Keeps a text for the caller, cut to its limit.

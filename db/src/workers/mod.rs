@@ -107,6 +107,7 @@ impl Worker {
         self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         if self.shared.directory.generation() != self.snapshot.generation() {
             self.snapshot = self.shared.directory.snapshot();
+            self.engine.sees(self.snapshot.generation());
         }
     }
 

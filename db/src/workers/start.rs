@@ -146,16 +146,18 @@ impl Workers {
             if pin {
                 pin_to(index);
             }
-            let engine = match Engine::new(&watchdog, index) {
+            let mut engine = match Engine::new(&watchdog, index) {
                 Ok(engine) => engine,
                 Err(error) => return drop(report.send(Err(error))),
             };
+            let snapshot = shared.directory.snapshot();
+            engine.sees(snapshot.generation());
             let worker = Worker {
                 index,
                 participant: epochs.register(),
                 engine,
                 counters,
-                snapshot: shared.directory.snapshot(),
+                snapshot,
                 queue: RunQueue::new(),
                 running: VecDeque::with_capacity(INTERLEAVED),
                 offered,

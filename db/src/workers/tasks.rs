@@ -80,8 +80,7 @@ impl Worker {
             return Some(plain::refuse(operation, Status::OverQuota, text, answer));
         }
         let budget = view.budget(extension);
-        let begun =
-            self.engine.begin(&self.participant, Arc::clone(view), Arc::clone(extension), operation.value, budget);
+        let begun = self.engine.begin(&self.participant, view, extension, operation.value, budget);
         match begun {
             Ok(invocation) => {
                 self.counters.invocations_started.add(1);

@@ -93,8 +93,7 @@ fn what_does_not_fit_does_not_begin() {
     let big_future = native_with(tells_slot, tells_slot, 4097, 16);
     let fitting = native_with(tells_slot, tells_slot, 64, 16);
     for (extension, args) in [(&big_future, 0), (&fitting, 4097), (&fitting, 4096), (&fitting, 1 << 20)] {
-        let (view, extension) = (Arc::clone(&world.view), Arc::clone(extension));
-        let begun = world.engine.begin(&world.participant, view, extension, &vec![0; args], small);
+        let begun = world.engine.begin(&world.participant, &world.view, extension, &vec![0; args], small);
         assert!(matches!(begun, Err(BeginError::TooLarge { quota: 4096, .. })), "{begun:?}");
     }
     assert_eq!(format!("{:?}", world.shared.epochs.stats()), pins, "nothing stays pinned");
@@ -182,4 +181,69 @@ fn replies_and_texts_are_bounded() {
     assert_eq!(end, Polled::Failed { code: 42 });
     assert_eq!(reply, b"", "an error drops the reply");
     assert_eq!(text, "\u{e4}".repeat(512));
+}
+
+/// Whether the allocator's free lists are empty; leaves something on one.
+unsafe extern "C" fn frees(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+    let layout = std::alloc::Layout::new::<[u64; 4]>();
+    // SAFETY: a live invocation, whose arena is this call's alone; the block is its own.
+    unsafe {
+        if (*invocation).arena.free.iter().any(|head| !head.is_null()) {
+            return abi::POLL_FAILED;
+        }
+        let arena = &raw mut (*invocation).arena;
+        let block = sandstorm_api::rt::allocate(arena, layout);
+        sandstorm_api::rt::release(arena, block, layout);
+    }
+    abi::POLL_DONE
+}
+
+#[test]
+fn each_invocation_begins_with_empty_free_lists() {
+    let mut world = World::new();
+    for extension in [native(frees), native(tells_slot), native(frees), native(frees)] {
+        assert_eq!(world.run(&extension, b"", long()).0, Polled::Done);
+    }
+}
+
+#[test]
+fn idle_memory_holds_what_it_had_until_the_directory_changes() {
+    let mut world = World::new();
+    let extension = native(tells_slot);
+    world.run(&extension, b"", long());
+    assert_eq!(Arc::strong_count(&extension), 1, "an engine that was not told of a directory keeps nothing");
+    world.engine.sees(1);
+    for _ in 0..10 {
+        world.run(&extension, b"", long());
+        assert_eq!(Arc::strong_count(&extension), 2, "kept once");
+    }
+    let views = Arc::strong_count(&world.view);
+    let other = native(tells_slot);
+    world.run(&other, b"", long());
+    assert_eq!((Arc::strong_count(&extension), Arc::strong_count(&other)), (1, 2), "another takes its place");
+    assert_eq!(Arc::strong_count(&world.view), views);
+    let pending = world.begin(&extension, b"", long());
+    world.engine.sees(2);
+    assert_eq!(Arc::strong_count(&other), 1);
+    assert_eq!(Arc::strong_count(&extension), 2, "what is under way is held");
+    world.engine.finish(&world.participant, pending);
+    assert_eq!(Arc::strong_count(&extension), 1, "what began before the change is not kept after it");
+    assert_eq!(Arc::strong_count(&world.view), views - 1);
+}
+
+#[test]
+fn nothing_is_lost_in_the_counters_of_many_workers() {
+    let shared = SharedWorld::new();
+    let extension = native(tells_slot);
+    std::thread::scope(|scope| {
+        for worker in 0..20 {
+            let (shared, extension) = (Arc::clone(&shared), Arc::clone(&extension));
+            scope.spawn(move || {
+                let mut world = World::on(shared, worker);
+                (0..200).for_each(|_| assert_eq!(world.run(&extension, b"", long()).0, Polled::Done));
+            });
+        }
+    });
+    let counts = extension.stats.read();
+    assert_eq!((counts.invocations, counts.ok, counts.live()), (4000, 4000, 0));
 }

@@ -77,8 +77,7 @@ impl World {
     }
 
     fn begin(&mut self, extension: &Arc<Extension>, args: &[u8], budget: Budget) -> Invocation {
-        let (view, extension) = (Arc::clone(&self.view), Arc::clone(extension));
-        self.engine.begin(&self.participant, view, extension, args, budget).unwrap()
+        self.engine.begin(&self.participant, &self.view, extension, args, budget).unwrap()
     }
 
     fn poll(&mut self, invocation: &mut Invocation) -> Polled {
