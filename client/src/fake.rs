@@ -251,7 +251,7 @@ impl Port {
         let operations: Vec<Operation<'_>> = operations.map(Result::unwrap).collect();
         let once = header.flags & FLAG_IDEMPOTENT == 0;
         let response = if once {
-            match self.once.admit(now_us, peer, header.session, header.sequence, header.acked) {
+            match self.once.admit(now_us, peer, header.tenant, header.session, header.sequence, header.acked) {
                 Admit::Run => None,
                 Admit::Running => return,
                 Admit::Answered(answer) => Some(answer.to_vec()),
@@ -273,10 +273,10 @@ impl Port {
                 (whole(&header, &operations, Status::Unauthenticated), false)
             };
             if once && ran {
-                self.once.complete(peer, header.session, header.sequence, &response);
+                self.once.complete(peer, header.tenant, header.session, header.sequence, &response);
                 *self.shared.store.lock().runs.entry((header.session, header.sequence)).or_default() += 1;
             } else if once {
-                self.once.cancel(peer, header.session, header.sequence);
+                self.once.cancel(peer, header.tenant, header.session, header.sequence);
             }
             response
         });

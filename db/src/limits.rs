@@ -171,6 +171,9 @@ pub const SWEEP_SLOTS: usize = 64 << 10;
 /// Bytes of one response beyond which the answers of further operations are `TooLarge`: a message carries one largest
 /// value, so a client that asks for many large records asks in several messages. The rest of the message is left for
 /// those operations' headers.
-pub const RESPONSE_BYTES: usize = sandstorm_net::rpc::MAX_MESSAGE_LEN - sandstorm_net::rpc::MAX_OPERATIONS * 48;
+pub const RESPONSE_BYTES: usize =
+    sandstorm_net::rpc::MAX_MESSAGE_LEN - sandstorm_net::rpc::MAX_OPERATIONS * ANSWER_RESERVE_BYTES;
+/// Bytes that are kept for each operation's answer beyond that: its header, and a few more.
+pub const ANSWER_RESERVE_BYTES: usize = 48;
 /// Bytes that a response buffer may keep when it goes back to its pool; a larger one is given back to the allocator.
 pub const POOLED_RESPONSE_BYTES: usize = 64 << 10;

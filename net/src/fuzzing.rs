@@ -197,6 +197,9 @@ fn patch_ident(packet: &mut [u8], open: &HashMap<u16, Vec<u8>>) {
     }
 }
 
+/// Whose sessions are tried.
+const TENANT: u32 = 1;
+
 /// What a slow model remembers of a session.
 #[derive(Default)]
 struct SlowSession {
@@ -217,11 +220,11 @@ pub fn once_exact(bytes: &[u8]) {
             0 | 1 => {
                 let acked = if choice & 4 == 0 { sequence.saturating_sub(40) } else { u64::from(input.byte() % 64) };
                 let expected = slow_admit(&mut model, (who, session), sequence, acked, 32);
-                assert_eq!(window.admit(0, peer(who), session, sequence, acked), expected.as_admit());
+                assert_eq!(window.admit(0, peer(who), TENANT, session, sequence, acked), expected.as_admit());
             }
             2 => {
                 let answer = vec![choice; usize::from(input.byte())];
-                window.complete(peer(who), session, sequence, &answer);
+                window.complete(peer(who), TENANT, session, sequence, &answer);
                 if let Some(slow) = model.get_mut(&(who, session))
                     && let Some(entry @ None) = slow.requests.get_mut(&sequence)
                 {
@@ -229,7 +232,7 @@ pub fn once_exact(bytes: &[u8]) {
                 }
             }
             _ => {
-                window.cancel(peer(who), session, sequence);
+                window.cancel(peer(who), TENANT, session, sequence);
                 if let Some(slow) = model.get_mut(&(who, session))
                     && slow.requests.get(&sequence) == Some(&None)
                 {
@@ -314,15 +317,15 @@ pub fn once_tight(bytes: &[u8]) {
             0 => now_us += input.number(2) % (LIFE_US / 2),
             1 | 2 => {
                 let answer = vec![sequence as u8; input.number(2) as usize % 6000];
-                window.complete(peer(who), session, sequence, &answer);
+                window.complete(peer(who), u32::from(who), session, sequence, &answer);
                 if let Some((_, slot @ None)) = ran.get_mut(&name) {
                     *slot = Some(answer);
                 }
             }
-            3 => window.cancel(peer(who), session, u64::MAX - sequence),
+            3 => window.cancel(peer(who), u32::from(who), session, u64::MAX - sequence),
             _ => {
                 let acked = if choice & 8 == 0 { 0 } else { sequence.saturating_sub(10) };
-                match window.admit(now_us, peer(who), session, sequence, acked) {
+                match window.admit(now_us, peer(who), u32::from(who), session, sequence, acked) {
                     Admit::Run => {
                         if let Some((at_us, _)) = ran.insert(name, (now_us, None)) {
                             assert!(now_us - at_us >= LIFE_US, "{name:?} ran at {at_us} us and again at {now_us} us");

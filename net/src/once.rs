@@ -1,6 +1,6 @@
 //! At-most-once execution: which requests of a session have run, and what was answered.
 //!
-//! A request is named by peer, session and sequence (see [`crate::rpc`]). A session's window covers the sequences above the
+//! A request is named by peer, tenant, session and sequence (see [`crate::rpc`]). A session's window covers the sequences above the
 //! highest that the client has said to be answered (`acked`); an answer in it is remembered until `acked` passes it. What is
 //! below the window is [`Admit::Stale`].
 //!
@@ -8,12 +8,20 @@
 //! that has run already. Its name is therefore kept as a tombstone for as long as a client may repeat a request
 //! ([`OnceLimits::life_us`]) and answered as stale; so a session that is unknown and has no tombstone is either new, and may begin
 //! at any sequence (its first packet may be late), or so old that nothing of it is still being repeated.
+//!
+//! Tenants share that room fairly: whoever needs room takes it from the tenant that holds the most, which is itself once it
+//! holds its part. So a tenant that opens sessions without end loses its own, and when too many of those were lost lately it
+//! alone is refused new ones.
+//!
 //! A server that restarts forgets its sessions together with the records that their requests wrote.
 
 use crate::limits::OnceLimits;
 use crate::r2p2::Peer;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use owners::Owners;
 use std::hash::{BuildHasher, Hash, Hasher};
+
+mod owners;
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +78,13 @@ impl Entry {
 
 const NONE: u32 = u32::MAX;
 const FIRST_RING: usize = 16;
+/// One owner may have this part of the tombstones.
+const OWNERS_OF_TOMBS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     peer: Peer,
+    tenant: u32,
     session: u64,
 }
 
@@ -88,7 +99,7 @@ impl Hash for Name {
                 state.write_u64(u64::from(address.scope_id()) << 16 | u64::from(address.port()));
             }
         }
-        state.write_u64(self.session);
+        state.write_u64(self.session ^ u64::from(self.tenant).rotate_left(32));
     }
 }
 
@@ -102,6 +113,8 @@ struct Session {
     /// Bytes of the ring and of its answers' buffers.
     bytes: usize,
     used_us: u64,
+    /// Its tenant's place among the owners, and its neighbours in that tenant's list.
+    owner: u32,
     newer: u32,
     older: u32,
 }
@@ -114,12 +127,14 @@ pub struct OnceWindow {
     index: HashMap<Name, u32>,
     sessions: Vec<Session>,
     free: Vec<u32>,
-    newest: u32,
-    oldest: u32,
+    owners: Owners,
     bytes: usize,
     /// Digests of evicted sessions: of this period of `life_us`, and of the one before.
     tombs: [HashSet<u64>; 2],
     turned_us: u64,
+    /// The session that is looked at next for being over, and when one was.
+    look: usize,
+    looked_us: u64,
     counters: OnceCounters,
 }
 
@@ -200,11 +215,12 @@ impl OnceWindow {
             hasher,
             sessions: Vec::new(),
             free: Vec::new(),
-            newest: NONE,
-            oldest: NONE,
+            owners: Owners::default(),
             bytes: 0,
             tombs: [HashSet::new(), HashSet::new()],
             turned_us: 0,
+            look: 0,
+            looked_us: 0,
             counters: OnceCounters::default(),
         }
     }
@@ -227,9 +243,17 @@ impl OnceWindow {
     /// Whether to run the request `sequence` of `session`, which says that every request up to `acked` has been answered.
     /// Requests that are marked idempotent need not be admitted.
     #[inline]
-    pub fn admit(&mut self, now_us: u64, peer: Peer, session: u64, sequence: u64, acked: u64) -> Admit<'_> {
+    pub fn admit(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        tenant: u32,
+        session: u64,
+        sequence: u64,
+        acked: u64,
+    ) -> Admit<'_> {
         self.age(now_us);
-        let name = Name { peer, session };
+        let name = Name { peer, tenant, session };
         let slot = match self.index.get(&name) {
             Some(slot) => *slot,
             None => match self.open(now_us, name, sequence, acked) {
@@ -244,14 +268,18 @@ impl OnceWindow {
         let limits = self.limits;
         let Some(found) = self.sessions.get_mut(slot as usize) else { return Admit::Stale };
         found.used_us = now_us;
+        let owner = found.owner;
         let mut freed = found.raise(acked, limits.reuse_bytes);
         if sequence <= found.low {
-            self.bytes -= freed;
+            self.freed(owner, freed);
             self.counters.stale += 1;
             return Admit::Stale;
         }
         freed += found.raise(sequence.saturating_sub(limits.answers_per_session as u64), limits.reuse_bytes);
-        self.bytes -= freed;
+        if freed > 0 {
+            self.freed(owner, freed);
+        }
+        let Some(found) = self.sessions.get_mut(slot as usize) else { return Admit::Stale };
         if sequence - found.low > found.ring.len() as u64 {
             self.grow(slot, sequence);
         }
@@ -283,22 +311,36 @@ impl OnceWindow {
     #[cold]
     fn grow(&mut self, slot: u32, sequence: u64) {
         let Some(found) = self.sessions.get_mut(slot as usize) else { return };
-        let before = found.bytes;
+        let (before, owner) = (found.bytes, found.owner);
         found.grow(sequence, self.limits.answers_per_session);
-        self.bytes = self.bytes - before + found.bytes;
-        while self.bytes > self.limits.bytes && self.oldest != slot && self.evict_oldest() {}
+        let after = found.bytes;
+        self.freed(owner, before);
+        self.taken(owner, after);
+        while self.bytes > self.limits.bytes && self.evict(owner, slot) {}
     }
 
-    fn running(&mut self, peer: Peer, session: u64, sequence: u64) -> Option<u32> {
-        let slot = *self.index.get(&Name { peer, session })?;
+    /// Counts bytes that an owner's session takes.
+    fn taken(&mut self, owner: u32, bytes: usize) {
+        self.bytes += bytes;
+        self.owners.add_bytes(owner, bytes);
+    }
+
+    /// Counts bytes that an owner's session has given back.
+    fn freed(&mut self, owner: u32, bytes: usize) {
+        self.bytes -= bytes;
+        self.owners.remove_bytes(owner, bytes);
+    }
+
+    fn running(&mut self, peer: Peer, tenant: u32, session: u64, sequence: u64) -> Option<u32> {
+        let slot = *self.index.get(&Name { peer, tenant, session })?;
         let entry = self.sessions.get_mut(slot as usize)?.entry(sequence)?;
         (entry.sequence == sequence && entry.state == State::Running).then_some(slot)
     }
 
     /// Remembers the answer of an admitted request. Does nothing if the session or its window has moved on since.
     #[inline]
-    pub fn complete(&mut self, peer: Peer, session: u64, sequence: u64, response: &[u8]) {
-        let Some(slot) = self.running(peer, session, sequence) else { return };
+    pub fn complete(&mut self, peer: Peer, tenant: u32, session: u64, sequence: u64, response: &[u8]) {
+        let Some(slot) = self.running(peer, tenant, session, sequence) else { return };
         let Some(found) = self.sessions.get_mut(slot as usize) else { return };
         let Some(entry) = found.entry(sequence) else { return };
         if entry.answer.capacity() < response.len() && !self.make_room(slot, sequence, response.len()) {
@@ -315,8 +357,11 @@ impl OnceWindow {
         entry.answer.extend_from_slice(response);
         entry.state = State::Done;
         let grown = entry.answer.capacity() - before;
-        found.bytes += grown;
-        self.bytes += grown;
+        if grown > 0 {
+            let owner = found.owner;
+            found.bytes += grown;
+            self.taken(owner, grown);
+        }
     }
 
     /// Makes room for an answer of `size` bytes in place of a smaller buffer. False if there can be none.
@@ -325,10 +370,11 @@ impl OnceWindow {
         // No session takes more than a quarter: many others would have to go for it.
         let cap = self.limits.bytes / 4;
         let Some(found) = self.sessions.get_mut(slot as usize) else { return false };
+        let owner = found.owner;
         if let Some(entry) = found.entry(sequence) {
             let old = std::mem::take(&mut entry.answer).capacity();
             found.bytes -= old;
-            self.bytes -= old;
+            self.freed(owner, old);
         }
         loop {
             let Some(found) = self.sessions.get_mut(slot as usize) else { return false };
@@ -336,7 +382,7 @@ impl OnceWindow {
             if !over_own && self.bytes + size <= self.limits.bytes {
                 return true;
             }
-            if !over_own && self.oldest != slot && self.evict_oldest() {
+            if !over_own && self.evict(owner, slot) {
                 continue;
             }
             let Some(found) = self.sessions.get_mut(slot as usize) else { return false };
@@ -344,14 +390,14 @@ impl OnceWindow {
             if freed == 0 {
                 return false;
             }
-            self.bytes -= freed;
+            self.freed(owner, freed);
             self.counters.answers_forgotten += 1;
         }
     }
 
     /// Takes an admission back: the request was not run, and may be admitted again.
-    pub fn cancel(&mut self, peer: Peer, session: u64, sequence: u64) {
-        let Some(slot) = self.running(peer, session, sequence) else { return };
+    pub fn cancel(&mut self, peer: Peer, tenant: u32, session: u64, sequence: u64) {
+        let Some(slot) = self.running(peer, tenant, session, sequence) else { return };
         if let Some(entry) = self.sessions.get_mut(slot as usize).and_then(|found| found.entry(sequence)) {
             entry.state = State::Empty;
             self.counters.admitted -= 1;
@@ -364,12 +410,19 @@ impl OnceWindow {
         if now_us.saturating_sub(self.turned_us) >= self.limits.life_us {
             self.tombs.swap(0, 1);
             self.tombs[0].clear();
+            self.owners.turn();
             self.turned_us = now_us;
         }
-        if let Some(session) = self.sessions.get(self.oldest as usize)
+        if now_us == self.looked_us {
+            return;
+        }
+        self.looked_us = now_us;
+        self.look = if self.look + 1 < self.sessions.len() { self.look + 1 } else { 0 };
+        if let Some(session) = self.sessions.get(self.look)
+            && !session.ring.is_empty()
             && now_us.saturating_sub(session.used_us) > 2 * self.limits.life_us
         {
-            self.remove(self.oldest);
+            self.remove(self.look as u32);
         }
     }
 
@@ -380,11 +433,16 @@ impl OnceWindow {
         if sequence == 0 || acked >= sequence || self.tombs.iter().any(|tombs| tombs.contains(&tomb)) {
             return None;
         }
+        let owner = self.owners.enter(name.tenant);
+        if self.owners.is_closed(owner) {
+            self.counters.sessions_refused += 1;
+            return None;
+        }
         let ring_bytes = FIRST_RING * size_of::<Entry>();
         while self.index.len() >= self.limits.sessions
-            || (self.bytes + ring_bytes > self.limits.bytes && self.oldest != NONE)
+            || (self.bytes + ring_bytes > self.limits.bytes && !self.index.is_empty())
         {
-            if !self.evict_oldest() {
+            if !self.evict(owner, NONE) {
                 self.counters.sessions_refused += 1;
                 return None;
             }
@@ -395,8 +453,9 @@ impl OnceWindow {
             ring: (0..FIRST_RING).map(|_| Entry::empty()).collect(),
             bytes: ring_bytes,
             used_us: now_us,
+            owner,
             newer: NONE,
-            older: self.newest,
+            older: NONE,
         };
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -408,67 +467,88 @@ impl OnceWindow {
                 self.sessions.len() as u32 - 1
             }
         };
-        self.bytes += ring_bytes;
-        match self.sessions.get_mut(self.newest as usize) {
-            Some(newest) => newest.newer = slot,
-            None => self.oldest = slot,
-        }
-        self.newest = slot;
+        self.taken(owner, ring_bytes);
+        self.owners.count_session(owner);
+        self.link_newest(slot);
         self.index.insert(name, slot);
         Some(slot)
     }
 
-    /// Evicts the longest idle session. False if there is none, or too many were evicted lately.
-    fn evict_oldest(&mut self) -> bool {
-        let Some(session) = self.sessions.get(self.oldest as usize) else { return false };
-        if self.tombs[0].len() >= (self.limits.tombstones / 2).max(1) {
-            return false;
+    /// Makes room at the request of an owner, whose session `spared` must stay: evicts the longest idle session of the owner
+    /// that holds the most. False if that would be `spared`, or if the owner that asks has lost too many lately.
+    fn evict(&mut self, owner: u32, spared: u32) -> bool {
+        let limits = &self.limits;
+        let mut victim = self.owners.largest(owner, limits.sessions, limits.bytes);
+        let mut slot = self.owners.oldest(victim);
+        if slot == spared {
+            slot = self.sessions.get(slot as usize).map_or(NONE, |session| session.newer);
         }
-        let tomb = self.hasher.hash_one(session.name);
-        self.tombs[0].insert(tomb);
+        if slot == NONE {
+            victim = self.owners.largest_but(owner, limits.sessions, limits.bytes);
+            slot = self.owners.oldest(victim);
+        }
+        let Some(session) = self.sessions.get(slot as usize).filter(|_| slot != spared) else { return false };
+        let all = limits.tombstones / 2;
+        if self.owners.tombs(victim) >= (all / OWNERS_OF_TOMBS).max(1) || self.tombs[0].len() >= all.max(1) {
+            if victim == owner {
+                return false;
+            }
+            // It lost too many to name each: until all of that is over, every session of it that is unknown is taken for one.
+            self.owners.close(victim);
+        } else {
+            self.tombs[0].insert(self.hasher.hash_one(session.name));
+            self.owners.count_tomb(victim);
+        }
         self.counters.sessions_evicted += 1;
-        self.remove(self.oldest);
+        self.remove(slot);
         true
     }
 
     fn remove(&mut self, slot: u32) {
         self.unlink(slot);
         let Some(session) = self.sessions.get_mut(slot as usize) else { return };
-        self.bytes -= std::mem::take(&mut session.bytes);
+        let (owner, bytes) = (session.owner, std::mem::take(&mut session.bytes));
         session.ring = Vec::new();
         self.index.remove(&session.name);
         self.free.push(slot);
+        self.freed(owner, bytes);
+        self.owners.leave(owner);
     }
 
     fn unlink(&mut self, slot: u32) {
         let Some(session) = self.sessions.get(slot as usize) else { return };
-        let (newer, older) = (session.newer, session.older);
+        let (owner, newer, older) = (session.owner, session.newer, session.older);
         match self.sessions.get_mut(newer as usize) {
             Some(session) => session.older = older,
-            None => self.newest = older,
+            None => self.owners.set_newest(owner, older),
         }
         match self.sessions.get_mut(older as usize) {
             Some(session) => session.newer = newer,
-            None => self.oldest = newer,
+            None => self.owners.set_oldest(owner, newer),
         }
     }
 
-    /// Makes a session the newest.
-    #[inline]
-    fn touch(&mut self, slot: u32) {
-        if self.newest == slot {
-            return;
-        }
-        self.unlink(slot);
-        let before = self.newest;
+    fn link_newest(&mut self, slot: u32) {
+        let Some(session) = self.sessions.get(slot as usize) else { return };
+        let owner = session.owner;
+        let before = self.owners.newest(owner);
         if let Some(session) = self.sessions.get_mut(slot as usize) {
             (session.newer, session.older) = (NONE, before);
         }
         match self.sessions.get_mut(before as usize) {
             Some(session) => session.newer = slot,
-            None => self.oldest = slot,
+            None => self.owners.set_oldest(owner, slot),
         }
-        self.newest = slot;
+        self.owners.set_newest(owner, slot);
+    }
+
+    /// Makes a session the newest of its owner's.
+    #[inline]
+    fn touch(&mut self, slot: u32) {
+        if self.sessions.get(slot as usize).is_some_and(|session| session.newer != NONE) {
+            self.unlink(slot);
+            self.link_newest(slot);
+        }
     }
 }
 

@@ -336,8 +336,8 @@ pub enum Malformed {
     /// Another format version.
     #[error("message format version {0}, this side speaks {VERSION}")]
     Version(u8),
-    /// More operations than allowed.
-    #[error("{0} operations in a message, at most {MAX_OPERATIONS} are allowed")]
+    /// None, or more operations than allowed.
+    #[error("{0} operations in a message, 1 to {MAX_OPERATIONS} are allowed")]
     Operations(u16),
     /// The message ends inside an operation's header.
     #[error("message ends inside the header of operation {0}")]

@@ -360,7 +360,7 @@ impl Run {
             Event::Served { peer, request_id, message } => {
                 let (header, _) = MessageHeader::decode(&message).map_err(|error| error.to_string())?;
                 if header.flags & FLAG_IDEMPOTENT == 0 {
-                    self.once.complete(peer, header.session, header.sequence, &message);
+                    self.once.complete(peer, header.tenant, header.session, header.sequence, &message);
                 }
                 self.server.respond(self.now_us, peer, request_id, &message, &mut sent);
                 self.carry(sent, None);
@@ -387,7 +387,7 @@ impl Run {
             return Err(format!("request {sequence} of {peer} arrived with other bytes"));
         }
         if !header.is_idempotent() {
-            match self.once.admit(self.now_us, peer, session, sequence, header.acked) {
+            match self.once.admit(self.now_us, peer, header.tenant, session, sequence, header.acked) {
                 Admit::Run => {}
                 Admit::Running => return Ok(()),
                 Admit::Answered(answer) => {

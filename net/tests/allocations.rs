@@ -70,14 +70,14 @@ impl Pair {
         for (peer, datagram) in self.burst.iter() {
             let request = self.server.receive(now_us, peer, datagram, &mut self.outbox).unwrap();
             let (header, operations) = MessageHeader::decode(&request.message).unwrap();
-            let admitted = self.once.admit(now_us, peer, header.session, header.sequence, header.acked);
+            let admitted = self.once.admit(now_us, peer, header.tenant, header.session, header.sequence, header.acked);
             assert_eq!(admitted, Admit::Run);
             header.response(0).begin(&mut self.answer);
             for operation in operations {
                 encode_operation(&operation.unwrap().answer(Status::Ok), &mut self.answer);
             }
             set_operations(&mut self.answer, 1);
-            self.once.complete(peer, header.session, header.sequence, &self.answer);
+            self.once.complete(peer, header.tenant, header.session, header.sequence, &self.answer);
             self.server.respond(now_us, peer, request.request_id, &self.answer, &mut self.outbox);
         }
         self.server.poll_timers(now_us, &mut self.outbox);

@@ -40,6 +40,9 @@ pub(super) struct Door<'d, 'w> {
     pub(super) now_us: u64,
 }
 
+/// A message that asks for nothing has no answer to wait for.
+const NONE: Malformed = Malformed::Operations(0);
+
 /// What a look over all operations of a message tells.
 struct Survey {
     /// Nothing that would harm if it ran twice.
@@ -70,6 +73,7 @@ pub(super) fn admit<'d>(
     door.counters.messages.add(1);
     let (peer, request_id) = (request.peer, request.request_id);
     let checked = MessageHeader::decode(&request.message)
+        .and_then(|(header, operations)| if header.operations > 0 { Ok((header, operations)) } else { Err(NONE) })
         .and_then(|(header, operations)| Ok((header, survey(&operations)?, operations)));
     let (header, survey, operations) = match checked {
         Ok(checked) => checked,
@@ -106,7 +110,7 @@ pub(super) fn admit<'d>(
     }
     origin.remembered = !survey.harmless && !header.is_idempotent();
     if origin.remembered {
-        match desk.once.admit(door.now_us, peer, header.session, header.sequence, header.acked) {
+        match desk.once.admit(door.now_us, peer, header.tenant, header.session, header.sequence, header.acked) {
             Admit::Run => {}
             Admit::Running => {
                 door.counters.duplicates.add(1);
@@ -193,7 +197,7 @@ fn pong(door: &Door<'_, '_>, origin: &Origin<Peer>, operations: Operations<'_>, 
     for operation in operations.flatten() {
         count(&door.counters.requests, operation.op as usize);
         count(&door.counters.responses, Status::Ok as usize);
-        encode_operation(&operation, response);
+        encode_operation(&Operation { value: operation.value, ..Operation::new(Op::Ping) }, response);
     }
 }
 

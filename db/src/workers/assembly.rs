@@ -7,7 +7,7 @@ use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, Op, Operation, Statu
 
 use super::plain;
 
-use crate::limits::POOLED_RESPONSE_BYTES;
+use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES};
 
 /// What identifies a request: where its response goes and under which name.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,8 @@ impl<P: Copy> Assembly<P> {
         let waiting = self.slots.get_mut(ticket.slot as usize).filter(|w| w.generation == ticket.generation)?;
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
-        if plain::has_room(&waiting.bytes, answer.len()) {
+        // What has no more than a header has its place kept: a write that was done must not be answered `TooLarge`.
+        if answer.len() <= ANSWER_RESERVE_BYTES || plain::has_room(&waiting.bytes, answer.len()) {
             waiting.bytes.extend_from_slice(answer);
         } else {
             let op = answer.first().and_then(|op| Op::from_byte(*op)).unwrap_or(Op::Ping);

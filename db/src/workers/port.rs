@@ -68,8 +68,8 @@ impl Desk {
     /// Sends a response, and remembers it if its request must not run twice.
     pub(super) fn answer(&mut self, now_us: u64, origin: &Origin<Peer>, response: &[u8]) {
         if origin.remembered {
-            let (session, sequence) = (origin.header.session, origin.header.sequence);
-            self.once.complete(origin.peer, session, sequence, response);
+            let header = &origin.header;
+            self.once.complete(origin.peer, header.tenant, header.session, header.sequence, response);
         }
         self.endpoint.respond(now_us, origin.peer, origin.request_id, response, &mut self.outbox);
     }
