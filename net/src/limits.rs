@@ -31,6 +31,16 @@ pub const REQUEST_TIMEOUT_US: u64 = 5_000_000;
 /// take it up again after this time without running anything twice. Longer timeouts are cut to it.
 pub const REQUEST_LIFE_US: u64 = 60_000_000;
 
+/// Age from which a message under reassembly is given up for another one that needs its room, if at its pace it would not be
+/// whole within [`REQUEST_LIFE_US`]; microseconds. Five first waits before resending: its sender has had its chances.
+pub const STALLED_AGE_US: u64 = 100_000;
+/// The same if nothing of it came for so long, microseconds.
+pub const STALLED_IDLE_US: u64 = 250_000;
+/// Timers in a row without an ack after which a response is given up for another one that needs its room: 140 ms.
+pub const STALLED_TIMERS: u32 = 3;
+/// Least time between two looks for such messages, microseconds: a look passes over all of them.
+pub const STALLED_LOOK_US: u64 = 10_000;
+
 /// Limits of a server endpoint (one port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {

@@ -3,7 +3,9 @@
 use super::header::{Body, Kind, Packet, Part, Report, report, single};
 use super::stream::{Name, Partial, Sender, Shape, newer};
 use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident};
-use crate::limits::{MAX_RTO_US, REQUEST_LIFE_US, ServerLimits, TIMER_GRAIN_US, WINDOW};
+use crate::limits::{
+    MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US, WINDOW,
+};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -127,6 +129,8 @@ pub struct ServerEndpoint {
     spares: Spares,
     incarnation: u32,
     due_us: u64,
+    /// When it may be looked again for what stands still.
+    stalled_look_us: u64,
     scratch: Vec<Key>,
     counters: ServerCounters,
 }
@@ -157,6 +161,7 @@ impl ServerEndpoint {
             spares: Spares::new(limits.spare_bytes),
             incarnation: 0,
             due_us: NEVER,
+            stalled_look_us: 0,
             scratch: Vec::new(),
             counters: ServerCounters::default(),
         }
@@ -298,18 +303,61 @@ impl ServerEndpoint {
         true
     }
 
+    /// Whether a peer may have one more message of `size` bytes under reassembly, as far as its own part goes.
+    fn peer_has_room(&self, peer: Peer, size: usize) -> bool {
+        let limits = &self.limits;
+        let used = self.peers.get(&peer);
+        let (count, bytes) = used.map_or((0, 0), |used| (used.partials, used.partial_bytes));
+        size <= limits.max_message
+            && count < limits.partials_per_peer
+            && bytes + size <= limits.partial_bytes_per_peer
+    }
+
+    /// Whether all peers together leave room for it.
+    fn partials_have_room(&self, size: usize) -> bool {
+        self.partials.len() < self.limits.partials && self.held.partial_bytes + size <= self.limits.partial_bytes
+    }
+
+    fn outgoing_have_room(&self, size: usize) -> bool {
+        self.outgoing.len() < self.limits.outgoing && self.held.outgoing_bytes + size <= self.limits.outgoing_bytes
+    }
+
+    /// Room is short: gives up what stands still on the way in, or out. Else a few peers that announce messages and never send
+    /// them, or never ack, would keep all others from theirs. Looks around once in [`STALLED_LOOK_US`] at most.
+    #[cold]
+    fn give_up_stalled(&mut self, now_us: u64) {
+        if now_us < self.stalled_look_us {
+            return;
+        }
+        self.stalled_look_us = now_us + STALLED_LOOK_US;
+        let mut over = std::mem::take(&mut self.scratch);
+        over.extend(self.partials.iter().filter(|(_, partial)| partial.is_stalled(now_us)).map(|(key, _)| *key));
+        for key in over.drain(..) {
+            self.counters.partials_timed_out += 1;
+            if let Some(partial) = self.end_partial(&key) {
+                self.spares.give(partial.bytes);
+            }
+        }
+        let stalled = |outgoing: &Outgoing| outgoing.sender.stalls >= STALLED_TIMERS;
+        over.extend(self.outgoing.iter().filter(|(_, outgoing)| stalled(outgoing)).map(|(key, _)| *key));
+        for key in over.drain(..) {
+            self.counters.responses_timed_out += 1;
+            self.end_outgoing(&key);
+            self.completed.remove(&key);
+        }
+        self.scratch = over;
+    }
+
     fn begin_partial(&mut self, now_us: u64, key: Key, shape: Shape, incarnation: u32) -> bool {
         let size = shape.message_len as usize;
-        let limits = &self.limits;
-        let used = self.peers.get(&key.peer);
-        let (peer_count, peer_bytes) = used.map_or((0, 0), |used| (used.partials, used.partial_bytes));
-        if size > limits.max_message
-            || self.partials.len() >= limits.partials
-            || peer_count >= limits.partials_per_peer
-            || self.held.partial_bytes + size > limits.partial_bytes
-            || peer_bytes + size > limits.partial_bytes_per_peer
-        {
+        if !self.peer_has_room(key.peer, size) {
             return false;
+        }
+        if !self.partials_have_room(size) {
+            self.give_up_stalled(now_us);
+            if !self.partials_have_room(size) {
+                return false;
+            }
         }
         self.held.partial_bytes += size;
         let used = self.peers.entry(key.peer).or_default();
@@ -408,10 +456,12 @@ impl ServerEndpoint {
         }
         let size = message.len();
         let peer_bytes = self.peers.get(&peer).map_or(0, |used| used.outgoing_bytes);
+        if !self.outgoing_have_room(size) {
+            self.give_up_stalled(now_us);
+        }
         let shape = Shape::of(size, self.limits.max_datagram).filter(|_| {
             size <= self.limits.max_message
-                && self.outgoing.len() < self.limits.outgoing
-                && self.held.outgoing_bytes + size <= self.limits.outgoing_bytes
+                && self.outgoing_have_room(size)
                 && peer_bytes + size <= self.limits.outgoing_bytes_per_peer
         });
         let Some(shape) = shape else {

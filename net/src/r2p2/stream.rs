@@ -3,7 +3,7 @@
 
 use super::header::{Kind, Part, Report, part};
 use super::{Peer, Transmit};
-use crate::limits::{ACK_EVERY, MAX_RTO_US, REQUEST_LIFE_US, RESEND_AT_ONCE};
+use crate::limits::{ACK_EVERY, MAX_RTO_US, REQUEST_LIFE_US, RESEND_AT_ONCE, STALLED_AGE_US, STALLED_IDLE_US};
 
 /// What names a transfer on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -270,6 +270,13 @@ impl Partial {
     /// When it is given up, if nothing new comes within `timeout_us`.
     pub(super) fn ends_us(&self, timeout_us: u64) -> u64 {
         (self.touched_us + timeout_us).min(self.begun_us + REQUEST_LIFE_US)
+    }
+
+    /// Whether it stands still: nothing came for some time, or so little that it would not be whole within a request's life.
+    pub(super) fn is_stalled(&self, now_us: u64) -> bool {
+        let age_us = now_us.saturating_sub(self.begun_us);
+        let too_slow = u64::from(self.have) * REQUEST_LIFE_US < u64::from(self.shape.count) * age_us;
+        now_us.saturating_sub(self.touched_us) >= STALLED_IDLE_US || (age_us >= STALLED_AGE_US && too_slow)
     }
 
     /// What has been received.

@@ -169,3 +169,63 @@ fn one_peer_cannot_take_all_the_room_and_abandoned_messages_are_given_up() {
     server.poll_timers(limits.partial_timeout_us, &mut back);
     assert_eq!((server.held(), server.counters().partials_timed_out), (ServerUse::default(), 3));
 }
+
+/// Passes datagrams between a client and a server until the client's request arrives; gives the time that it took, if it did.
+fn arrives(server: &mut ServerEndpoint, len: usize, from_us: u64, for_us: u64) -> Option<u64> {
+    let (address, peer) = (Peer::from(([10, 0, 0, 1], 7000)), Peer::from(([10, 0, 0, 2], 9000)));
+    let mut client = ClientEndpoint::new(address, ClientLimits::default());
+    let (mut sent, mut back, mut now_us) = (Sent::new(), Sent::new(), from_us);
+    client.request(now_us, &message(7, 1, len), &mut sent).unwrap();
+    while now_us < from_us + for_us {
+        for (_, datagram) in sent.drain(..) {
+            if server.receive(now_us, peer, &datagram, &mut back).is_some() {
+                return Some(now_us - from_us);
+            }
+        }
+        for (_, datagram) in back.drain(..) {
+            assert!(client.receive(now_us, &datagram, &mut sent).is_none());
+        }
+        if sent.is_empty() {
+            let next_us = client.poll_timers(now_us, &mut sent, &mut |_| {}).unwrap_or(now_us + 1000);
+            now_us = next_us.max(now_us + 1);
+            client.poll_timers(now_us, &mut sent, &mut |_| {});
+        }
+    }
+    None
+}
+
+#[test]
+fn strangers_that_announce_messages_and_never_send_them_do_not_keep_others_from_theirs() {
+    let mut server = ServerEndpoint::new(ServerLimits::default());
+    let size = 8 << 20;
+    let mut back = Sent::new();
+    for stranger in 0..20u16 {
+        let fields =
+            Part { ident: 1, incarnation: 1, message_len: size, chunk_len: 1448, index: 0, count: 5794, chunk: &[] };
+        let datagram = part(Kind::Request, 1, &fields);
+        server.receive(0, Peer::from(([10, 9, 9, 9], 2000 + stranger)), &datagram, &mut back);
+    }
+    let held = server.held();
+    assert!(held.partial_bytes + size as usize > ServerLimits::default().partial_bytes, "they hold all the room");
+    let took_us = arrives(&mut server, size as usize, 1000, 2_000_000);
+    assert!(took_us.is_some_and(|took_us| took_us < 1_000_000), "it took {took_us:?}");
+    assert!(server.counters().partials_timed_out > 0);
+}
+
+#[test]
+fn strangers_that_never_ack_do_not_keep_others_from_their_answers() {
+    let mut server = ServerEndpoint::new(ServerLimits { outgoing: 64, ..ServerLimits::default() });
+    let mut back = Sent::new();
+    for stranger in 0..64u16 {
+        server.respond(0, Peer::from(([10, 9, 9, 9], 2000 + stranger)), 1, &message(1, 1, 3000), &mut back);
+    }
+    let peer = Peer::from(([10, 0, 0, 2], 9000));
+    let mut now_us = 0;
+    while server.counters().responses_timed_out == 0 && now_us < 2_000_000 {
+        now_us += 20_000;
+        server.poll_timers(now_us, &mut back);
+        server.respond(now_us, peer, 1, &message(7, now_us, 3000), &mut back);
+    }
+    assert!(now_us < 500_000, "room after {now_us} us");
+    assert!(server.held().outgoing <= 64);
+}
