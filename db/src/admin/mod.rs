@@ -57,6 +57,10 @@ pub const MAX_PUSH_BYTES: usize = 2 * (crate::builder::limits::SOURCE_BYTES + cr
 pub const MAX_PUSHES: usize = 32;
 /// Connections at a time; further ones wait. Bounds the file descriptors that the control port can use up.
 pub const MAX_CONNECTIONS: usize = 256;
+/// How long a connection may wait for a request, or send its header: longer than clients keep idle connections (15 s).
+const HEADER_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the body of a request may take: the largest push at 140 KB/s.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// How often what nobody uses any more is freed.
 const SETTLE_EVERY: Duration = Duration::from_millis(100);
 /// How long requests that run may go on when the server stops.
@@ -168,7 +172,7 @@ impl Drop for Admin {
 
 async fn serve(listener: std::net::TcpListener, control: Arc<Control>, stop: Arc<Notify>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listen::Limited::new(listener, MAX_CONNECTIONS),
+        Ok(listener) => listen::Limited::new(listener, MAX_CONNECTIONS, HEADER_PATIENCE),
         Err(error) => {
             tracing::error!(%error, "the control port cannot be served");
             return;

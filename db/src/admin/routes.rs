@@ -18,7 +18,7 @@ use super::types::{
     ChangeBudget, ChangeTenant, CreateTable, CreateTenant, Extension, Health, Kill, Push, Pushed, Stat, Table, Tenant,
     TenantCreated, TokenRotated,
 };
-use super::{Control, MAX_BODY_BYTES, MAX_PUSH_BYTES, now_ms, push, stat};
+use super::{BODY_PATIENCE, Control, MAX_BODY_BYTES, MAX_PUSH_BYTES, now_ms, push, stat};
 use crate::config::suggest;
 use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
 
@@ -120,7 +120,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, control: &Arc<Control>) -> Result<Body<T>, Failure> {
-        let bytes = Bytes::from_request(request, control).await.map_err(|rejection| unreadable(&rejection))?;
+        let bytes = tokio::time::timeout(BODY_PATIENCE, Bytes::from_request(request, control)).await;
+        let late = || Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time");
+        let bytes = bytes.map_err(|_elapsed| late())?.map_err(|rejection| unreadable(&rejection))?;
         serde_json::from_slice(&bytes).map(Body).map_err(|error| malformed(&error))
     }
 }
