@@ -166,6 +166,12 @@ async fn create_tenant(
 ) -> Result<impl IntoResponse, Failure> {
     caller.operator()?;
     let CreateTenant { name, id, open, token, home_worker, quotas } = new;
+    if let Some(token) = &token {
+        let operator = TokenHash::of_presented(token.as_bytes()).is_some_and(|hash| control.operator.same(&hash));
+        if operator || control.directory.snapshot().by_token(token.as_bytes()).is_some() {
+            return Err(Failure::invalid("the token is another's already").hint("leave it out: one is made"));
+        }
+    }
     let (view, token) = control.directory.create_tenant(NewTenant { name, id, open, token, quotas, home_worker })?;
     Ok((StatusCode::CREATED, axum::Json(TenantCreated { tenant: Tenant::of(&view), token })))
 }

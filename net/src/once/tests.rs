@@ -26,7 +26,11 @@ fn a_request_runs_once_and_its_repeats_get_the_answer() {
     assert_eq!(window.admit(1, peer(1), 0, 7, 1, 0), Admit::Running);
     window.complete(peer(1), 0, 7, 1, b"one");
     assert_eq!(window.admit(2, peer(1), 0, 7, 1, 0), Admit::Answered(b"one"));
-    assert_eq!(window.admit(3, peer(2), 0, 7, 1, 0), Admit::Run, "another peer's session of the same number is another");
+    assert_eq!(
+        window.admit(3, peer(2), 0, 7, 1, 0),
+        Admit::Run,
+        "another peer's session of the same number is another"
+    );
     assert_eq!(window.admit(4, peer(1), 0, 7, 2, 1), Admit::Run);
     assert_eq!(window.admit(5, peer(1), 0, 7, 1, 0), Admit::Stale, "the client has said that it has the answer");
 }

@@ -308,9 +308,7 @@ impl ServerEndpoint {
         let limits = &self.limits;
         let used = self.peers.get(&peer);
         let (count, bytes) = used.map_or((0, 0), |used| (used.partials, used.partial_bytes));
-        size <= limits.max_message
-            && count < limits.partials_per_peer
-            && bytes + size <= limits.partial_bytes_per_peer
+        size <= limits.max_message && count < limits.partials_per_peer && bytes + size <= limits.partial_bytes_per_peer
     }
 
     /// Whether all peers together leave room for it.

@@ -9,6 +9,9 @@ const RUN: usize = 2_000;
 /// `else` after `else` without a `;` between them: each nests the next.
 const ELSES: usize = 256;
 
+/// Characters of a number. What reads the tokens takes time in the square of it: half a megabyte of digits took minutes.
+const NUMBER: usize = 512;
+
 /// The byte where brackets nest too deeply, in plain text: literals and comments are not told apart, so this only
 /// refuses what no ordinary file comes near.
 pub(super) fn deep_text(text: &str) -> Option<usize> {
@@ -47,6 +50,7 @@ pub(super) fn deep_tokens(tokens: &TokenStream) -> Option<Span> {
                 TokenTree::Punct(punct) if punct.as_char() == ';' => (run, elses) = (0, 0),
                 TokenTree::Punct(punct) if punct.as_char() == ',' => run = 0,
                 TokenTree::Ident(ident) if ident == "else" => elses += 1,
+                TokenTree::Literal(literal) if is_long_number(&literal.to_string()) => return Some(span),
                 TokenTree::Punct(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => {}
             }
             if run > RUN || elses > ELSES {
@@ -55,4 +59,8 @@ pub(super) fn deep_tokens(tokens: &TokenStream) -> Option<Span> {
         }
     }
     None
+}
+
+fn is_long_number(literal: &str) -> bool {
+    literal.len() > NUMBER && literal.starts_with(|first: char| first.is_ascii_digit())
 }

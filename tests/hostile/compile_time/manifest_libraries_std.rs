@@ -1,0 +1,15 @@
+//! expect: refused or limit
+//! The standard library as an allowed one.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let _ = (&db, args);
+    db.reply(b"x")
+}
+
+//@ file: extension.toml
+name = "hostile"
+libraries = ["std", "../../x", "core"]

@@ -1,0 +1,14 @@
+//! expect: refused or limit
+//! A name that is a path.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let _ = (&db, args);
+    db.reply(b"x")
+}
+
+//@ file: extension.toml
+name = "../../etc/x"
