@@ -179,7 +179,8 @@ fn parse_part(datagram: &[u8], flags: u8, order: u16) -> Result<Part<'_>, BadPac
     let first = flags & FLAG_FIRST != 0;
     let index = if first { 0 } else { order };
     let order_fits = if first { order == count } else { order > 0 && order < count };
-    let last_fits = (flags & FLAG_LAST != 0) == (index + 1 == count);
+    // `index` is any number of 16 bits: one more may not be.
+    let last_fits = (flags & FLAG_LAST != 0) == (Some(index) == count.checked_sub(1));
     if count < 2 || !order_fits || !last_fits || flags & !(FLAG_FIRST | FLAG_LAST) != 0 {
         return Err(BadPacket::Order);
     }

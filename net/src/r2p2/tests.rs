@@ -229,3 +229,17 @@ fn strangers_that_never_ack_do_not_keep_others_from_their_answers() {
     assert!(now_us < 500_000, "room after {now_us} us");
     assert!(server.held().outgoing <= 64);
 }
+
+#[test]
+fn any_order_flags_and_lengths_are_refused_without_a_panic() {
+    for (order, flags) in [(0xFFFF, 0), (0xFFFF, 0x40), (0xFFFF, 0xC0), (0, 0), (0, 0x80)] {
+        for (message_len, chunk_len) in [(3000, 1448), (0, 1448), (u32::MAX, 65_535), (u32::MAX, 232), (1, 0)] {
+            let fields =
+                Part { ident: 1, incarnation: 1, message_len, chunk_len, index: 0, count: 0xFFFF, chunk: &[] };
+            let mut packet = part(Kind::Request, 1, &fields);
+            packet[3] = flags;
+            packet[6..8].copy_from_slice(&u16::to_be_bytes(order));
+            assert!(Packet::parse(&packet).is_err(), "order {order}, flags {flags:#x}, {message_len} bytes");
+        }
+    }
+}
