@@ -1,5 +1,5 @@
 //! The small core of reclamation: one epoch, one announcement per thread, two pin counters per thread. No `unsafe`; it
-//! is compiled a second time over loom's atomics by `model`, which explores its interleavings.
+//! is compiled a second time over loom's atomics by `model.rs`, which explores its interleavings.
 //!
 //! # Protocol
 //! `G` is the global epoch. An online thread announces the `G` that it saw last (`seen`) at points where it holds no

@@ -2,16 +2,14 @@
 //!
 //! A worker announces a quiescent point once a loop turn, which costs about a nanosecond; readers do nothing else.
 //! Invocations outlive loop turns and move between threads, so each takes a [`Pin`] of its own. The protocol, its
-//! memory orderings and the proof are in `core`; `model` checks it with loom as part of `cargo test -p sandstorm --lib
-//! store`, three of its tests with a rule broken on purpose.
+//! memory orderings and the proof are in `core`; `model.rs` checks it with loom, as a test program of its own (`epochs`);
+//! its twins, with a rule broken on purpose, must fail.
 //!
 //! Garbage lies in a queue of the thread that unlinked it. A thread that goes offline or away frees what it can and hands
 //! the rest to a common queue, from which every thread takes at its quiescent points.
 
 mod core;
 mod garbage;
-#[cfg(all(test, not(miri)))]
-mod model;
 mod sync;
 
 use std::cell::{Cell, RefCell};
@@ -190,6 +188,8 @@ impl Guard<'_> {
 #[derive(Debug)]
 #[must_use = "a pin that is not given to unpin holds reclamation up for ever"]
 pub struct Pin {
+    /// Address of the epochs that it belongs to.
+    epochs: usize,
     parity: usize,
 }
 
@@ -236,11 +236,19 @@ impl Participant {
     /// or a guard, stays until the pin ends.
     pub fn pin(&self) -> Pin {
         self.enter();
-        Pin { parity: self.member.pin() }
+        Pin { epochs: Arc::as_ptr(&self.epochs).addr(), parity: self.member.pin() }
     }
 
     /// Ends a pin; any participant may end any pin of the same [`Epochs`].
+    ///
+    /// # Panics
+    /// When it is a pin of other epochs: counted here, it would let go of somebody else's.
     pub fn unpin(&self, pin: Pin) {
+        assert_eq!(
+            pin.epochs,
+            Arc::as_ptr(&self.epochs).addr(),
+            "the pin belongs to other epochs than the participant"
+        );
         self.member.unpin(pin.parity);
     }
 

@@ -1,8 +1,11 @@
-//! `core` over loom's atomics: every interleaving (up to three preemptions) of a reader, a writer and a thief.
+//! Promise: nothing is freed while somebody may read it. `core` over loom's atomics: every interleaving (up to three
+//! preemptions) of a reader, a writer and a thief. A test program of its own (`cargo test -p sandstorm --test epochs`): loom
+//! replaces the process's handlers of faults, which the tests of extensions need.
 //!
-//! A record is a loom cell: reading it while another thread frees it fails the model. Each promise has a twin that
-//! breaks one rule of the protocol and must fail, so that the model is known to look at what it claims:
-//! a lag of two, no fences in coming online and in the step, a pin that is not counted.
+//! A record is a loom cell: reading it while another thread frees it fails the model. Each promise has twins that
+//! break one rule of the protocol and must fail, so that the model is known to look at what it claims: a lag of two, no
+//! fences in coming online and in the step, a pin that is not counted, stores that release or loads that acquire nothing.
+#![cfg(not(miri))]
 
 use std::cell::Cell;
 
@@ -13,7 +16,27 @@ use loom::thread;
 
 mod sync {
     pub(super) use loom::sync::Mutex;
-    pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+    pub(super) use loom::sync::atomic::Ordering;
+
+    use super::{RELAXED_LOADS, RELAXED_STORES};
+
+    /// Loom's, with orderings that a twin may take away.
+    #[derive(Debug)]
+    pub(super) struct AtomicU64(loom::sync::atomic::AtomicU64);
+
+    impl AtomicU64 {
+        pub(super) fn new(value: u64) -> AtomicU64 {
+            AtomicU64(loom::sync::atomic::AtomicU64::new(value))
+        }
+
+        pub(super) fn load(&self, ordering: Ordering) -> u64 {
+            self.0.load(if RELAXED_LOADS.get() { Ordering::Relaxed } else { ordering })
+        }
+
+        pub(super) fn store(&self, value: u64, ordering: Ordering) {
+            self.0.store(value, if RELAXED_STORES.get() { Ordering::Relaxed } else { ordering });
+        }
+    }
 
     pub(super) fn fence(ordering: Ordering) {
         if !super::WITHOUT_FENCES.get() {
@@ -34,14 +57,31 @@ mod sync {
 }
 
 #[path = "core.rs"]
-#[allow(clippy::duplicate_mod, dead_code)]
-mod core;
+#[allow(dead_code)]
+mod protocol;
 
-use self::core::{Core, LAG, Member};
+use self::protocol::{Core, LAG, Member};
 use self::sync::Ordering;
 
 thread_local! {
     static WITHOUT_FENCES: Cell<bool> = const { Cell::new(false) };
+    static RELAXED_STORES: Cell<bool> = const { Cell::new(false) };
+    static RELAXED_LOADS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a twin takes away, on each of its threads.
+#[derive(Clone, Copy)]
+enum Weak {
+    Nothing,
+    Stores,
+    Loads,
+}
+
+impl Weak {
+    fn apply(self) {
+        RELAXED_STORES.set(matches!(self, Weak::Stores));
+        RELAXED_LOADS.set(matches!(self, Weak::Loads));
+    }
 }
 
 /// Two records, the first of which is current; `with_mut` stands for freeing.
@@ -95,11 +135,44 @@ impl Shared {
             }
         }
     }
+
+    /// The same, giving the reader its turns between the steps.
+    fn replace_and_free_in_turns(&self, member: &Member, steps: bool) {
+        self.current.store(1, Ordering::Release);
+        let stamp = member.seen();
+        for _ in 0..2 * LAG {
+            member.quiescent(&self.core);
+            if steps {
+                self.core.try_step();
+            }
+            if self.core.epoch() >= stamp + LAG {
+                cells::free(&self.records[0]);
+                return;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Quiescent points of `member` until it has announced another epoch, or gives up.
+    fn announce(&self, member: &Member) {
+        let before = member.seen();
+        for _ in 0..2 {
+            member.quiescent(&self.core);
+            if member.seen() != before {
+                return;
+            }
+            thread::yield_now();
+        }
+    }
 }
 
 fn explore(f: impl Fn() + Sync + Send + 'static) {
+    explore_up_to(3, f);
+}
+
+fn explore_up_to(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(f);
 }
 
@@ -168,6 +241,172 @@ fn stolen_pin(counted: bool) {
         shared.replace_and_free(&writer, LAG);
         drop(reader.join());
     });
+}
+
+/// A reader that stays online: it announces so many epochs, reads, and announces so many more. Only the writer steps.
+fn online_reader(weak: Weak, before: usize, after: usize) {
+    explore(move || {
+        weak.apply();
+        let shared = Shared::new();
+        let (writer, member) = (shared.core.join(), shared.core.join());
+        writer.online(&shared.core);
+        member.online(&shared.core);
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                weak.apply();
+                (0..before).for_each(|_| shared.announce(&member));
+                let index = shared.read_current();
+                shared.check(index);
+                (0..after).for_each(|_| shared.announce(&member));
+            })
+        };
+        shared.replace_and_free_in_turns(&writer, true);
+        drop(reader.join());
+    });
+}
+
+/// A third thread makes the steps; the writer looks at the epoch alone, so that nothing else orders its freeing.
+fn stranger_that_steps(weak: Weak) {
+    // Two preemptions: three threads have many more interleavings.
+    explore_up_to(2, move || {
+        weak.apply();
+        let shared = Shared::new();
+        let (writer, member) = (shared.core.join(), shared.core.join());
+        writer.online(&shared.core);
+        member.online(&shared.core);
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                weak.apply();
+                let index = shared.read_current();
+                shared.check(index);
+                (1..LAG).for_each(|_| shared.announce(&member));
+            })
+        };
+        let freer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                weak.apply();
+                shared.replace_and_free_in_turns(&writer, false);
+            })
+        };
+        for _ in 0..LAG {
+            shared.core.try_step();
+            thread::yield_now();
+        }
+        drop((reader.join(), freer.join()));
+    });
+}
+
+/// The oldest stamp that a pinned invocation can meet: the writer is an epoch behind. The last read under the pin comes
+/// after the last announcement, so that nothing but the end of the pin orders it before the freeing.
+fn pin_that_ends_last(weak: Weak) {
+    explore(move || {
+        weak.apply();
+        let shared = Shared::new();
+        let (writer, owner, thief) = (shared.core.join(), shared.core.join(), shared.core.join());
+        writer.online(&shared.core);
+        assert!(shared.core.try_step());
+        owner.online(&shared.core);
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                weak.apply();
+                let parity = owner.pin();
+                let index = shared.read_current();
+                shared.announce(&owner);
+                shared.check(index);
+                thief.unpin(parity);
+            })
+        };
+        shared.replace_and_free_in_turns(&writer, true);
+        drop(reader.join());
+    });
+}
+
+/// A writer that comes online while the epoch moves: a stamp of the past would free at once what others still read.
+fn late_writer() {
+    explore(move || {
+        let shared = Shared::new();
+        let (late, reader) = (shared.core.join(), shared.core.join());
+        reader.online(&shared.core);
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                late.online(&shared.core);
+                shared.current.store(1, Ordering::Release);
+                if shared.core.epoch() >= late.seen() + LAG {
+                    cells::free(&shared.records[0]);
+                }
+            })
+        };
+        for _ in 0..LAG {
+            shared.core.try_step();
+            reader.quiescent(&shared.core);
+        }
+        let index = shared.read_current();
+        shared.check(index);
+        drop(writer.join());
+    });
+}
+
+#[test]
+fn a_reader_that_stays_online_is_waited_for() {
+    online_reader(Weak::Nothing, 0, 2);
+    online_reader(Weak::Nothing, 1, 1);
+    online_reader(Weak::Nothing, 2, 0);
+}
+
+#[test]
+#[should_panic]
+fn announcements_that_release_nothing_would_not_do() {
+    online_reader(Weak::Stores, 0, 2);
+}
+
+#[test]
+#[should_panic]
+fn announcements_that_acquire_nothing_would_not_do() {
+    online_reader(Weak::Loads, 2, 0);
+}
+
+#[test]
+fn the_epoch_alone_tells_that_all_have_let_go() {
+    stranger_that_steps(Weak::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn steps_that_release_nothing_would_not_do() {
+    stranger_that_steps(Weak::Stores);
+}
+
+#[test]
+#[should_panic]
+fn looks_at_the_epoch_that_acquire_nothing_would_not_do() {
+    stranger_that_steps(Weak::Loads);
+}
+
+#[test]
+fn the_end_of_a_pin_comes_after_what_was_read_under_it() {
+    pin_that_ends_last(Weak::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn ends_of_pins_that_release_nothing_would_not_do() {
+    pin_that_ends_last(Weak::Stores);
+}
+
+#[test]
+#[should_panic]
+fn counts_of_pins_that_acquire_nothing_would_not_do() {
+    pin_that_ends_last(Weak::Loads);
+}
+
+#[test]
+fn a_writer_that_comes_online_stamps_with_the_epoch_of_now() {
+    late_writer();
 }
 
 #[test]

@@ -30,6 +30,14 @@ fn a_pinned_record_stays_readable_while_its_key_is_overwritten() {
 }
 
 #[test]
+#[should_panic = "the pin belongs to other epochs"]
+fn a_pin_cannot_be_ended_where_it_was_not_counted() {
+    let (epochs, others) = (Epochs::new(), Epochs::new());
+    let pin = epochs.register().pin();
+    others.register().unpin(pin);
+}
+
+#[test]
 fn a_guarded_thread_holds_reclamation_up_and_a_sleeping_one_does_not() {
     let (epochs, table) = open_table();
     let mut writer = epochs.register();
