@@ -47,8 +47,8 @@ impl Side {
         stack.touch();
         let floor = stack.low().addr() + HOST_CALL_STACK_BYTES;
         let block = Block::new(stack.top().addr(), floor, stack.guard())?;
-        // SAFETY: the block lies in an Arc that outlives the armour (`drop` and field order), on this thread (`_thread`).
-        let armour = unsafe { Armour::put_on(&block)? };
+        // SAFETY: dropped with the side, which stays on this thread (`_thread`).
+        let armour = unsafe { Armour::put_on(Arc::clone(&block))? };
         let watchdog = Arc::clone(watchdog.shared());
         watchdog.register(&block);
         Ok(Side { block, watchdog, _armour: armour, _stack: stack, _thread: PhantomData })

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
@@ -176,6 +176,9 @@ unsafe fn land_context(block: &Block, context: *mut ucontext_t, cause: KillCause
 /// the side stack. Dropping it, on the same thread, restores what was there.
 #[derive(Debug)]
 pub(super) struct Armour {
+    /// What the thread's handlers look at: a signal that was sent before the engine unregistered may still arrive until
+    /// `drop` is through, so the block outlives it.
+    _block: Arc<Block>,
     previous_stack: libc::stack_t,
     previous_mask: libc::sigset_t,
     _signal_stack: Mapping,
@@ -185,8 +188,8 @@ impl Armour {
     /// Arms the calling thread.
     ///
     /// # Safety
-    /// `block` stays where it is until the value is dropped, on the same thread.
-    pub(super) unsafe fn put_on(block: &Block) -> io::Result<Armour> {
+    /// The value is dropped on the same thread.
+    pub(super) unsafe fn put_on(block: Arc<Block>) -> io::Result<Armour> {
         if !BLOCK.get().is_null() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "this thread has an engine already"));
         }
@@ -205,7 +208,7 @@ impl Armour {
             if libc::sigaltstack(&raw const stack, &raw mut previous_stack) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            if let Err(error) = set_gs(std::ptr::from_ref(block).addr()) {
+            if let Err(error) = set_gs(Arc::as_ptr(&block).addr()) {
                 libc::sigaltstack(&raw const previous_stack, null_mut());
                 return Err(error);
             }
@@ -216,8 +219,8 @@ impl Armour {
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, &raw mut previous_mask);
         }
-        BLOCK.set(std::ptr::from_ref(block));
-        Ok(Armour { previous_stack, previous_mask, _signal_stack: signal_stack })
+        BLOCK.set(Arc::as_ptr(&block));
+        Ok(Armour { _block: block, previous_stack, previous_mask, _signal_stack: signal_stack })
     }
 }
 
@@ -230,6 +233,14 @@ impl Drop for Armour {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.previous_mask, null_mut());
             libc::sigaltstack(&raw const self.previous_stack, null_mut());
         }
+    }
+}
+
+/// A block must not go while the handlers of its thread look at it.
+#[cfg(test)]
+impl Drop for Block {
+    fn drop(&mut self) {
+        assert!(!std::ptr::eq(BLOCK.get(), self), "the block of an armed thread is freed");
     }
 }
 
