@@ -127,3 +127,15 @@ fn unsafe_lives_in_files_that_say_what_they_guarantee() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+#[test]
+fn every_file_with_unsafe_code_is_accounted_for() {
+    let page = fs::read_to_string(root().join("docs/soundness.md")).expect("the page on soundness");
+    let missing: Vec<_> = sources()
+        .into_iter()
+        .filter(|(_, text)| text.contains("allow(unsafe_code)"))
+        .map(|(path, _)| path.display().to_string())
+        .filter(|path| !page.contains(&format!("`{path}`")))
+        .collect();
+    assert!(missing.is_empty(), "allow unsafe code and are not in docs/soundness.md: {missing:#?}");
+}
