@@ -121,7 +121,14 @@ fn tenants_tables_and_records_from_the_command_line() {
     let void = server.command().env("SANDSTORM_TOKEN", old).args(["table", "list"]).output().unwrap();
     assert!(!void.status.success(), "a rotated token is void");
     assert!(server.ok("stat --count 1 --interval 0.05").lines().count() == 2);
-    assert!(server.json("stat --all")["counters"]["requests.put"].as_u64().unwrap() >= 4);
+    let stat = server.json("stat --all");
+    let counter = |name: &str| stat["counters"][name].as_u64().unwrap();
+    assert!(counter("requests.put") >= 4);
+    assert!(counter("records_read") >= 6, "one by one, and two at once");
+    // No message is shorter than its headers.
+    for (bytes, packets) in [("bytes_in", "packets_in"), ("bytes_out", "packets_out")] {
+        assert!(counter(packets) > 0 && counter(bytes) > 32 * counter(packets), "{stat}");
+    }
     server.ok("tenant delete other");
     assert_eq!(server.json("tenant list").as_array().unwrap().len(), 1);
     assert!(server.fails("ext push ../ext/get").contains("builder"));

@@ -154,6 +154,8 @@ impl Worker {
         let driver = state.driver.counters();
         counters.packets_in.set(driver.received);
         counters.packets_out.set(driver.sent);
+        counters.bytes_in.set(driver.received_bytes);
+        counters.bytes_out.set(driver.sent_bytes);
         counters.packets_unsent.set(state.desk.outbox.dropped());
         let endpoint = state.desk.endpoint.counters();
         counters.packets_dropped.set(endpoint.malformed.total() + driver.truncated);

@@ -6,12 +6,14 @@ use sandstorm_net::rpc::{
 };
 
 use crate::limits::{MULTIGET_KEYS, PLAN, RESPONSE_BYTES};
+use crate::metrics::WorkerCounters;
 use crate::store::{Condition, Guard, Participant, StoreError, Table, Write};
 
 /// What a plain operation needs besides the table.
 pub(crate) struct Context<'w> {
     pub(crate) participant: &'w Participant,
     pub(crate) now_ms: u64,
+    pub(crate) counters: &'w WorkerCounters,
 }
 
 /// Appends an answer with a text that says what was wrong, or without where the response is full.
@@ -55,6 +57,7 @@ fn get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
     }
     let guard = context.participant.guard();
     let found = table.get(&guard, hash, operation.key, context.now_ms);
+    context.counters.records_read.add(u64::from(found.is_some()));
     if found.as_ref().is_some_and(|record| !has_room(response, record.value().len())) {
         return refuse(operation, Status::TooLarge, FULL, response);
     }
@@ -182,6 +185,7 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
             found += u64::from(there);
         }
     }
+    context.counters.records_read.add(found);
     let answer = Operation { number: found, ..operation.answer(Status::Ok) };
     let header = op_header(&answer, 0, response.len() - start - OP_HEADER_LEN);
     response[start..start + OP_HEADER_LEN].copy_from_slice(&header);

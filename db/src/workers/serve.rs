@@ -180,7 +180,8 @@ impl Worker {
                     let text = "the tenant has no table of this id; `sandstorm table list` shows those there are";
                     return plain::refuse(operation, Status::UnknownTable, text, response);
                 };
-                let context = plain::Context { participant: &self.participant, now_ms: self.now_ms };
+                let context =
+                    plain::Context { participant: &self.participant, now_ms: self.now_ms, counters: &self.counters };
                 plain::run(&context, &entry.table, operation, planned.hash, response)
             }
         }

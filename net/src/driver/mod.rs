@@ -24,6 +24,8 @@ use crate::r2p2::Peer;
 pub struct DriverCounters {
     /// Datagrams received.
     pub received: u64,
+    /// Bytes of the datagrams received.
+    pub received_bytes: u64,
     /// Messages that the kernel handed over: fewer than datagrams where it coalesced them.
     pub received_messages: u64,
     /// Datagrams cut off because they were longer than a buffer, and thrown away.
@@ -32,6 +34,8 @@ pub struct DriverCounters {
     pub receive_errors: u64,
     /// Datagrams sent.
     pub sent: u64,
+    /// Bytes of the datagrams sent.
+    pub sent_bytes: u64,
     /// Messages that the kernel took for them.
     pub sent_messages: u64,
     /// Datagrams that the kernel refused for good, such as an unreachable address.

@@ -118,7 +118,10 @@ impl Driver for UdpDriver {
             let Some(arrived) = burst.arrived.get(slot).copied() else { break };
             self.counters.received_messages += 1;
             match arrived.peer {
-                Some(peer) if !arrived.truncated => burst.list(slot, peer, arrived.len, arrived.segment),
+                Some(peer) if !arrived.truncated => {
+                    self.counters.received_bytes += arrived.len as u64;
+                    burst.list(slot, peer, arrived.len, arrived.segment);
+                }
                 _ => self.counters.truncated += 1,
             }
         }
@@ -139,8 +142,10 @@ impl Driver for UdpDriver {
                 // The kernel does not say this of a message; were it to, the queue must move on.
                 Ok(0) => self.send_failed(Errno::FAULT, outbox),
                 Ok(messages) => {
-                    let sent: u32 = self.groups.iter().take(messages).map(|group| group.count).sum();
+                    let taken = self.groups.iter().take(messages);
+                    let sent: u32 = taken.clone().map(|group| group.count).sum();
                     self.counters.sent += u64::from(sent);
+                    self.counters.sent_bytes += taken.map(|group| u64::from(group.len)).sum::<u64>();
                     self.counters.sent_messages += messages as u64;
                     outbox.advance(sent as usize);
                 }
