@@ -106,8 +106,6 @@ pub const PROBE_AT_PER_CENT: u64 = 75;
 pub const PROBE_GRACE_PER_CENT: u64 = 25;
 /// The same at least, microseconds: what was only without a processor has ended by then.
 pub const PROBE_GRACE_MIN_US: u64 = 50;
-/// The watchdog's real-time priority, just above all normal threads, and its nice value where it may not have that.
-pub const WATCHDOG_PRIORITY: (i32, i32) = (1, -15);
 /// Age of a reading of the worker's CPU clock up to which polls are judged by it, microseconds; a reading takes 0.3 us.
 pub const CPU_MARK_AGE_US: u64 = 50;
 /// Charges above this are checked against the worker's CPU clock, microseconds: it may have been descheduled meanwhile.

@@ -159,7 +159,6 @@ impl Shared {
     fn watch(&self) {
         // SAFETY: asks for short sleeps to be short; nothing depends on it.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) };
-        raise_priority();
         let mut busy_at = Instant::now();
         while !(self.stop.load(Ordering::SeqCst) && self.workers.lock().is_empty()) {
             let sample = self.look();
@@ -244,19 +243,6 @@ impl Watched {
         }
         // SAFETY: the thread is a registered engine's, and unregistering waits for the lock that is held here.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::kill_signal()) == 0 }
-    }
-}
-
-/// Puts the calling thread before those that compute, as far as the process may: it looks for a microsecond and sleeps.
-fn raise_priority() {
-    let (real_time, nice) = WATCHDOG_PRIORITY;
-    let parameters = libc::sched_param { sched_priority: real_time };
-    // SAFETY: the calling thread's own scheduling; nothing depends on it.
-    unsafe {
-        let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-        if libc::sched_setscheduler(0, policy, &raw const parameters) != 0 {
-            let _it_stays_as_it_was = libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, nice);
-        }
     }
 }
 
