@@ -19,9 +19,7 @@ use parking_lot::Mutex;
 use super::block::{Block, CALL, HOST};
 use super::judge::{Act, Judge, Reading, period_us};
 use super::{Invocation, clock, signals};
-use crate::limits::{
-    SLICE_US, SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_MAX_PERIOD_US, WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PRIORITY,
-};
+use crate::limits::{SLICE_US, SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_MAX_PERIOD_US, WATCHDOG_PARK_FALLBACK_US};
 
 /// The watchdog: one per process is enough. Dropping it ends its thread once the last engine is gone.
 #[derive(Debug)]
