@@ -84,7 +84,9 @@ fn strangers_are_told_what_is_missing() {
     assert_eq!(wire.one(Operation::put(1, b"k", b"v")).status, Status::Unauthenticated);
     assert_eq!(wire.one(Operation::hello(token.as_bytes())).status, Status::Ok);
     assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound);
+    assert_eq!(wire.one(Operation::hello(b"wrong")).status, Status::Unauthenticated);
     assert_eq!(wire.one(Operation::get(2, b"k")).status, Status::UnknownTable);
+    assert_eq!(wire.one(Operation::multiget(1, 1_000_000, b"")).status, Status::TooLarge);
     assert_eq!(wire.one(Operation::invoke(b"nothing", b"")).status, Status::UnknownExtension);
     // Another session of the same peer has shown nothing.
     wire.session += 1;

@@ -136,7 +136,7 @@ pub const BURST: usize = 32;
 /// Operations planned (hashed and prefetched) before they are run: as many as the processor has misses in flight,
 /// and a little more, since a message may carry several.
 pub const PLAN: usize = 64;
-/// Keys of one multiget: at 60-90 ns each they hold a worker for less than a millisecond.
+/// Keys of all multigets of one message: at 60-90 ns each they hold a worker for less than a millisecond.
 pub const MULTIGET_KEYS: u64 = 10_000;
 /// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.
 pub const POLLS_PER_TURN: usize = 1024;

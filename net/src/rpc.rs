@@ -36,8 +36,6 @@ pub const MAX_VALUE_LEN: usize = 8 << 20;
 /// Longest value field of an operation in bytes: a largest value, and what may stand beside it there (a put's time to live,
 /// a multiget's header of an answer).
 pub const MAX_BODY_LEN: usize = MAX_VALUE_LEN + 64;
-/// Keys of one multiget, at most: bounds the work that one operation makes.
-pub const MAX_MULTIGET_KEYS: usize = 4096;
 /// Longest message in bytes: one largest put and its headers, or as much of smaller operations.
 pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_LEN + MAX_BODY_LEN;
 

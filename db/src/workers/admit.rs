@@ -10,6 +10,7 @@ use sandstorm_net::rpc::{Malformed, MessageHeader, Op, Operation, Operations, St
 use super::assembly::{Origin, start_response};
 use super::plain;
 use super::port::Desk;
+use crate::limits::MULTIGET_KEYS;
 use crate::metrics::{Counter, WorkerCounters, malformed_index};
 use crate::tenants::{Snapshot, TenantView};
 
@@ -50,12 +51,18 @@ struct Survey {
     invokes: bool,
     /// Pings alone: no tenant is needed.
     pings: bool,
+    /// Keys of all its multigets.
+    keys: u64,
 }
 
 fn survey(operations: &Operations<'_>) -> Result<Survey, Malformed> {
-    let mut survey = Survey { harmless: true, invokes: false, pings: true };
+    let mut survey = Survey { harmless: true, invokes: false, pings: true, keys: 0 };
     for operation in operations.clone() {
-        let op = operation?.op;
+        let operation = operation?;
+        let op = operation.op;
+        if op == Op::MultiGet {
+            survey.keys = survey.keys.saturating_add(operation.number);
+        }
         survey.pings &= op == Op::Ping;
         survey.invokes |= op == Op::Invoke;
         survey.harmless &= matches!(op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet);
@@ -108,6 +115,11 @@ pub(super) fn admit<'d>(
         );
         return Verdict::Answer(origin);
     }
+    if survey.keys > MULTIGET_KEYS {
+        let text = format!("the multigets of one message have at most {MULTIGET_KEYS} keys; ask in several");
+        refuse(door, &origin, operations, Status::TooLarge, &text, response);
+        return Verdict::Answer(origin);
+    }
     origin.remembered = !survey.harmless && !header.is_idempotent();
     if origin.remembered {
         match desk.once.admit(door.now_us, peer, header.tenant, header.session, header.sequence, header.acked) {
@@ -143,7 +155,7 @@ fn authenticate(
     desk: &mut Desk,
 ) -> Result<(), &'static str> {
     let (tenant, session) = (&view.tenant, origin.header.session);
-    if tenant.open || desk.sessions.allows(origin.peer, session, tenant.credential) {
+    if tenant.open {
         return Ok(());
     }
     match operations.clone().next() {
@@ -152,6 +164,7 @@ fn authenticate(
             Ok(())
         }
         Some(Ok(Operation { op: Op::Hello, .. })) => Err("this is not the tenant's token"),
+        _ if desk.sessions.allows(origin.peer, session, tenant.credential) => Ok(()),
         _ => Err("the session has not shown the tenant's token: send a hello first"),
     }
 }

@@ -5,7 +5,7 @@ use sandstorm_net::rpc::{
     self, Answer, Keys, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header, push_answer, split_ttl,
 };
 
-use crate::limits::{MULTIGET_KEYS, PLAN, RESPONSE_BYTES};
+use crate::limits::{PLAN, RESPONSE_BYTES};
 use crate::metrics::WorkerCounters;
 use crate::store::{Condition, Guard, Participant, StoreError, Table, Write};
 
@@ -152,10 +152,6 @@ fn refuse_store(operation: &Operation<'_>, error: StoreError, response: &mut Vec
 
 /// Reads many records: hashes and prefetches a batch of keys, then reads it, so that the cache misses overlap.
 fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, response: &mut Vec<u8>) -> Status {
-    if operation.number > MULTIGET_KEYS {
-        let text = format!("a multiget has at most {MULTIGET_KEYS} keys; ask in parts");
-        return refuse(operation, Status::TooLarge, &text, response);
-    }
     let guard = context.participant.guard();
     let start = response.len();
     response.resize(start + OP_HEADER_LEN, 0);

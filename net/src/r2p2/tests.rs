@@ -234,8 +234,7 @@ fn strangers_that_never_ack_do_not_keep_others_from_their_answers() {
 fn any_order_flags_and_lengths_are_refused_without_a_panic() {
     for (order, flags) in [(0xFFFF, 0), (0xFFFF, 0x40), (0xFFFF, 0xC0), (0, 0), (0, 0x80)] {
         for (message_len, chunk_len) in [(3000, 1448), (0, 1448), (u32::MAX, 65_535), (u32::MAX, 232), (1, 0)] {
-            let fields =
-                Part { ident: 1, incarnation: 1, message_len, chunk_len, index: 0, count: 0xFFFF, chunk: &[] };
+            let fields = Part { ident: 1, incarnation: 1, message_len, chunk_len, index: 0, count: 0xFFFF, chunk: &[] };
             let mut packet = part(Kind::Request, 1, &fields);
             packet[3] = flags;
             packet[6..8].copy_from_slice(&u16::to_be_bytes(order));
