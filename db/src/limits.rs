@@ -115,7 +115,7 @@ pub const ARENA_HOT_BYTES: usize = 64 << 10;
 /// Reply buffer of an idle invocation that stays with it for the next, bytes.
 pub const REPLY_HOT_BYTES: usize = 64 << 10;
 /// Idle invocations that a worker keeps; of more, half go to a heap that all workers share.
-pub const IDLE_INVOCATIONS: usize = 64;
+pub const IDLE_INVOCATIONS: usize = 512;
 /// Idle invocations in the heap that all workers share.
 pub const SPARE_INVOCATIONS: usize = 1_024;
 /// Length of the text of an error or panic that reaches the caller, bytes.
@@ -140,6 +140,9 @@ pub const PLAN: usize = 64;
 pub const MULTIGET_KEYS: u64 = 10_000;
 /// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.
 pub const POLLS_PER_TURN: usize = 1024;
+/// Invocations under way on a worker beyond which it polls tasks after each part of its burst: each invocation touches
+/// cache lines and pages of its own, and what was begun early is cold when its turn comes.
+pub const BEGUN_AT_ONCE: usize = 256;
 /// Invocations whose polls take turns: as many as it takes to hide their cache misses behind each other, and few enough
 /// that the first ones end, and are answered, before all have begun.
 pub const INTERLEAVED: usize = 32;

@@ -69,6 +69,8 @@ struct Worker {
     /// Invocations in the run queue or being interleaved.
     live: usize,
     last_turn_was_long: bool,
+    /// Datagrams of the burst received last that have been gone through.
+    served: usize,
     now_us: u64,
     now_ms: u64,
     /// When there was last something to do.

@@ -20,7 +20,7 @@ use super::assembly::{Ticket, start_response};
 use super::plain;
 use super::port::{Desk, pooled};
 use super::tasks::Caller;
-use crate::limits::{BURST, PLAN, POLLS_PER_TURN, QUANTUM_NS, TURN_CPU_NS};
+use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, QUANTUM_NS, TURN_CPU_NS};
 use crate::tenants::{Snapshot, TableEntry, TenantView};
 
 /// An operation on its way: the cache lines that it will touch are being fetched.
@@ -49,36 +49,38 @@ impl Worker {
         received + polled + stolen
     }
 
-    /// Receives one burst of a port and answers what can be answered at once. Tells how many datagrams came.
+    /// Receives one burst of a port and answers what can be answered at once. Tells how many datagrams it went through:
+    /// with many invocations begun, the own port's burst is gone through by parts, and tasks are polled between them.
     pub(super) fn serve(&mut self, port: usize, burst: &mut Burst) -> usize {
         let (shared, snapshot) = (Arc::clone(&self.shared), Arc::clone(&self.snapshot));
-        let Some(mut state) = shared.ports[port].open(port == self.index) else { return 0 };
+        let own = port == self.index;
+        let Some(mut state) = shared.ports[port].open(own) else { return 0 };
         let state = &mut *state;
-        let arrived = state.driver.receive(burst);
-        let mut datagrams = burst.iter();
-        loop {
-            let mut requests: ArrayVec<Request<'_>, BURST> = ArrayVec::new();
-            for (peer, datagram) in datagrams.by_ref() {
-                let (endpoint, outbox) = (&mut state.desk.endpoint, &mut state.desk.outbox);
-                if let Some(request) = endpoint.receive(self.now_us, peer, datagram, outbox) {
-                    requests.push(request);
-                    if requests.is_full() {
-                        break;
-                    }
-                }
-            }
-            if requests.is_empty() {
+        let begun_with = if self.served < burst.len() { self.served } else { 0 };
+        if begun_with == 0 {
+            state.driver.receive(burst);
+        }
+        self.served = begun_with;
+        while self.served < burst.len() {
+            if own && self.served > begun_with && self.live >= BEGUN_AT_ONCE {
                 break;
+            }
+            let mut requests: ArrayVec<Request<'_>, BURST> = ArrayVec::new();
+            while let (false, Some((peer, datagram))) = (requests.is_full(), burst.get(self.served)) {
+                self.served += 1;
+                let (endpoint, outbox) = (&mut state.desk.endpoint, &mut state.desk.outbox);
+                requests.extend(endpoint.receive(self.now_us, peer, datagram, outbox));
             }
             self.serve_messages(&snapshot, &requests, port, &mut state.desk);
             requests.into_iter().for_each(|request| state.desk.endpoint.recycle(request.message));
         }
         state.desk.timers(self.now_us);
         state.transmit();
-        if port == self.index {
-            self.count_port(state, arrived);
+        let went_through = self.served - begun_with;
+        if own {
+            self.count_port(state, went_through);
         }
-        arrived
+        went_through
     }
 
     /// Admits the messages of a burst, plans all their operations, and runs them.

@@ -164,6 +164,7 @@ impl Workers {
                 ended: Vec::new(),
                 live: 0,
                 last_turn_was_long: false,
+                served: 0,
                 now_us: 0,
                 now_ms: 0,
                 busy_us: 0,
