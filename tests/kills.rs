@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Answer, Wire, data_plane, get_args, load, load_with, tenant};
+use common::{Answer, BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant};
 use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_net::rpc::{KillCause, Operation, Status, encode_message};
 
@@ -18,23 +18,6 @@ const KILLS_PER_ROUND: usize = 100;
 const GOOD_PER_ROUND: usize = 1_000;
 /// Operations of one message: the answers of both kinds fit one packet.
 const PER_MESSAGE: usize = 5;
-
-const KINDS: [(&str, KillCause); 14] = [
-    ("loop", KillCause::SliceBudget),
-    ("loop-scans", KillCause::SliceBudget),
-    ("memcpy", KillCause::SliceBudget),
-    ("slow-drop", KillCause::SliceBudget),
-    ("yields", KillCause::TotalBudget),
-    ("recursion", KillCause::StackOverflow),
-    ("frame", KillCause::StackOverflow),
-    ("allocation", KillCause::OutOfMemory),
-    ("one-allocation", KillCause::OutOfMemory),
-    ("panic", KillCause::Panic),
-    ("division", KillCause::Panic),
-    ("bounds", KillCause::Panic),
-    ("unwrap", KillCause::Panic),
-    ("overflow", KillCause::Panic),
-];
 
 /// What the process holds.
 #[derive(Debug)]
@@ -109,7 +92,7 @@ fn kills_leave_nothing_behind_and_touch_nobody() {
         assert_eq!(good.one(Operation::put(1, &number.to_le_bytes(), value.as_bytes())).status, Status::Ok);
     }
     let mut before = None;
-    for (version, (kind, cause)) in (2..).zip(KINDS) {
+    for (version, (kind, cause)) in (2..).zip(BAD_KINDS) {
         let budget = if cause == KillCause::OutOfMemory { memory } else { quick };
         load_with(&plane, "mallory", "bad", version, budget);
         let args = |_| [&1u64.to_le_bytes()[..], kind.as_bytes()].concat();

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{Wire, data_plane, get_args, load, load_with, tenant};
+use common::{BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant};
 use sandstorm_client::Error;
 use sandstorm_db::extensions::BudgetOverride;
-use sandstorm_net::rpc::{Answers, Condition, KillCause, Op, Operation, Status, encode_message, push_key};
+use sandstorm_net::rpc::{Answers, Condition, Op, Operation, Status, encode_message, push_key};
 
 #[test]
 fn records_are_written_read_counted_and_deleted() {
@@ -146,22 +146,7 @@ fn runaways_end_and_say_why() {
         println!("{}: {:?} {} {}", String::from_utf8_lossy(kind), answer.status, answer.number, answer.text());
         answer
     };
-    for (kind, cause) in [
-        ("loop", KillCause::SliceBudget),
-        ("loop-scans", KillCause::SliceBudget),
-        ("memcpy", KillCause::SliceBudget),
-        ("slow-drop", KillCause::SliceBudget),
-        ("yields", KillCause::TotalBudget),
-        ("recursion", KillCause::StackOverflow),
-        ("frame", KillCause::StackOverflow),
-        ("allocation", KillCause::OutOfMemory),
-        ("one-allocation", KillCause::OutOfMemory),
-        ("panic", KillCause::Panic),
-        ("division", KillCause::Panic),
-        ("bounds", KillCause::Panic),
-        ("unwrap", KillCause::Panic),
-        ("overflow", KillCause::Panic),
-    ] {
+    for (kind, cause) in BAD_KINDS {
         let answer = kill(kind.as_bytes());
         assert_eq!((answer.status, answer.number), (Status::Killed, cause as u64), "{kind}: {}", answer.text());
         assert!(!answer.value.is_empty());
@@ -169,7 +154,7 @@ fn runaways_end_and_say_why() {
     assert_eq!(kill(b"error").text(), "failed as asked");
     assert_eq!(kill(b"ok").text(), "ok");
     let kills = plane.directory.snapshot().by_name("mallory").expect("a tenant").tenant.usage.kills();
-    assert_eq!(kills.len(), 14);
+    assert_eq!(kills.len(), BAD_KINDS.len());
     assert!(kills.iter().all(|kill| kill.extension == "bad" && !kill.text.is_empty()));
     assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound, "the worker goes on");
 }

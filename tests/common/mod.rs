@@ -15,7 +15,7 @@ use sandstorm_db::config::{Config, Overrides};
 use sandstorm_db::extensions::{BudgetOverride, Extension, Library};
 use sandstorm_db::server::DataPlane;
 use sandstorm_db::tenants::{NewTable, NewTenant};
-use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message};
+use sandstorm_net::rpc::{KillCause, MessageHeader, Op, Operation, Status, encode_message};
 
 /// R2P2's header of a request, or response, of one packet.
 pub fn single_packet(kind: u8, request_id: u16) -> [u8; 8] {
@@ -190,6 +190,24 @@ pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Cli
     let config = sandstorm_client::Config::new(plane.address(), tenant);
     sandstorm_client::blocking::Client::connect(config).expect("a client")
 }
+
+/// The ways of `ext/bad` that end in a kill, and its cause.
+pub const BAD_KINDS: [(&str, KillCause); 14] = [
+    ("loop", KillCause::SliceBudget),
+    ("loop-scans", KillCause::SliceBudget),
+    ("memcpy", KillCause::SliceBudget),
+    ("slow-drop", KillCause::SliceBudget),
+    ("yields", KillCause::TotalBudget),
+    ("recursion", KillCause::StackOverflow),
+    ("frame", KillCause::StackOverflow),
+    ("allocation", KillCause::OutOfMemory),
+    ("one-allocation", KillCause::OutOfMemory),
+    ("panic", KillCause::Panic),
+    ("division", KillCause::Panic),
+    ("bounds", KillCause::Panic),
+    ("unwrap", KillCause::Panic),
+    ("overflow", KillCause::Panic),
+];
 
 /// Arguments of `ext/get`: table id, key.
 pub fn get_args(key: &[u8]) -> Vec<u8> {
