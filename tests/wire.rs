@@ -126,10 +126,28 @@ fn a_repeated_message_is_answered_again_and_run_once() {
     let (id, _) = tenant(&plane, "alice", true);
     let mut wire = Wire::new(&plane, 0, id);
     let header = wire.header(1);
-    for _ in 0..5 {
-        assert_eq!(wire.ask_as(&header, &[Operation::increment(1, b"n", 1)])[0].number, 1);
+    for repeat in 0..5 {
+        let answer = &wire.ask_as(&header, &[Operation::increment(1, b"n", 1)])[0];
+        assert_eq!((answer.status, answer.number), (Status::Ok, 1), "repeat {repeat}: {}", answer.text());
     }
     assert_eq!(wire.one(Operation::increment(1, b"n", 1)).number, 2);
+}
+
+#[test]
+fn what_was_just_created_can_be_used_at_once() {
+    let plane = data_plane(1);
+    let (first, _) = tenant(&plane, "first", true);
+    let mut wire = Wire::new(&plane, 0, first);
+    for round in 0..300 {
+        // The worker is in the middle of a turn now and then when the directory changes.
+        assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+        let (id, _) = tenant(&plane, "next", true);
+        wire.tenant = id;
+        assert_eq!(wire.one(Operation::put(1, b"k", b"v")).status, Status::Ok, "round {round}");
+        plane.directory.delete_tenant("next").expect("it is there");
+        assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::UnknownTenant, "round {round}");
+        wire.tenant = first;
+    }
 }
 
 #[test]

@@ -107,6 +107,11 @@ impl Worker {
     fn look_around(&mut self) {
         self.now_us = self.shared.epoch.elapsed().as_micros() as u64;
         self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        self.take_directory();
+    }
+
+    /// Takes the directory if it has changed.
+    fn take_directory(&mut self) {
         if self.shared.directory.generation() != self.snapshot.generation() {
             self.snapshot = self.shared.directory.snapshot();
             self.engine.sees(self.snapshot.generation());

@@ -52,7 +52,7 @@ impl Worker {
     /// Receives one burst of a port and answers what can be answered at once. Tells how many datagrams it went through:
     /// with many invocations begun, the own port's burst is gone through by parts, and tasks are polled between them.
     pub(super) fn serve(&mut self, port: usize, burst: &mut Burst) -> usize {
-        let (shared, snapshot) = (Arc::clone(&self.shared), Arc::clone(&self.snapshot));
+        let shared = Arc::clone(&self.shared);
         let own = port == self.index;
         let Some(mut state) = shared.ports[port].open(own) else { return 0 };
         let state = &mut *state;
@@ -60,6 +60,9 @@ impl Worker {
         if begun_with == 0 {
             state.driver.receive(burst);
         }
+        // After the packets: whoever was told that a tenant or table is there may use it at once.
+        self.take_directory();
+        let snapshot = Arc::clone(&self.snapshot);
         self.served = begun_with;
         while self.served < burst.len() {
             if own && self.served > begun_with && self.live >= BEGUN_AT_ONCE {
