@@ -75,7 +75,7 @@ impl Bench {
     fn complete(&mut self, invocation: &mut Invocation, interleave: bool) -> Polled {
         loop {
             match self.engine.poll(&self.participant, invocation, 0, interleave) {
-                Polled::Pending => {}
+                Polled::Pending | Polled::Preempted => {}
                 end => return end,
             }
         }
@@ -89,7 +89,7 @@ impl Bench {
         }));
         while let Some(mut invocation) = self.running.pop_front() {
             match self.engine.poll(&self.participant, &mut invocation, 0, true) {
-                Polled::Pending => self.running.push_back(invocation),
+                Polled::Pending | Polled::Preempted => self.running.push_back(invocation),
                 end => {
                     black_box(end);
                     self.ended.push(invocation);

@@ -214,13 +214,13 @@ impl World {
         };
         let polled = loop {
             match self.engine.poll(&tenant.participant, &mut invocation, NOW_MS, true) {
-                Polled::Pending => tenant.participant.quiescent(),
+                Polled::Pending | Polled::Preempted => tenant.participant.quiescent(),
                 ended => break ended,
             }
         };
         let text = String::from_utf8_lossy(invocation.text()).into_owned();
         let end = match polled {
-            Polled::Pending | Polled::Done => End::new("ok", "", text),
+            Polled::Pending | Polled::Preempted | Polled::Done => End::new("ok", "", text),
             Polled::Failed { code } => End::new("failed", error_kind(code), text),
             Polled::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
         };

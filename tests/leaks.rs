@@ -39,7 +39,7 @@ impl Worker {
         let mut invocation = self.engine.begin(&self.participant, &self.view, extension, args, budget).unwrap();
         let end = loop {
             match self.engine.poll(&self.participant, &mut invocation, 0, true) {
-                Polled::Pending => {}
+                Polled::Pending | Polled::Preempted => {}
                 end => break end,
             }
         };

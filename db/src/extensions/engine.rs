@@ -24,6 +24,8 @@ use sandstorm_api::abi;
 pub enum Polled {
     /// It yielded: poll it again.
     Pending,
+    /// It computed past its slice and was switched out: poll it again, on any worker, after others had their turn.
+    Preempted,
     /// It returned `Ok(())`; see [`Invocation::reply`].
     Done,
     /// It returned an error; see [`Invocation::text`].

@@ -126,14 +126,16 @@ impl Worker {
     /// polls, at the end of its tenant's lane.
     pub(super) fn after_poll(&mut self, mut running: Running, polled: Polled) {
         running.polls += 1;
-        if !matches!(polled, Polled::Pending) {
-            self.live -= 1;
-            self.ended.push(Ended { task: running.task, polled });
-        } else if running.polls < POLLS_IN_A_ROW {
-            self.running.push_back(running);
-        } else {
-            let (_, weight) = running.task.share();
-            self.queue.push(running.tenant, weight, running.task);
+        match polled {
+            Polled::Pending if running.polls < POLLS_IN_A_ROW => self.running.push_back(running),
+            Polled::Pending | Polled::Preempted => {
+                let (_, weight) = running.task.share();
+                self.queue.push(running.tenant, weight, running.task);
+            }
+            Polled::Done | Polled::Failed { .. } | Polled::Killed(_) => {
+                self.live -= 1;
+                self.ended.push(Ended { task: running.task, polled });
+            }
         }
     }
 
@@ -183,7 +185,7 @@ impl Worker {
         let tenant = view.tenant.usage.worker(self.index);
         tenant.invocation_cpu_ns.add(invocation.cpu_ns());
         match polled {
-            Polled::Pending => {}
+            Polled::Pending | Polled::Preempted => {}
             Polled::Done => {
                 self.counters.invocations_done.add(1);
                 tenant.invocations_done.add(1);
@@ -237,7 +239,7 @@ fn find_extension<'v>(
 /// Appends the answer of an invocation that ended.
 fn encode_ended(invocation: &Invocation, polled: &Polled, answer: &mut Vec<u8>) -> Status {
     let (status, number, value) = match polled {
-        Polled::Done | Polled::Pending => {
+        Polled::Done | Polled::Pending | Polled::Preempted => {
             (Status::Ok, invocation.extension().map_or(0, |extension| extension.version), invocation.reply())
         }
         Polled::Failed { code } => (Status::Failed, u64::from(*code), invocation.text()),

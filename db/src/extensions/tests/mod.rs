@@ -88,7 +88,7 @@ impl World {
     fn complete(&mut self, invocation: &mut Invocation) -> Polled {
         loop {
             match self.poll(invocation) {
-                Polled::Pending => {}
+                Polled::Pending | Polled::Preempted => {}
                 end => return end,
             }
         }
