@@ -1,7 +1,7 @@
 //! Packets in, packets out: drivers, R2P2 messages, and the RPC codec of the Sandstorm storage server.
 //!
 //! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`once`] runs each request at most
-//! once, [`driver`] moves datagrams. All but the driver are free of sockets and clocks.
+//! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams. All but the driver are free of sockets and clocks.
 #![deny(unsafe_code)]
 
 pub mod driver;
@@ -11,5 +11,6 @@ pub mod limits;
 pub mod once;
 pub mod r2p2;
 pub mod rpc;
+pub mod seal;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
