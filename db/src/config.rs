@@ -28,10 +28,13 @@ use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
 use crate::store::Mode;
 use crate::tenants::{Directory, DirectoryError, NewTable, NewTenant, Options, QuotaChanges, Quotas};
 
+mod exposure;
 mod state;
 #[cfg(test)]
 mod tests;
 
+pub use exposure::{ControlTls, TlsOverrides};
+use exposure::{FileControlTls, check_control, is_public};
 pub use state::{OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir, read_operator_token};
 
 /// Default address of the first worker's data port.
@@ -58,6 +61,10 @@ pub struct Config {
     pub state: PathBuf,
     /// Whether tenants may be open although the data ports are reachable from other machines.
     pub allow_open: bool,
+    /// TLS of the control port.
+    pub control_tls: ControlTls,
+    /// Whether the control port may be reached from other machines in the clear.
+    pub allow_plain_control: bool,
     /// Limits of the server.
     pub limits: Limits,
     /// Quotas of a tenant for which none are given.
@@ -169,6 +176,10 @@ pub struct Overrides {
     pub state: Option<PathBuf>,
     /// See [`Config::allow_open`].
     pub allow_open: Option<bool>,
+    /// See [`Config::control_tls`].
+    pub control_tls: TlsOverrides,
+    /// See [`Config::allow_plain_control`].
+    pub allow_plain_control: Option<bool>,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
     /// See [`BuilderSettings::enabled`].
@@ -190,6 +201,8 @@ struct File {
     quotas: QuotaChanges,
     builder: FileBuilder,
     tenants: Vec<TenantSettings>,
+    control_tls: FileControlTls,
+    allow_plain_control: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -275,9 +288,12 @@ impl Config {
             )?,
             ..CompileLimits::default()
         };
+        let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
         let config = Config {
             data: over.data.or(file.data).unwrap_or(DEFAULT_DATA),
-            control: over.control.or(file.control).unwrap_or(DEFAULT_CONTROL),
+            control,
+            control_tls: ControlTls::build(file.control_tls, &over.control_tls, control)?,
+            allow_plain_control: over.allow_plain_control.or(file.allow_plain_control).unwrap_or(false),
             workers,
             pin: over.pin.or(file.pin).unwrap_or(true),
             poll: over.poll.or(file.poll).unwrap_or(false),
@@ -300,7 +316,7 @@ impl Config {
 
     /// Whether other machines reach the data ports.
     pub fn data_is_public(&self) -> bool {
-        !self.data.ip().is_loopback()
+        is_public(self.data.ip())
     }
 
     /// Whether tenants of this server may be open.
@@ -365,13 +381,7 @@ impl Config {
                 self.data.port()
             )));
         }
-        if !self.control.ip().is_loopback() {
-            return Err(ConfigError::new(format!(
-                "control address {} is not on loopback: tokens would cross the network in the clear; \
-                 bind it to 127.0.0.1 and put a TLS proxy or an SSH tunnel before it",
-                self.control
-            )));
-        }
+        check_control(self.control, &self.control_tls, self.allow_plain_control)?;
         if let Some(open) = self.tenants.iter().find(|tenant| tenant.open && !self.may_be_open()) {
             return Err(ConfigError::new(format!(
                 "tenant {:?} is open, but data address {} is reached from other machines: anyone there could read and \

@@ -1,5 +1,6 @@
 //! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody reads
-//! any more does not keep its memory.
+//! any more does not keep its memory. It also ends the graces of old tokens, which the
+//! control port does sooner where there is one.
 
 use std::io;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ impl Janitor {
         let thread = std::thread::Builder::new().name("janitor".into()).spawn(move || {
             let mut participant = epochs.register();
             while !stopped.load(Relaxed) {
+                directory.end_graces();
                 sweep(&directory, &mut participant);
                 participant.offline();
                 std::thread::park_timeout(Duration::from_millis(SWEEP_EVERY_MS));

@@ -76,6 +76,10 @@ pub mod tenants {
     pub const MIN_TABLE_BYTES: u64 = 64 << 10;
     /// Quota of a table in bytes if none is given; less if the tenant has not twice as much left.
     pub const DEFAULT_TABLE_BYTES: u64 = 1 << 30;
+    /// How long an old token works beside its successor if it is not said: time to tell every client of a small fleet.
+    pub const OLD_TOKEN_GRACE: std::time::Duration = std::time::Duration::from_secs(3600);
+    /// The same at most: 30 days. A token that is needed for longer has not been replaced.
+    pub const OLD_TOKEN_GRACE_MAX: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
     /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
     pub const RECENT_KILLS: usize = 64;
 }

@@ -71,6 +71,9 @@ impl ControlPlane {
         served: Served,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Result<ControlPlane, ControlStartError> {
+        if config.control_tls.is_on() {
+            return Err(ConfigError::new("control_tls: this server serves its control port without TLS only").into());
+        }
         prepare_state_dir(&config.state)?;
         let operator = operator_token(&config.state)?;
         let builder: Result<Arc<dyn Build>, String> = if config.builder.enabled {

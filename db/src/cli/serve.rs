@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use sandstorm_db::admin::{ControlPlane, Served};
-use sandstorm_db::config::{Config, Overrides, prepare_state_dir};
+use sandstorm_db::config::{Config, Overrides, TlsOverrides, prepare_state_dir};
 use sandstorm_db::server::DataPlane;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,9 +24,24 @@ pub(super) struct ServeArgs {
     /// Address of the first worker's data port; worker i serves the port after it by i [default: 127.0.0.1:7400]
     #[arg(long, value_name = "HOST:PORT")]
     data: Option<SocketAddr>,
-    /// Address of the control port, on loopback [default: 127.0.0.1:7399]
+    /// Address of the control port; not on loopback: with TLS only [default: 127.0.0.1:7399]
     #[arg(long, value_name = "HOST:PORT")]
     control: Option<SocketAddr>,
+    /// TLS on the control port, with a certificate that is made at the first start
+    #[arg(long)]
+    control_tls: bool,
+    /// A name that this certificate is valid for, beside localhost and the address; may be repeated
+    #[arg(long = "control-name", value_name = "NAME", requires = "control_tls")]
+    control_names: Vec<String>,
+    /// TLS on the control port, with this certificate (PEM; read again on SIGHUP and when it changes)
+    #[arg(long, value_name = "FILE", requires = "control_key", conflicts_with = "control_tls")]
+    control_certificate: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "control_certificate")]
+    control_key: Option<PathBuf>,
+    /// Allow a control port without TLS although other machines reach it: tokens cross the network in the clear
+    #[arg(long)]
+    allow_plain_control: bool,
     /// Number of workers [default: all cores but one]
     #[arg(long)]
     workers: Option<usize>,
@@ -58,6 +73,13 @@ impl ServeArgs {
             poll: self.poll.then_some(true),
             state: state.map(Path::to_path_buf),
             allow_open: self.allow_open.then_some(true),
+            control_tls: TlsOverrides {
+                certificate: self.control_certificate.clone(),
+                key: self.control_key.clone(),
+                self_signed: self.control_tls,
+                names: self.control_names.clone(),
+            },
+            allow_plain_control: self.allow_plain_control.then_some(true),
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }

@@ -58,7 +58,78 @@ fn open_tenants_and_public_addresses_exclude_each_other_unless_named() {
     assert!(Config::parse(text, "c.toml", &allowed).unwrap().directory_options().allow_open);
     assert!(parse("[[tenants]]\nname = 'a'\nopen = true").unwrap().directory_options().allow_open);
     assert!(!parse("data = '0.0.0.0:7400'").unwrap().directory_options().allow_open);
-    assert!(parse("control = '0.0.0.0:7399'").unwrap_err().to_string().contains("in the clear"));
+}
+
+#[test]
+fn who_reaches_which_port_decides_what_has_to_be_named() {
+    let open = "[[tenants]]\nname = 'a'\nopen = true";
+    for (ip, public) in [
+        ("127.0.0.1", false),
+        ("127.8.8.8", false),
+        ("[::1]", false),
+        ("[::ffff:127.0.0.1]", false),
+        ("0.0.0.0", true),
+        ("[::]", true),
+        ("[::ffff:0.0.0.0]", true),
+        ("[::ffff:10.0.0.1]", true),
+        ("10.0.0.1", true),
+        ("[fe80::1]", true),
+    ] {
+        // The data port: open tenants.
+        let data = format!("data = '{ip}:7400'\n{open}");
+        match parse(&data) {
+            Ok(config) => assert!(!public && config.may_be_open(), "{ip}"),
+            Err(error) => assert!(public && error.to_string().contains("or say --allow-open"), "{ip}: {error}"),
+        }
+        let named = parse(&format!("allow_open = true\n{data}")).expect(ip);
+        assert!(named.directory_options().allow_open && named.data_is_public() == public, "{ip}");
+        assert_eq!(parse(&format!("data = '{ip}:7400'")).expect(ip).directory_options().allow_open, !public, "{ip}");
+
+        // The control port: TLS. What the data port may do says nothing about it, nor the other way round.
+        let control = format!("control = '{ip}:7399'");
+        for more in ["", "\nallow_open = true", "\n[[tenants]]\nname = 'a'\nopen = true"] {
+            match parse(&format!("{control}{more}")) {
+                Ok(_) => assert!(!public, "{ip}"),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(public && text.contains("in the clear"), "{ip}: {text}");
+                    assert!(text.contains("--control-tls") && text.contains("--allow-plain-control"), "{text}");
+                }
+            }
+        }
+        parse(&format!("allow_plain_control = true\n{control}")).expect(ip);
+        parse(&format!("{control}\n[control_tls]\nself_signed = true")).expect(ip);
+        parse(&format!("{control}\n[control_tls]\ncertificate = '/c'\nkey = '/k'")).expect(ip);
+        let both_public = format!("allow_plain_control = true\n{control}\ndata = '{ip}:7500'\n{open}");
+        assert_eq!(parse(&both_public).is_err(), public, "{ip}: a plain control port opens no tenant");
+    }
+}
+
+#[test]
+fn tls_of_the_control_port_is_one_of_three_things() {
+    let tls = |text: &str| parse(&format!("control = '10.0.0.1:1'\nallow_plain_control = true\n[control_tls]\n{text}"));
+    assert_eq!(tls("").unwrap().control_tls, ControlTls::Off);
+    let ControlTls::SelfSigned { names } = tls("self_signed = true\nnames = ['db.example']").unwrap().control_tls
+    else {
+        panic!("self-signed")
+    };
+    assert_eq!(names, ["db.example", "10.0.0.1"], "the address is one of the names");
+    for (text, expected) in [
+        ("certificate = '/c'", "control_tls.certificate is given without control_tls.key"),
+        ("key = '/c'", "control_tls.key is given without control_tls.certificate"),
+        ("certificate = '/c'\nkey = '/k'\nself_signed = true", "not both"),
+        ("names = ['a']", "say self_signed = true as well"),
+        ("certificat = '/c'", "did you mean `certificate`?"),
+    ] {
+        let error = tls(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    let over = Overrides {
+        control_tls: TlsOverrides { self_signed: true, ..TlsOverrides::default() },
+        ..Overrides::default()
+    };
+    let config = Config::parse("[control_tls]\ncertificate = '/c'\nkey = '/k'", "c.toml", &over).unwrap();
+    assert!(matches!(config.control_tls, ControlTls::SelfSigned { .. }), "the command line goes over the file");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The directory of all tenants: one lock for those who change it, immutable snapshots for those who read.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
@@ -21,7 +21,7 @@ use crate::store::{Epochs, Table, TableConfig};
 
 /// What the next ones get; behind the lock that changes take.
 #[derive(Debug)]
-struct Next {
+pub(super) struct Next {
     tenant: u32,
     home_worker: u32,
     credential: u64,
@@ -39,6 +39,8 @@ pub struct Directory {
     snapshot: ArcSwap<Snapshot>,
     generation: CachePadded<AtomicU64>,
     waker: RwLock<Option<Waker>>,
+    /// Whether some tenant may have an old token that still works; see [`Directory::end_graces`].
+    pub(super) graces: AtomicBool,
     /// Dropped tables that someone may still be using; freed by [`Directory::reap`].
     dropped: Mutex<Vec<Arc<TableEntry>>>,
 }
@@ -65,6 +67,7 @@ impl Directory {
             snapshot: ArcSwap::default(),
             generation: CachePadded::default(),
             waker: RwLock::new(None),
+            graces: AtomicBool::new(false),
             dropped: Mutex::default(),
         })
     }
@@ -127,7 +130,7 @@ impl Directory {
     }
 
     /// Changes one tenant's settings.
-    fn change_tenant<'a, T>(
+    pub(super) fn change_tenant<'a, T>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
         change: impl FnOnce(&mut Next, &mut Tenant) -> Result<T, DirectoryError>,
@@ -175,6 +178,7 @@ impl Directory {
                 credential: next.credential(),
                 usage: Arc::new(Usage::new(self.workers() as usize)),
                 token: hash,
+                old: None,
             };
             let view = Arc::new(TenantView {
                 tenant: Arc::new(tenant),
@@ -208,20 +212,6 @@ impl Directory {
             self.dropped.lock().extend(view.tables.values().cloned());
             Ok(view)
         })
-    }
-
-    /// Gives a tenant a new token and ends its sessions; gives the token.
-    ///
-    /// # Errors
-    /// No such tenant.
-    pub fn rotate_token<'a>(&self, tenant: impl Into<TenantRef<'a>>) -> Result<String, DirectoryError> {
-        let (token, hash) = self.new_token(None)?;
-        self.change_tenant(tenant, |next, tenant| {
-            tenant.token = hash;
-            tenant.credential = next.credential();
-            Ok(())
-        })?;
-        Ok(token)
     }
 
     /// Changes quotas. Tables that are there stay, even if their quotas now add up to more.
@@ -469,7 +459,7 @@ impl Directory {
         if open && !self.options.allow_open { Err(DirectoryError::OpenRefused(name.into())) } else { Ok(()) }
     }
 
-    fn new_token(&self, chosen: Option<String>) -> Result<(String, TokenHash), DirectoryError> {
+    pub(super) fn new_token(&self, chosen: Option<String>) -> Result<(String, TokenHash), DirectoryError> {
         let token = chosen.unwrap_or_else(token::generate);
         let hash = TokenHash::of_chosen(&token).ok_or(DirectoryError::Token)?;
         Ok((token, hash))
@@ -477,7 +467,7 @@ impl Directory {
 }
 
 impl Next {
-    fn credential(&mut self) -> u64 {
+    pub(super) fn credential(&mut self) -> u64 {
         let credential = self.credential;
         self.credential += 1;
         credential

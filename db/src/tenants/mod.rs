@@ -9,6 +9,7 @@ mod directory;
 mod error;
 mod new;
 mod quotas;
+mod rotation;
 mod snapshot;
 pub mod token;
 mod usage;
@@ -27,6 +28,7 @@ pub use directory::Directory;
 pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};
 pub use new::{NewTable, NewTenant, Options};
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
+pub use rotation::{OldToken, Shown};
 pub use snapshot::{Snapshot, TenantRef};
 pub use token::TokenHash;
 pub use usage::{Kill, Usage};
@@ -48,17 +50,20 @@ pub struct Tenant {
     /// The worker that its requests should go to.
     pub home_worker: u32,
     /// Grows whenever a token is set on this server and is never the same for two tenants: a session that was
-    /// authenticated stays so as long as this number is the one it was authenticated under.
+    /// authenticated stays so as long as the number it was authenticated under is among [`Tenant::credentials`].
     pub credential: u64,
     /// What it uses; shared between this tenant's snapshots.
     pub usage: Arc<Usage>,
     token: TokenHash,
+    /// The token before this one, while its grace lasts.
+    old: Option<OldToken>,
 }
 
 impl Tenant {
-    /// Whether `token` is the tenant's. Hashes: for the start of a session, not for every message.
+    /// Whether `token` is the tenant's: the current one, or the one before within its grace. Hashes: for the start of a
+    /// session, not for every message.
     pub fn token_matches(&self, token: &[u8]) -> bool {
-        self.token.matches(token)
+        self.shown(token).is_some()
     }
 
     /// Whether one that presents `token` may use this tenant's data: it is open, or the token is right.

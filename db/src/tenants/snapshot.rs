@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use super::TenantView;
 use super::error::DirectoryError;
+use super::rotation::Shown;
 use super::token::TokenHash;
 
 /// How a control thread names a tenant.
@@ -83,13 +84,22 @@ impl Snapshot {
         found.ok_or_else(|| DirectoryError::UnknownTenant(tenant.to_string()))
     }
 
-    /// The tenant whose token this is. Looks at every tenant, and takes the same time whether one matches or not.
+    /// The tenant whose token this is, current or old. Looks at every tenant, and takes the same time whether one matches
+    /// or not.
     pub fn by_token(&self, token: &[u8]) -> Option<&Arc<TenantView>> {
+        self.shown(token).map(|(view, _)| view)
+    }
+
+    /// The same, with which of its tokens it is.
+    pub fn shown(&self, token: &[u8]) -> Option<(&Arc<TenantView>, Shown)> {
         let presented = TokenHash::of_presented(token)?;
         let mut found = None;
         for view in self.tenants.values() {
-            if view.tenant.token.same(&presented) {
-                found = Some(view);
+            for (credential, verifier) in view.tenant.verifiers() {
+                if verifier.same(&presented) {
+                    let current = credential == view.tenant.credential;
+                    found = Some((view, if current { Shown::Current } else { Shown::Old }));
+                }
             }
         }
         found

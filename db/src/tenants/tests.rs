@@ -382,3 +382,45 @@ fn a_change_wakes_the_workers_after_it_is_visible() {
     assert!(directory.create_tenant(NewTenant::named("a")).is_err());
     assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 1, "a refused change wakes nobody");
 }
+
+#[test]
+fn an_old_token_works_until_its_grace_ends_or_is_ended() {
+    let directory = plain();
+    let (_, first) = directory.create_tenant(NewTenant::named("a")).unwrap();
+    let tenant = || directory.snapshot().by_name("a").unwrap().tenant.clone();
+    let begun = tenant().credential;
+    let hour = std::time::Duration::from_secs(3600);
+
+    let second = directory.rotate_with_grace("a", hour).unwrap();
+    let now = tenant();
+    assert_eq!((now.shown(first.as_bytes()), now.shown(second.as_bytes())), (Some(Shown::Old), Some(Shown::Current)));
+    assert_eq!(now.credential_of(first.as_bytes()), Some(begun), "sessions of the old token go on");
+    assert_eq!(now.credentials().collect::<Vec<_>>(), [now.credential, begun]);
+    assert_eq!(now.verifiers().count(), 2);
+    assert!(now.admits(first.as_bytes()) && now.admits(second.as_bytes()));
+    let shown = |token: &str| directory.snapshot().shown(token.as_bytes()).map(|(_, shown)| shown);
+    assert_eq!((shown(&first), shown(&second)), (Some(Shown::Old), Some(Shown::Current)));
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    assert!(now.old_token().unwrap().ends_ms.abs_diff(wall + 3_600_000) < 600_000);
+    directory.end_graces();
+    assert!(tenant().old_token().is_some(), "it is not over yet");
+
+    // A second rotation within the grace: the older token is void at once.
+    let third = directory.rotate_with_grace("a", hour).unwrap();
+    assert_eq!([&first, &second, &third].map(|token| tenant().admits(token.as_bytes())), [false, true, true]);
+    assert!(!tenant().credentials().any(|credential| credential == begun));
+    assert!(directory.revoke_old_token("a").unwrap());
+    assert!(!directory.revoke_old_token("a").unwrap(), "there is none left");
+    assert!(directory.revoke_old_token("b").is_err());
+    assert_eq!([&second, &third].map(|token| tenant().admits(token.as_bytes())), [false, true]);
+
+    // A grace that is over is ended by whoever looks next; none begins with a grace of nothing.
+    let fourth = directory.rotate_with_grace("a", std::time::Duration::from_nanos(1)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    directory.end_graces();
+    assert_eq!([&third, &fourth].map(|token| tenant().admits(token.as_bytes())), [false, true]);
+    let fifth = directory.rotate_token("a").unwrap();
+    assert_eq!([&fourth, &fifth].map(|token| tenant().admits(token.as_bytes())), [false, true]);
+    let shown = format!("{:?}", tenant());
+    assert!(![first, second, third, fourth, fifth].iter().any(|token| shown.contains(token)));
+}

@@ -159,12 +159,12 @@ fn authenticate(
         return Ok(());
     }
     match operations.clone().next() {
-        Some(Ok(Operation { op: Op::Hello, value: token, .. })) if tenant.token_matches(token) => {
-            desk.sessions.admit(origin.peer, session, tenant.credential);
+        Some(Ok(Operation { op: Op::Hello, value: token, .. })) => {
+            let credential = tenant.credential_of(token).ok_or("this is not the tenant's token")?;
+            desk.sessions.admit(origin.peer, session, credential);
             Ok(())
         }
-        Some(Ok(Operation { op: Op::Hello, .. })) => Err("this is not the tenant's token"),
-        _ if desk.sessions.allows(origin.peer, session, tenant.credential) => Ok(()),
+        _ if tenant.credentials().any(|credential| desk.sessions.allows(origin.peer, session, credential)) => Ok(()),
         _ => Err("the session has not shown the tenant's token: send a hello first"),
     }
 }
