@@ -67,6 +67,9 @@ pub enum Error {
     /// The server had no room; the request was not run.
     #[error("the server is overloaded and did not run the request; send it again later, or send less at a time")]
     Overloaded,
+    /// The table is another tenant's, granted for reading only.
+    #[error("the table was granted for reading only; its owner may grant it with --read-write")]
+    ReadOnly,
     /// The server is stopping; the request was not run.
     #[error("the server is shutting down and did not run the request; send it again when it is back")]
     ShuttingDown,
@@ -141,6 +144,7 @@ impl Error {
             Status::NotANumber => Error::NotANumber,
             Status::Suspended => Error::Suspended,
             Status::ShuttingDown => Error::ShuttingDown,
+            Status::ReadOnly => Error::ReadOnly,
         })
     }
 
@@ -162,6 +166,7 @@ impl Error {
             Error::WrongServer => "wrong_server",
             Error::Overloaded => "overloaded",
             Error::ShuttingDown => "shutting_down",
+            Error::ReadOnly => "read_only",
             Error::Stale => "stale",
             Error::Timeout { .. } => "timeout",
             Error::Busy { .. } => "busy",
@@ -206,6 +211,7 @@ fn failure_name(code: u32) -> Cow<'static, str> {
         6 => "not_a_number",
         7 => "wrong_server",
         8 => "invalid",
+        9 => "read_only",
         100 => "other",
         _ => return Cow::Owned(format!("code {code}")),
     })

@@ -82,6 +82,9 @@ pub mod tenants {
     pub const OLD_TOKEN_GRACE_MAX: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
     /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
     pub const RECENT_KILLS: usize = 64;
+    /// Tables that one tenant may grant to one other: a quarter of what a tenant receives by default, so that no one
+    /// tenant can fill another's list.
+    pub const GRANTS_TO_ONE: usize = 16;
 }
 /// The worker's side stack, bytes: how deep an extension may recurse. Each worker holds as much memory.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;

@@ -133,6 +133,8 @@ pub enum Status {
     Suspended = 18,
     /// The server is shutting down; the request was not run.
     ShuttingDown = 19,
+    /// The table is another tenant's and was granted for reading only; nothing was written.
+    ReadOnly = 20,
 }
 
 /// Why an invocation was ended; travels as `number` beside [`Status::Killed`].
@@ -198,6 +200,7 @@ from_byte!(Status {
     NotANumber,
     Suspended,
     ShuttingDown,
+    ReadOnly,
 });
 from_byte!(KillCause {
     SliceBudget,

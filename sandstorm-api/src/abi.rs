@@ -152,7 +152,7 @@ pub const STATUS_OK: u32 = 0;
 pub const STATUS_NOT_FOUND: u32 = 1;
 /// Status of a host call: the condition of a write did not hold.
 pub const STATUS_CONFLICT: u32 = 2;
-/// Status of a host call: the tenant has no such table.
+/// Status of a host call: the tenant has no such table, or the grant of it has ended.
 pub const STATUS_UNKNOWN_TABLE: u32 = 3;
 /// Status of a host call: the table's or tenant's memory quota is reached.
 pub const STATUS_OUT_OF_MEMORY: u32 = 4;
@@ -164,6 +164,8 @@ pub const STATUS_NOT_A_NUMBER: u32 = 6;
 pub const STATUS_WRONG_SERVER: u32 = 7;
 /// Status of a host call: an argument is out of its range.
 pub const STATUS_INVALID: u32 = 8;
+/// Status of a host call: a write to a table that another tenant granted for reading only.
+pub const STATUS_READ_ONLY: u32 = 9;
 
 /// Why an extension leaves through [`HostCalls::abort`]: it panicked.
 pub const ABORT_PANIC: u32 = 1;
@@ -222,7 +224,7 @@ pub struct HostCalls {
         limit: usize,
         filled: *mut usize,
     ) -> u32,
-    /// Finds the id of the tenant's table of that name.
+    /// Finds the id of the tenant's table of that name, or of the table granted to it as `owner/table`.
     pub table_by_name: unsafe extern "C" fn(*mut Invocation, name: *const u8, name_len: usize, table: *mut u64) -> u32,
     /// Appends to the reply.
     pub reply: unsafe extern "C" fn(*mut Invocation, bytes: *const u8, len: usize) -> u32,

@@ -15,7 +15,7 @@ pub enum ErrorKind {
     NotFound = abi::STATUS_NOT_FOUND,
     /// The condition of a write did not hold.
     Conflict = abi::STATUS_CONFLICT,
-    /// The tenant has no such table.
+    /// The tenant has no such table, or the grant of it has ended.
     UnknownTable = abi::STATUS_UNKNOWN_TABLE,
     /// A memory quota is reached.
     OutOfMemory = abi::STATUS_OUT_OF_MEMORY,
@@ -27,6 +27,8 @@ pub enum ErrorKind {
     WrongServer = abi::STATUS_WRONG_SERVER,
     /// The arguments of the invocation, or of a call, are not what they should be.
     Invalid = abi::STATUS_INVALID,
+    /// The table is another tenant's and was granted for reading only.
+    ReadOnly = abi::STATUS_READ_ONLY,
     /// The extension's own reason; see the text.
     Other = 100,
 }
@@ -91,6 +93,7 @@ impl Error {
             }
             abi::STATUS_WRONG_SERVER => (ErrorKind::WrongServer, "another server owns this part of the table"),
             abi::STATUS_INVALID => (ErrorKind::Invalid, "an argument is out of its range"),
+            abi::STATUS_READ_ONLY => (ErrorKind::ReadOnly, "the table was granted for reading only"),
             _ => (ErrorKind::Other, "the server answered with a status that this API does not know"),
         };
         Error { kind, text: Cow::Borrowed(text) }

@@ -1,7 +1,7 @@
 //! The host's functions: what a library can ask for.
 //!
 //! Guarantees: each takes the worker's block from gs, checks that enough stack is left, bounds every length before a slice
-//! is made of it, and touches nothing but the invocation's own tenant. A kill that comes meanwhile is taken at its end;
+//! is made of it, and touches nothing but the invocation's own tenant and what is granted to it. A kill that comes meanwhile is taken at its end;
 //! where control leaves by landing, no lock is held and nothing with a destructor is alive.
 #![allow(unsafe_code)]
 
@@ -15,6 +15,7 @@ use super::invocation::Body;
 use super::switch::land;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, SCAN_CALL_RECORDS};
 use crate::store::{Condition, Participant, RecordRef, StoreError, Table, Write};
+use crate::tenants::{FIRST_GRANTED_ID, NoAccess};
 
 /// The table of functions that every invocation points to.
 pub(super) static HOST_CALLS: HostCalls =
@@ -80,16 +81,42 @@ unsafe fn bytes<'a>(first: *const u8, len: usize, limit: usize) -> Result<&'a [u
 }
 
 impl Body {
-    /// The tenant's table of that id.
+    /// The tenant's table of that id, to be read.
     #[inline(always)]
     fn table(&mut self, id: u64) -> Result<&Table, u32> {
+        self.reach::<false>(id)
+    }
+
+    /// The tenant's table of that id, to be written.
+    #[inline(always)]
+    fn table_to_write(&mut self, id: u64) -> Result<&Table, u32> {
+        self.reach::<true>(id)
+    }
+
+    #[inline(always)]
+    fn reach<const WRITE: bool>(&mut self, id: u64) -> Result<&Table, u32> {
         if self.table.0 != id || self.table.1.is_null() {
+            if id >= FIRST_GRANTED_ID {
+                return self.granted(id, WRITE);
+            }
             let held = self.held.as_ref().ok_or(abi::STATUS_INVALID)?;
             let entry = held.view.tables.get(&id).ok_or(abi::STATUS_UNKNOWN_TABLE)?;
             self.table = (id, std::sync::Arc::as_ptr(entry));
         }
         // SAFETY: the view keeps its tables, and the body its view, until the invocation ends.
         Ok(unsafe { &(*self.table.1).table })
+    }
+
+    /// A table that another tenant granted. Never kept in `self.table`: each call asks anew what the grant allows, which
+    /// its end changes for invocations under way too.
+    #[inline(never)]
+    fn granted(&self, id: u64, write: bool) -> Result<&Table, u32> {
+        let held = self.held.as_ref().ok_or(abi::STATUS_INVALID)?;
+        match held.view.reach_granted(id, write) {
+            Ok(entry) => Ok(&entry.table),
+            Err(NoAccess::ReadOnly) => Err(abi::STATUS_READ_ONLY),
+            Err(NoAccess::Unknown) => Err(abi::STATUS_UNKNOWN_TABLE),
+        }
     }
 }
 
@@ -212,7 +239,7 @@ unsafe extern "C" fn put(
                 expires_at_ms: if how.ttl_ms == 0 { 0 } else { now_ms.saturating_add(how.ttl_ms) },
             },
         };
-        let table = body.table(table)?;
+        let table = body.table_to_write(table)?;
         let hash = table.hash(key);
         version.write(table.put(participant, hash, key, value, &write, now_ms).map_err(refusal)?);
         Ok(())
@@ -233,7 +260,7 @@ unsafe extern "C" fn delete(
         let key = bytes(key, key_len, MAX_KEY_BYTES)?;
         let condition = how.as_ref().map_or(Ok(Condition::Always), condition)?;
         let now_ms = body.abi.now_ms;
-        let table = body.table(table)?;
+        let table = body.table_to_write(table)?;
         match table.delete(participant, table.hash(key), key, condition, now_ms).map_err(refusal)? {
             true => Ok(()),
             false => Err(abi::STATUS_NOT_FOUND),
@@ -255,7 +282,7 @@ unsafe extern "C" fn increment(
     let add = |body: &mut Body, participant: &Participant| unsafe {
         let key = bytes(key, key_len, MAX_KEY_BYTES)?;
         let now_ms = body.abi.now_ms;
-        let table = body.table(table)?;
+        let table = body.table_to_write(table)?;
         sum.write(table.increment(participant, table.hash(key), key, delta, now_ms).map_err(refusal)?.0);
         Ok(())
     };
@@ -309,7 +336,7 @@ unsafe extern "C" fn table_by_name(
         let name = bytes(name, name_len, MAX_KEY_BYTES)?;
         let name = std::str::from_utf8(name).map_err(|_| abi::STATUS_NOT_FOUND)?;
         let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
-        table.write(*held.view.table_names.get(name).ok_or(abi::STATUS_NOT_FOUND)?);
+        table.write(held.view.id_of(name).ok_or(abi::STATUS_NOT_FOUND)?);
         Ok(())
     };
     // SAFETY: this is a host function.

@@ -71,7 +71,7 @@ pub(super) struct Body {
     /// Where the arena's free bytes began.
     first_free: *mut u8,
     // What host calls touch.
-    /// The table that a host call used last, by its id; the view keeps it alive.
+    /// The tenant's own table that a host call used last, by its id; the view keeps it alive.
     pub(super) table: (u64, *const TableEntry),
     pub(super) reply: Vec<u8>,
     pub(super) reply_limit: usize,

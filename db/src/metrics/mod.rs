@@ -100,6 +100,7 @@ pub const STATUSES: &[&str] = &[
     "not_a_number",
     "suspended",
     "shutting_down",
+    "read_only",
 ];
 
 /// Causes of kills, in the order of their numbers less one.

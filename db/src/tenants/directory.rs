@@ -9,6 +9,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, RwLock};
 
 use super::error::{DirectoryError, check_name};
+use super::grants::{self, FIRST_GRANTED_ID};
 use super::new::{NewTable, NewTenant, Options};
 use super::quotas::{QuotaChanges, Quotas};
 use super::snapshot::{Snapshot, TenantRef};
@@ -27,6 +28,8 @@ pub(super) struct Next {
     credential: u64,
     /// Per tenant: ids of tables are not used again, so that a late request cannot reach another table.
     table: HashMap<u32, u64>,
+    /// The same for ids of tables that are granted to it.
+    pub(super) granted: HashMap<u32, u64>,
 }
 
 type Waker = Box<dyn Fn() + Send + Sync>;
@@ -59,7 +62,7 @@ impl Directory {
 
     /// No tenants yet.
     pub fn with_options(epochs: Arc<Epochs>, options: Options) -> Arc<Directory> {
-        let next = Next { tenant: 1, home_worker: 0, credential: 1, table: HashMap::new() };
+        let next = Next { tenant: 1, home_worker: 0, credential: 1, table: HashMap::new(), granted: HashMap::new() };
         Arc::new(Directory {
             options,
             epochs,
@@ -94,7 +97,7 @@ impl Directory {
     }
 
     /// Runs a change under the lock; publishes the snapshot if it succeeds, leaves everything as it was if not.
-    fn change<T>(
+    pub(super) fn change<T>(
         &self,
         change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
@@ -115,7 +118,7 @@ impl Directory {
     }
 
     /// Changes one tenant's view.
-    fn change_view<'a, T>(
+    pub(super) fn change_view<'a, T>(
         &self,
         tenant: impl Into<TenantRef<'a>>,
         change: impl FnOnce(&mut Next, &mut TenantView) -> Result<T, DirectoryError>,
@@ -186,6 +189,9 @@ impl Directory {
                 table_names: HashMap::new(),
                 extensions: HashMap::new(),
                 suspended: HashSet::new(),
+                granted: HashMap::new(),
+                granted_names: HashMap::new(),
+                given: Vec::new(),
             });
             next.table.insert(id, 1);
             snapshot.tenants.insert(id, view.clone());
@@ -195,7 +201,7 @@ impl Directory {
         Ok((view, token))
     }
 
-    /// Deletes a tenant with all it has; gives what it was. Invocations that run are not stopped by this; what they use
+    /// Deletes a tenant with all it has, and ends the grants that it gave and received; gives what it was. Invocations that run are not stopped by this; what they use
     /// lives as long as they do.
     ///
     /// # Errors
@@ -209,6 +215,8 @@ impl Directory {
             };
             snapshot.names.remove(view.tenant.name.as_str());
             next.table.remove(&id);
+            next.granted.remove(&id);
+            grants::end_of_tenant(snapshot, &view);
             self.dropped.lock().extend(view.tables.values().cloned());
             Ok(view)
         })
@@ -303,7 +311,7 @@ impl Directory {
         })
     }
 
-    /// Drops a table with its records; gives what it was.
+    /// Drops a table with its records, and ends its grants; gives what it was.
     ///
     /// # Errors
     /// No such tenant or table.
@@ -312,9 +320,13 @@ impl Directory {
         tenant: impl Into<TenantRef<'a>>,
         table: &str,
     ) -> Result<Arc<TableEntry>, DirectoryError> {
-        self.change_view(tenant, |_, view| {
+        let tenant = tenant.into();
+        self.change(|_, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(tenant)?);
             let id = view.table_names.remove(table);
-            let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(view, table))?;
+            let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(&view, table))?;
+            grants::end_of_table(snapshot, &mut view, table);
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
             self.dropped.lock().push(entry.clone());
             Ok(entry)
         })
@@ -496,29 +508,33 @@ fn free_table_id(next: &mut Next, view: &TenantView, wanted: Option<u64>) -> Res
     let next = next.table.entry(view.tenant.id).or_insert(1);
     match wanted {
         Some(0) => Err(DirectoryError::ZeroId("table")),
+        Some(id) if id >= FIRST_GRANTED_ID => Err(DirectoryError::TableIdTooLarge(id)),
         Some(id) => match view.tables.get(&id) {
             Some(table) => Err(DirectoryError::TableIdTaken { id, table: table.name.to_string() }),
             None => Ok(id),
         },
         None => {
             while view.tables.contains_key(next) {
-                *next = next.checked_add(1).ok_or(DirectoryError::NoIdLeft("table"))?;
+                *next += 1;
+            }
+            if *next >= FIRST_GRANTED_ID {
+                return Err(DirectoryError::NoIdLeft("table"));
             }
             let id = *next;
-            *next = id.checked_add(1).ok_or(DirectoryError::NoIdLeft("table"))?;
+            *next += 1;
             Ok(id)
         }
     }
 }
 
-fn over_quota(tenant: &Tenant, quota: &'static str, limit: u32, has: usize) -> Result<(), DirectoryError> {
+pub(super) fn over_quota(tenant: &Tenant, quota: &'static str, limit: u32, has: usize) -> Result<(), DirectoryError> {
     if has >= limit as usize {
         return Err(DirectoryError::OverQuota { tenant: tenant.name.clone(), quota, limit: limit.into() });
     }
     Ok(())
 }
 
-fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
+pub(super) fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
     DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() }
 }
 

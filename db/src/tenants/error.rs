@@ -72,6 +72,28 @@ pub enum DirectoryError {
         /// Who has it.
         table: String,
     },
+    /// Ids of a tenant's own tables end where those of granted ones start.
+    #[error("table id {0} is too large: ids from 2^48 on are those of granted tables")]
+    TableIdTooLarge(u64),
+    /// A tenant has all of its own tables already.
+    #[error("tenant {0:?} cannot grant a table to itself")]
+    GrantToSelf(String),
+    /// A tenant has granted as many tables to one other as it may.
+    #[error("{limit} tables are granted to {to:?} already, as many as one tenant may grant to another")]
+    TooManyGrants {
+        /// The other.
+        to: String,
+        /// How many.
+        limit: usize,
+    },
+    /// The table is not granted to that tenant.
+    #[error("table {table:?} is not granted to {to:?}")]
+    UnknownGrant {
+        /// The table.
+        table: String,
+        /// The tenant.
+        to: String,
+    },
     /// The tenant has no such extension.
     #[error("tenant {tenant:?} has no extension {extension:?}")]
     UnknownExtension {
@@ -146,15 +168,21 @@ impl DirectoryError {
     pub fn refusal(&self) -> Refusal {
         use DirectoryError as E;
         match self {
-            E::UnknownTenant(_) | E::UnknownTable { .. } | E::UnknownExtension { .. } => Refusal::NotFound,
+            E::UnknownTenant(_) | E::UnknownTable { .. } | E::UnknownExtension { .. } | E::UnknownGrant { .. } => {
+                Refusal::NotFound
+            }
             E::TenantExists(_)
             | E::TenantIdTaken(..)
             | E::TableExists { .. }
             | E::TableIdTaken { .. }
             | E::OldVersion { .. } => Refusal::Conflict,
-            E::TooManyTenants(_) | E::OverQuota { .. } | E::RecordMemory { .. } => Refusal::OverQuota,
+            E::TooManyTenants(_) | E::OverQuota { .. } | E::RecordMemory { .. } | E::TooManyGrants { .. } => {
+                Refusal::OverQuota
+            }
             E::ZeroId(_)
             | E::NoIdLeft(_)
+            | E::TableIdTooLarge(_)
+            | E::GrantToSelf(_)
             | E::Name { .. }
             | E::TableTooSmall { .. }
             | E::Quota(_)
@@ -180,7 +208,10 @@ impl DirectoryError {
                 "`sandstorm table list` shows the tables; `sandstorm table create NAME` makes one"
             }
             E::TableExists { .. } => "choose another name, or drop that table first",
-            E::TableIdTaken { .. } => "leave the id out to have a free one assigned",
+            E::GrantToSelf(_) => "name another tenant",
+            E::UnknownGrant { .. } => "`sandstorm grant list` shows what is granted",
+            E::TooManyGrants { .. } => "revoke one that is not needed",
+            E::TableIdTooLarge(_) | E::TableIdTaken { .. } => "leave the id out to have a free one assigned",
             E::UnknownExtension { .. } => {
                 "`sandstorm ext list` shows the extensions; `sandstorm ext push DIR` makes one"
             }

@@ -7,6 +7,7 @@
 
 mod directory;
 mod error;
+mod grants;
 mod new;
 mod quotas;
 mod rotation;
@@ -26,6 +27,7 @@ use crate::store::{Mode, Table};
 
 pub use directory::Directory;
 pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};
+pub use grants::{Access, FIRST_GRANTED_ID, Given, Grant, Granter, NoAccess};
 pub use new::{NewTable, NewTenant, Options};
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use rotation::{OldToken, Shown};
@@ -105,6 +107,12 @@ pub struct TenantView {
     pub extensions: HashMap<Box<str>, Arc<Extension>>,
     /// Names of extensions whose calls are refused until they are resumed.
     pub suspended: HashSet<Box<str>>,
+    /// Other tenants' tables that it may use, by the ids that it has for them.
+    pub granted: HashMap<u64, Arc<Grant>>,
+    /// Those ids by name (`owner/table`).
+    pub granted_names: HashMap<Box<str>, u64>,
+    /// What it granted to others, in the order in which it did.
+    pub given: Vec<Given>,
 }
 
 impl TenantView {

@@ -109,6 +109,10 @@ quotas! {
     total_us: u64 = TOTAL_US, 10u64, 3_600_000_000u64;
     /// Share of CPU time against the other tenants of a worker, for deficit round robin.
     weight: u32 = 1u32, 1u32, 1_000u32;
+    /// Grants of its tables that it may give to other tenants. Each makes two tenants' snapshots a little longer.
+    grants_given: u32 = 64u32, 0u32, 4_096u32;
+    /// Grants that it may receive; further ones do not reach it. One other tenant takes at most 16 of them.
+    grants_received: u32 = 64u32, 0u32, 4_096u32;
 }
 
 impl Quotas {

@@ -8,6 +8,7 @@ use sandstorm_net::rpc::{
 use crate::limits::{PLAN, RESPONSE_BYTES};
 use crate::metrics::WorkerCounters;
 use crate::store::{Condition, Guard, Participant, StoreError, Table, Write};
+use crate::tenants::{NoAccess, TenantView};
 
 /// What a plain operation needs besides the table.
 pub(crate) struct Context<'w> {
@@ -21,6 +22,27 @@ pub(crate) fn refuse(operation: &Operation<'_>, status: Status, text: &str, resp
     let text = if has_room(response, OP_HEADER_LEN + text.len()) { text } else { "" };
     encode_operation(&Operation { value: text.as_bytes(), ..operation.answer(status) }, response);
     status
+}
+
+/// Whether an operation changes records.
+#[inline]
+pub(crate) fn writes(op: Op) -> bool {
+    matches!(op, Op::Put | Op::Delete | Op::Increment)
+}
+
+/// Appends the answer to an operation on a table that the tenant does not reach, or not so.
+#[cold]
+pub(crate) fn refuse_table(view: &TenantView, operation: &Operation<'_>, response: &mut Vec<u8>) -> Status {
+    let (status, text) = match view.reach(operation.table, writes(operation.op)) {
+        Err(NoAccess::ReadOnly) => {
+            (Status::ReadOnly, "the table was granted for reading only; its owner may grant it with --read-write")
+        }
+        // A grant that was widened since the table was looked up is no reason to try again here: the client may.
+        Err(NoAccess::Unknown) | Ok(_) => {
+            (Status::UnknownTable, "the tenant has no table of this id; `sandstorm table list` shows those there are")
+        }
+    };
+    refuse(operation, status, text, response)
 }
 
 /// What an operation is told whose answer does not fit.

@@ -32,7 +32,7 @@ struct Planned<'p> {
     ticket: Option<Ticket>,
     part: usize,
     operation: Operation<'p>,
-    /// The table that a plain operation names, if the tenant has it.
+    /// The table that a plain operation names, if the tenant reaches it so.
     table: Option<&'p TableEntry>,
     hash: u64,
 }
@@ -182,8 +182,7 @@ impl Worker {
             Op::Hello => self.hello(planned.message.view, response),
             Op::Get | Op::MultiGet | Op::Put | Op::Delete | Op::Increment | Op::Invoke => {
                 let Some(entry) = planned.table else {
-                    let text = "the tenant has no table of this id; `sandstorm table list` shows those there are";
-                    return plain::refuse(operation, Status::UnknownTable, text, response);
+                    return plain::refuse_table(planned.message.view, operation, response);
                 };
                 let context =
                     plain::Context { participant: &self.participant, now_ms: self.now_ms, counters: &self.counters };
@@ -242,7 +241,7 @@ fn look_up<'v>(view: &'v TenantView, operation: &Operation<'_>) -> (Option<&'v T
     if matches!(operation.op, Op::Ping | Op::Hello | Op::Invoke) {
         return (None, 0);
     }
-    let table = view.table(operation.table).map(|entry| &**entry);
+    let table = view.reach(operation.table, plain::writes(operation.op)).ok();
     let hash = match table {
         Some(entry) if operation.op != Op::MultiGet => {
             let hash = entry.table.hash(operation.key);
