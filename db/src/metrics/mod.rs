@@ -206,6 +206,14 @@ metrics! {
         bursts: counter,
         /// Datagrams that are no R2P2 packet, or stand for no message here.
         packets_dropped: counter,
+        /// Datagrams thrown away behind the socket: their tenant, or all strangers together, had more waiting than its share.
+        packets_shed: counter,
+        /// Messages that the kernel threw away before they were received: no room in the socket's buffer, or dropped early (a message may be many datagrams coalesced).
+        packets_dropped_early: counter,
+        /// Tenants, and strangers as one of them, of whose packets a part is dropped early now.
+        throttled: gauge,
+        /// Refusals that were not sent: longer than the request, whose sender has not shown who it is, or too many of them.
+        refusals_unsent: counter,
         /// Datagrams that could not be sent because the socket was full; the sender's retransmission makes up for them.
         packets_unsent: counter,
         /// Datagrams sent again because their acknowledgement did not come in time.
@@ -266,6 +274,8 @@ mod tenant_counters {
             requests: counter,
             /// Operations refused because of a quota of the tenant.
             over_quota: counter,
+            /// Datagrams of the tenant thrown away behind the socket, because more of them waited than its share.
+            packets_shed: counter,
             /// Invocations that returned without an error.
             invocations_done: counter,
             /// Invocations that returned an error of their own.

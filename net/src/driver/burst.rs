@@ -12,6 +12,10 @@ pub struct Burst {
     pub(super) arrived: Vec<Arrived>,
     /// Where each datagram stands in `bytes`, and who sent it.
     datagrams: Vec<(Peer, u32, u32)>,
+    /// Messages of the kernel's that these came in.
+    pub(super) messages: usize,
+    /// Bytes of `bytes` taken by [`Burst::pack`].
+    packed: usize,
 }
 
 impl Default for Burst {
@@ -31,6 +35,8 @@ impl Burst {
             stride,
             arrived: Vec::with_capacity(BURST),
             datagrams: Vec::with_capacity(BURST * 64),
+            messages: 0,
+            packed: 0,
         }
     }
 
@@ -46,10 +52,23 @@ impl Burst {
         self.datagrams.is_empty()
     }
 
+    /// Whether the driver had nothing more to give when this was received.
+    #[inline]
+    pub fn has_drained(&self) -> bool {
+        (self.messages + 1) * self.stride <= self.bytes.len()
+    }
+
+    /// Whether the kernel had coalesced few of them, so that most of the buffers is empty.
+    #[inline]
+    pub fn is_sparse(&self) -> bool {
+        self.datagrams.len() < 4 * self.messages
+    }
+
     /// Forgets the datagrams.
     #[inline]
     pub fn clear(&mut self) {
         self.datagrams.clear();
+        (self.messages, self.packed) = (0, 0);
     }
 
     /// Datagram `index` and its sender.
@@ -92,6 +111,20 @@ impl Burst {
         let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };
         place.copy_from_slice(datagram);
         self.datagrams.push((peer, start as u32, datagram.len() as u32));
+        true
+    }
+
+    /// Keeps a copy of a datagram, right behind the one before. False if there is no room for it. Not to be mixed with what a driver
+    /// fills in.
+    pub fn pack(&mut self, peer: Peer, datagram: &[u8]) -> bool {
+        let start = self.packed;
+        let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };
+        if self.datagrams.len() == self.datagrams.capacity() {
+            return false;
+        }
+        place.copy_from_slice(datagram);
+        self.datagrams.push((peer, start as u32, datagram.len() as u32));
+        self.packed += datagram.len();
         true
     }
 }

@@ -5,6 +5,7 @@
 //! driver, under the lock that the server keeps it in.
 
 mod burst;
+pub mod filter;
 mod outbox;
 mod sys;
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub use udp::{BindError, UdpDriver, UdpOptions};
 pub use wait::{Waiter, Waker, Woken};
 
 use crate::r2p2::Peer;
+use filter::Instruction;
 
 /// What a driver has counted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +46,15 @@ pub struct DriverCounters {
     pub send_full: u64,
 }
 
+/// How a driver's buffer of arrivals stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Thousandths of the buffer in use.
+    pub filled: u32,
+    /// Messages thrown away before they could be received, since the driver began.
+    pub thrown_away: u64,
+}
+
 /// Moves datagrams.
 pub trait Driver: Send {
     /// The address that peers send to.
@@ -65,6 +76,19 @@ pub trait Driver: Send {
 
     /// Ends the sleep of whoever waits, from any thread.
     fn waker(&self) -> Waker;
+
+    /// How full the buffer is that datagrams wait in until they are received, as a share of it in thousandths; and how many messages
+    /// were thrown away before they came there, for lack of room or by the filter, as far as the driver knows. (A message may
+    /// be many datagrams that the kernel has coalesced.)
+    fn pressure(&mut self) -> Pressure {
+        Pressure::default()
+    }
+
+    /// Has every datagram looked at by `program` (see [`filter`]) before it takes room in that buffer, in place of the program
+    /// before; an empty one lets all in. False if the driver cannot: then all are let in.
+    fn set_filter(&mut self, _program: &[Instruction]) -> bool {
+        false
+    }
 
     /// What was counted.
     fn counters(&self) -> DriverCounters;

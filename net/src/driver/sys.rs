@@ -1,11 +1,12 @@
 //! The system calls of the UDP driver that no safe wrapper offers: `recvmmsg` and `sendmmsg` with the control messages of
-//! segmentation offload.
+//! segmentation offload, and the socket's filter and memory.
 //!
 //! Guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel points into a slice
 //! or array that outlives the call and is as long as the length that goes with it; what the kernel wrote is read only as far as
 //! it says that it wrote.
 #![allow(unsafe_code)]
 
+use super::filter::Instruction;
 use crate::limits::{BURST, GSO_SEGMENTS};
 use crate::r2p2::Peer;
 use rustix::io::Errno;
@@ -74,6 +75,50 @@ pub(super) fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) {
 pub(super) fn buffers(fd: BorrowedFd<'_>) -> (usize, usize) {
     let read = |name| getsockopt(fd, libc::SOL_SOCKET, name).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
     (read(libc::SO_RCVBUF), read(libc::SO_SNDBUF))
+}
+
+/// Bytes that wait in a socket's receive buffer, and the messages that the kernel threw away before they came there.
+pub(super) fn waiting(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    /// Words that the kernel tells of a socket's memory (`SO_MEMINFO`), and which of them are wanted.
+    const WORDS: usize = 9;
+    const RECEIVE_ALLOCATED: usize = 0;
+    const DROPS: usize = 8;
+    let mut words = [0u32; WORDS];
+    let mut len = size_of_val(&words) as libc::socklen_t;
+    // SAFETY: `words` and `len` live across the call; the kernel writes at most `len` bytes, the size of `words`.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, words.as_mut_ptr().cast(), &raw mut len)
+    };
+    (result == 0).then_some((words[RECEIVE_ALLOCATED], words[DROPS]))
+}
+
+/// `SO_MEMINFO` of Linux's asm-generic/socket.h.
+const SO_MEMINFO: i32 = 55;
+
+/// Has the kernel run `program` over every datagram before it takes room in the buffer, in place of the program before; an empty one
+/// lets all in. False if the kernel refuses: the program before stays then.
+pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[Instruction]) -> bool {
+    let Ok(len) = u16::try_from(program.len()) else { return false };
+    if len == 0 {
+        // There may be none to take away, which is as well.
+        setsockopt(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
+        return true;
+    }
+    let mut words: Vec<libc::sock_filter> =
+        program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
+    let program = libc::sock_fprog { len, filter: words.as_mut_ptr() };
+    // SAFETY: `program` and the `len` instructions that it points to live across the call; the kernel copies them and checks each
+    // before it takes the program.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    result == 0
 }
 
 /// Lets the kernel coalesce received datagrams. False if it cannot.

@@ -2,7 +2,8 @@
 //! kernel has it. (Its cost is per packet: offload is worth a factor of three to twenty-six, bursts alone next to nothing.)
 
 use super::sys::{self, Group};
-use super::{Burst, Driver, DriverCounters, Outbox, Waiter, Waker};
+use super::filter::Instruction;
+use super::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
 use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER};
 use crate::r2p2::Peer;
 use rustix::io::Errno;
@@ -55,6 +56,9 @@ pub struct UdpDriver {
     coalesced: bool,
     groups: Vec<Group>,
     counters: DriverCounters,
+    /// Messages thrown away, and the kernel's count of them at the last look, which wraps.
+    thrown_away: (u64, u32),
+    receive_buffer: u32,
 }
 
 impl UdpDriver {
@@ -77,8 +81,18 @@ impl UdpDriver {
         sys::set_buffers(socket.as_fd(), options.socket_buffer);
         let coalesced = options.receive_coalesced && sys::enable_gro(socket.as_fd());
         let segmented = options.send_segmented && sys::has_gso(socket.as_fd());
-        let groups = Vec::with_capacity(BURST);
-        Ok(UdpDriver { socket, waiter, local, segmented, coalesced, groups, counters: DriverCounters::default() })
+        let receive_buffer = u32::try_from(sys::buffers(socket.as_fd()).0).unwrap_or(u32::MAX).max(1);
+        Ok(UdpDriver {
+            socket,
+            waiter,
+            local,
+            segmented,
+            coalesced,
+            groups: Vec::with_capacity(BURST),
+            counters: DriverCounters::default(),
+            thrown_away: (0, 0),
+            receive_buffer,
+        })
     }
 
     /// Whether the kernel coalesces what is received, and whether sends are segmented.
@@ -114,6 +128,7 @@ impl Driver for UdpDriver {
                 Err(_) => self.counters.receive_errors += 1,
             }
         }
+        burst.messages = burst.arrived.len();
         for slot in 0..burst.arrived.len() {
             let Some(arrived) = burst.arrived.get(slot).copied() else { break };
             self.counters.received_messages += 1;
@@ -167,6 +182,19 @@ impl Driver for UdpDriver {
 
     fn waker(&self) -> Waker {
         self.waiter.waker()
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        let Some((bytes, thrown_away)) = sys::waiting(self.socket.as_fd()) else { return Pressure::default() };
+        let (total, before) = &mut self.thrown_away;
+        *total += u64::from(thrown_away.wrapping_sub(*before));
+        *before = thrown_away;
+        let filled = u64::from(bytes) * 1000 / u64::from(self.receive_buffer);
+        Pressure { filled: filled as u32, thrown_away: *total }
+    }
+
+    fn set_filter(&mut self, program: &[Instruction]) -> bool {
+        sys::set_filter(self.socket.as_fd(), program)
     }
 
     fn counters(&self) -> DriverCounters {
