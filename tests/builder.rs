@@ -40,7 +40,7 @@ fn a_build_is_signed_for_its_tenant_and_compiler() {
         tenant: 7,
         compiler: builder.compiler(),
         api_fingerprint: api_fingerprint(),
-        abi_version: 1,
+        abi_version: sandstorm_api::abi::ABI_VERSION,
         loaded_version: Some(41),
     };
     assert_eq!(artifact.verify(&builder.public_key(), &expected), Ok(()));

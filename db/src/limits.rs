@@ -8,6 +8,17 @@ pub const SLICE_US: u64 = 1_000;
 pub const TOTAL_US: u64 = 10_000;
 /// Memory of an invocation, bytes: arguments, future, allocations.
 pub const ARENA_BYTES: usize = 4 << 20;
+/// Memory that an invocation begins with, and gets more of at a time, bytes: most need no more, and it stays with idle ones.
+pub const ARENA_CHUNK_BYTES: usize = ARENA_HOT_BYTES;
+/// Length that an invocation's reply may have before more is charged for, bytes.
+pub const REPLY_FIRST_BYTES: usize = 4 << 10;
+/// Unit in which memory of invocations is charged to their tenant, bytes: a page.
+pub const MEMORY_UNIT_BYTES: usize = 4 << 10;
+/// Memory units that every invocation is charged for from its beginning, in the same step that counts it: its first chunk
+/// and the beginning of its reply.
+pub const INVOCATION_UNITS: u32 = ((ARENA_CHUNK_BYTES + REPLY_FIRST_BYTES) / MEMORY_UNIT_BYTES) as u32;
+/// Memory that the invocations of a tenant may hold together, by default, bytes: 64 arenas of full size.
+pub const INVOCATION_MEMORY_BYTES: u64 = 256 << 20;
 /// Largest memory quota of an invocation that can be asked for, bytes: address space is reserved for it.
 pub const ARENA_MAX_BYTES: usize = 1 << 30;
 /// Length of an invocation's reply, bytes: the largest value and a little.
@@ -20,6 +31,13 @@ pub const LIBRARY_MAX_MAPPED_BYTES: u64 = 64 << 20;
 pub const FUTURE_MAX_BYTES: usize = 1 << 20;
 /// Alignment of an extension's future, bytes: a page.
 pub const FUTURE_MAX_ALIGN_BYTES: usize = 4096;
+
+/// Kills of one extension within [`KILL_WINDOW_S`] after which its calls are slowed down, by default: nearly two a second.
+pub const SLOW_AFTER_KILLS: u32 = 100;
+/// Kills, counted so, after which the extension is suspended, by default.
+pub const SUSPEND_AFTER_KILLS: u32 = 1_000;
+/// Seconds for which kills count, by default: time for an operator to see them, and for a tenant to push a repaired version.
+pub const KILL_WINDOW_S: u32 = 60;
 
 // ---- store ----
 

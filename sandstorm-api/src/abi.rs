@@ -1,14 +1,17 @@
-//! The binary interface between the server and an extension's library, version 1.
+//! The binary interface between the server and an extension's library, version 2.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions of
 //! [`Extension`]; the library calls back through [`HostCalls`], found behind the [`Invocation`] that it is given. Tenant
 //! code never names this module (the checker refuses the path); the generated wrapper and the server do.
 //!
 //! Who writes what: the host fills an [`Invocation`] before it calls `create`; the library's allocator moves
-//! [`Arena::next`] and the free lists; nobody else touches them while tenant code runs.
+//! [`Arena::next`] and the free lists; the host moves [`Arena::end`], within a call of [`HostCalls::grow`] alone. Nobody
+//! else touches them while tenant code runs.
+//!
+//! Version 2: the arena grows by [`HostCalls::grow`], up to [`Arena::limit`]; in version 1 it had its whole length at once.
 
 /// Version of the structs in this module. The server refuses a library built for any other.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// The name under which a library exports its [`Extension`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
@@ -48,14 +51,16 @@ pub struct Extension {
 /// Number of size classes of the arena's allocator: class `i` holds blocks of `16 << i` bytes.
 pub const ARENA_CLASSES: usize = 24;
 
-/// The memory of one invocation: bump pointer, end, and a free list per size class. Freed whole by the host.
+/// The memory of one invocation: bump pointer, end, quota, and a free list per size class. Freed whole by the host.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Arena {
     /// First free byte.
     pub next: *mut u8,
-    /// One past the last byte of the quota.
+    /// One past the last byte that may be used now; [`HostCalls::grow`] moves it up.
     pub end: *mut u8,
+    /// One past the last byte that there can ever be: the invocation's own quota. Stays as it is.
+    pub limit: *mut u8,
     /// Heads of the free lists, null when empty; a free block's first word points at the next one.
     pub free: [*mut u8; ARENA_CLASSES],
 }
@@ -232,4 +237,7 @@ pub struct HostCalls {
     pub fail: unsafe extern "C" fn(*mut Invocation, code: u32, text: *const u8, len: usize) -> u32,
     /// Ends the invocation at once, with one of the `ABORT_*` causes and a text. Does not return.
     pub abort: unsafe extern "C" fn(*mut Invocation, cause: u32, text: *const u8, len: usize) -> !,
+    /// Moves [`Arena::end`] up so that at least `bytes` lie between [`Arena::next`] and it; `STATUS_OUT_OF_MEMORY`, and
+    /// nothing has changed, if that passes [`Arena::limit`] or the tenant's quota. (Since version 2.)
+    pub grow: unsafe extern "C" fn(*mut Invocation, bytes: usize) -> u32,
 }

@@ -12,7 +12,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
 use crate::abi::{
-    ABORT_OUT_OF_MEMORY, ABORT_PANIC, ARENA_CLASSES, Arena, Invocation, POLL_DONE, POLL_FAILED, POLL_PENDING,
+    ABORT_OUT_OF_MEMORY, ABORT_PANIC, ARENA_CLASSES, Arena, Invocation, POLL_DONE, POLL_FAILED, POLL_PENDING, STATUS_OK,
 };
 use crate::host::Host;
 use crate::{Db, Error};
@@ -77,14 +77,38 @@ fn class_of(layout: Layout) -> usize {
 }
 
 /// Length of the block at `block` of a class: all of the class's size, but for the one that the quota's end cuts short.
+/// Never depends on how far the arena has grown: a block has the same length when it is given back.
 fn block_len(arena: &Arena, block: *mut u8, class: usize) -> usize {
-    (SMALLEST << class).min(arena.end.addr() - block.addr())
+    (SMALLEST << class).min(arena.limit.addr() - block.addr())
 }
 
-/// Takes a block from the arena; null when the quota is reached.
+/// Whether the arena's end lies at `to` or above, if need be after asking the host for more. `to` is not above the quota.
 ///
 /// # Safety
-/// `arena` is live and used by this thread alone.
+/// `arena` is live and used by this thread alone; where its end is below its limit, it is the running invocation's.
+#[inline]
+unsafe fn reaches(arena: *mut Arena, to: usize) -> bool {
+    // SAFETY: this function's contract. No reference into the arena lives while the host moves its end.
+    unsafe { to <= (*arena).end.addr() || ((*arena).end.addr() < (*arena).limit.addr() && grow(arena, to)) }
+}
+
+/// Asks the host to move the running invocation's end to `to`; tells whether it did.
+///
+/// # Safety
+/// As for [`reaches`].
+#[cold]
+unsafe fn grow(arena: *mut Arena, to: usize) -> bool {
+    // SAFETY: this function's contract; library code only runs with a live current invocation.
+    unsafe {
+        let (invocation, bytes) = (current(), to - (*arena).next.addr());
+        ((*(*invocation).host).grow)(invocation, bytes) == STATUS_OK
+    }
+}
+
+/// Takes a block from the arena; null when a quota is reached.
+///
+/// # Safety
+/// `arena` is live and used by this thread alone; where its end is below its limit, it is the running invocation's.
 pub unsafe fn allocate(arena: *mut Arena, layout: Layout) -> *mut u8 {
     if layout.size() > isize::MAX as usize / 2 {
         return core::ptr::null_mut();
@@ -95,20 +119,25 @@ pub unsafe fn allocate(arena: *mut Arena, layout: Layout) -> *mut u8 {
     }
     // SAFETY: the arena is ours; every block on a free list is at least one word, aligned to 16, and unused.
     unsafe {
-        let arena = &mut *arena;
-        let head = arena.free[class];
-        if !head.is_null() && head.addr() & (layout.align() - 1) == 0 && layout.size() <= block_len(arena, head, class)
+        let head = (*arena).free[class];
+        if !head.is_null()
+            && head.addr() & (layout.align() - 1) == 0
+            && layout.size() <= block_len(&*arena, head, class)
         {
-            arena.free[class] = head.cast::<*mut u8>().read();
+            (*arena).free[class] = head.cast::<*mut u8>().read();
             return head;
         }
-        let start = arena.next.addr().next_multiple_of(layout.align().max(SMALLEST));
-        let end = arena.end.addr();
-        if start > end || end - start < layout.size().max(SMALLEST) {
+        let start = (*arena).next.addr().next_multiple_of(layout.align().max(SMALLEST));
+        let limit = (*arena).limit.addr();
+        if start > limit || limit - start < layout.size().max(SMALLEST) {
             return core::ptr::null_mut();
         }
-        let block = arena.next.with_addr(start);
-        arena.next = block.add(block_len(arena, block, class));
+        let len = (SMALLEST << class).min(limit - start);
+        if !reaches(arena, start + len) {
+            return core::ptr::null_mut();
+        }
+        let block = (*arena).next.with_addr(start);
+        (*arena).next = block.add(len);
         block
     }
 }
@@ -134,13 +163,16 @@ pub unsafe fn release(arena: *mut Arena, block: *mut u8, layout: Layout) {
 pub unsafe fn extend(arena: *mut Arena, block: *mut u8, old: Layout, new: Layout) -> bool {
     // SAFETY: the arena is ours; what lies behind its last block is unused.
     unsafe {
-        let arena = &mut *arena;
         let class = class_of(new);
-        let is_last = block.addr() + block_len(arena, block, class_of(old)) == arena.next.addr();
-        if !is_last || class >= ARENA_CLASSES || new.size() > block_len(arena, block, class) {
+        let is_last = block.addr() + block_len(&*arena, block, class_of(old)) == (*arena).next.addr();
+        if !is_last || class >= ARENA_CLASSES {
             return false;
         }
-        arena.next = block.add(block_len(arena, block, class));
+        let len = block_len(&*arena, block, class);
+        if new.size() > len || !reaches(arena, block.addr() + len) {
+            return false;
+        }
+        (*arena).next = block.add(len);
         true
     }
 }
@@ -325,7 +357,7 @@ mod tests {
 
     fn arena(memory: &mut [u8]) -> Arena {
         let range = memory.as_mut_ptr_range();
-        Arena { next: range.start, end: range.end, free: [core::ptr::null_mut(); ARENA_CLASSES] }
+        Arena { next: range.start, end: range.end, limit: range.end, free: [core::ptr::null_mut(); ARENA_CLASSES] }
     }
 
     fn fill(live: &Live) {

@@ -412,6 +412,7 @@ impl<'s> Running<'s> {
         let arena = Arena {
             next: core::ptr::null_mut(),
             end: core::ptr::null_mut(),
+            limit: core::ptr::null_mut(),
             free: [core::ptr::null_mut(); ARENA_CLASSES],
         };
         let invocation = Invocation {

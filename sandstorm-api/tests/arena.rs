@@ -22,7 +22,7 @@ impl Owned {
         let memory = Box::into_raw(vec![0u128; QUOTA / 16].into_boxed_slice());
         let start = memory.cast::<u8>();
         let end = start.wrapping_add(QUOTA);
-        Owned { memory, arena: Arena { next: start, end, free: [std::ptr::null_mut(); ARENA_CLASSES] } }
+        Owned { memory, arena: Arena { next: start, end, limit: end, free: [std::ptr::null_mut(); ARENA_CLASSES] } }
     }
 
     fn bounds(&self) -> Range<usize> {

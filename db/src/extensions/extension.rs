@@ -84,7 +84,7 @@ pub fn kill_text(cause: KillCause) -> &'static str {
         KillCause::SliceBudget => "ended: it computed past its CPU budget between two yields",
         KillCause::TotalBudget => "ended: it computed past its CPU budget in total",
         KillCause::Panic => "ended: it panicked",
-        KillCause::OutOfMemory => "ended: its memory quota is used up",
+        KillCause::OutOfMemory => "ended: its memory quota (arena_bytes) is used up",
         KillCause::StackOverflow => "ended: its stack is used up",
         KillCause::DivisionByZero => "ended: the processor met a division by zero",
         KillCause::IllegalInstruction => "ended: it executed an illegal instruction",

@@ -19,7 +19,7 @@ use crate::tenants::{FIRST_GRANTED_ID, NoAccess};
 
 /// The table of functions that every invocation points to.
 pub(super) static HOST_CALLS: HostCalls =
-    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort };
+    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort, grow };
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.
 #[inline(always)]
@@ -347,12 +347,26 @@ unsafe extern "C" fn reply(invocation: *mut abi::Invocation, first: *const u8, l
     // SAFETY: the library's bytes outlive the call.
     let append = |body: &mut Body| unsafe {
         let bytes = bytes(first, len, body.reply_limit.saturating_sub(body.reply.len()))?;
-        body.reply.try_reserve(len).map_err(|_| abi::STATUS_OUT_OF_MEMORY)?;
+        if !body.grow_reply(len) {
+            return Err(abi::STATUS_OUT_OF_MEMORY);
+        }
         body.reply.extend_from_slice(bytes);
         Ok(())
     };
     // SAFETY: this is a host function.
-    unsafe { call(invocation, |body, _| status(append(body))) }
+    let status = unsafe { call(invocation, |body, _| status(append(body))) };
+    if status == abi::STATUS_OUT_OF_MEMORY {
+        const TEXT: &str = "no memory for a longer reply";
+        // SAFETY: as this function, which the library called; nothing with a destructor is alive.
+        unsafe { abort(invocation, abi::ABORT_OUT_OF_MEMORY, TEXT.as_ptr(), TEXT.len()) }
+    }
+    status
+}
+
+unsafe extern "C" fn grow(invocation: *mut abi::Invocation, bytes: usize) -> u32 {
+    let grow = |body: &mut Body| if body.grow_arena(bytes) { abi::STATUS_OK } else { abi::STATUS_OUT_OF_MEMORY };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| grow(body)) }
 }
 
 unsafe extern "C" fn fail(invocation: *mut abi::Invocation, code: u32, text: *const u8, len: usize) -> u32 {
@@ -371,10 +385,14 @@ unsafe extern "C" fn abort(invocation: *mut abi::Invocation, cause: u32, text: *
     // SAFETY: as in `call`; the text outlives the call. The borrow of the body ends before the landing.
     unsafe {
         let block = enter_call();
+        let body = &mut *invocation.cast::<Body>();
         if let Ok(text) = bytes(text, len, usize::MAX) {
-            (*invocation.cast::<Body>()).set_text(text);
+            body.set_text(text);
         }
         let cause = if cause == abi::ABORT_OUT_OF_MEMORY { KillCause::OutOfMemory } else { KillCause::Panic };
+        if cause == KillCause::OutOfMemory {
+            body.name_quota();
+        }
         land(block, cause)
     }
 }

@@ -17,9 +17,12 @@ use super::extension::Outcome;
 use super::host::HOST_CALLS;
 use super::stack::Mapping;
 use super::{Budget, Extension, kill_text};
-use crate::limits::{ARENA_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
+use crate::limits::{
+    ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, MEMORY_UNIT_BYTES,
+    REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
+};
 use crate::store::Pin;
-use crate::tenants::{TableEntry, TenantView};
+use crate::tenants::{MEMORY_TEXT, TableEntry, TenantView, memory_units};
 
 /// Why an invocation cannot begin; nothing of it has run.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +35,16 @@ pub enum BeginError {
         /// The quota.
         quota: usize,
     },
+    /// The tenant's invocations together hold as much memory as they may.
+    #[error("{}", MEMORY_TEXT)]
+    OverQuota,
     /// The operating system gives no memory.
     #[error("no memory for an invocation: {0}")]
     Memory(#[from] io::Error),
 }
+
+/// What is said where memory is refused because of the invocation's own quota.
+const ARENA_TEXT: &str = "quota arena_bytes: the invocation has used all the memory that it may have";
 
 /// How far an invocation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +84,12 @@ pub(super) struct Body {
     pub(super) table: (u64, *const TableEntry),
     pub(super) reply: Vec<u8>,
     pub(super) reply_limit: usize,
+    /// Bytes of the reply that its tenant is charged for, from the beginning or since.
+    pub(super) reply_paid: usize,
+    /// Memory units that the tenant is charged for beyond those of every invocation.
+    charged: u32,
+    /// Whether memory was refused last because of the tenant's quota, rather than the invocation's own.
+    pub(super) over_memory: bool,
     pub(super) pin: Option<Pin>,
     // What begin and end touch.
     arena: Mapping,
@@ -104,6 +119,7 @@ unsafe impl Send for Invocation {}
 
 impl Drop for Invocation {
     fn drop(&mut self) {
+        self.body_mut().uncharge_all();
         // SAFETY: made from a Box, owned alone.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
@@ -124,7 +140,12 @@ impl Invocation {
                 now_ms: 0,
                 interleave: 0,
                 reserved: 0,
-                arena: abi::Arena { next: null_mut(), end: null_mut(), free: [null_mut(); abi::ARENA_CLASSES] },
+                arena: abi::Arena {
+                    next: null_mut(),
+                    end: null_mut(),
+                    limit: null_mut(),
+                    free: [null_mut(); abi::ARENA_CLASSES],
+                },
             }),
             slot: null_mut(),
             stage: Stage::Begun,
@@ -137,6 +158,9 @@ impl Invocation {
             table: (0, null()),
             reply: Vec::new(),
             reply_limit: 0,
+            reply_paid: 0,
+            charged: 0,
+            over_memory: false,
             pin: None,
             arena: Mapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
@@ -216,19 +240,28 @@ impl Invocation {
         if used > quota {
             return Err(BeginError::TooLarge { needed: used, quota });
         }
+        let first = used.next_multiple_of(ARENA_CHUNK_BYTES).min(quota);
+        let beyond = memory_units(first.saturating_sub(ARENA_CHUNK_BYTES));
+        if beyond > 0 && !view.tenant.charge_memory(beyond) {
+            return Err(BeginError::OverQuota);
+        }
+        body.charged = beyond;
+        body.over_memory = false;
         let base = body.arena.low().wrapping_add(colour);
         // SAFETY: the arena holds `quota` bytes from there, of which the arguments are the first; they come from elsewhere.
         unsafe { base.copy_from_nonoverlapping(args.as_ptr(), args.len()) };
         let abi = &mut *body.abi;
         (abi.args, abi.args_len) = (base, args.len());
         abi.arena.next = base.wrapping_add(used);
-        abi.arena.end = base.wrapping_add(quota);
+        abi.arena.end = base.wrapping_add(first);
+        abi.arena.limit = base.wrapping_add(quota);
         body.first_free = abi.arena.next;
         body.slot = base.wrapping_add(slot);
         body.dirty = body.dirty.max(colour + used);
         body.stage = Stage::Begun;
         body.hold(view, extension);
         body.reply_limit = budget.reply_bytes;
+        body.reply_paid = REPLY_FIRST_BYTES;
         body.slice_ns = budget.slice_us.saturating_mul(1000);
         body.total_ns = budget.total_us.saturating_mul(1000);
         body.spent_ns = 0;
@@ -238,6 +271,7 @@ impl Invocation {
     /// Makes the body idle. A future that is still there is forgotten with its memory. What it held stays.
     pub(super) fn end(&mut self) {
         let body = self.body_mut();
+        body.uncharge_all();
         // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the beginning.
         if body.abi.arena.next != body.first_free {
             body.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
@@ -270,6 +304,76 @@ const LINE_BYTES: usize = 64;
 const MIN_ALIGN: usize = 16;
 
 impl Body {
+    /// Charges the tenant for `bytes` more that the invocation holds, rounded up to units; `false`, and nothing is charged, if
+    /// the tenant's quota does not allow them. What is charged is given back when the invocation ends at the latest.
+    #[cold]
+    pub(super) fn charge(&mut self, bytes: usize) -> bool {
+        let units = memory_units(bytes);
+        let charged = self.held.as_ref().is_some_and(|held| held.view.tenant.charge_memory(units));
+        self.over_memory = !charged;
+        if charged {
+            self.charged += units;
+        }
+        charged
+    }
+
+    /// Gives back what was charged for `bytes` that the invocation no longer holds: as many as in one call of
+    /// [`Body::charge`].
+    #[cold]
+    pub(super) fn uncharge(&mut self, bytes: usize) {
+        let units = memory_units(bytes).min(self.charged);
+        self.charged -= units;
+        if let Some(held) = &self.held {
+            held.view.tenant.uncharge_memory(units);
+        }
+    }
+
+    /// Gives back all that was charged beyond what every invocation is.
+    #[inline]
+    fn uncharge_all(&mut self) {
+        if self.charged > 0 {
+            self.uncharge(self.charged as usize * MEMORY_UNIT_BYTES);
+        }
+    }
+
+    /// Moves the arena's end up until `bytes` lie between its first free byte and it; `false`, and nothing has changed, if a
+    /// quota does not allow that.
+    pub(super) fn grow_arena(&mut self, bytes: usize) -> bool {
+        let arena = &self.abi.arena;
+        let (next, end, limit) = (arena.next.addr(), arena.end.addr(), arena.limit.addr());
+        self.over_memory = false;
+        let Some(wanted) = next.checked_add(bytes).filter(|wanted| *wanted <= limit) else { return false };
+        if wanted <= end {
+            return true;
+        }
+        let more = (wanted - end).next_multiple_of(ARENA_CHUNK_BYTES).min(limit - end);
+        if !self.charge(more) {
+            return false;
+        }
+        self.abi.arena.end = self.abi.arena.end.wrapping_add(more);
+        true
+    }
+
+    /// Makes room for a reply that is `more` bytes longer, and charges for it. `false` if the tenant's quota or the system
+    /// does not allow that.
+    #[inline]
+    pub(super) fn grow_reply(&mut self, more: usize) -> bool {
+        let len = self.reply.len() + more;
+        len <= self.reply_paid || self.pay_reply(len)
+    }
+
+    /// In steps that double, so that a reply put together of small pieces is moved a few times only.
+    #[cold]
+    fn pay_reply(&mut self, len: usize) -> bool {
+        let wanted =
+            len.max(self.reply_paid.saturating_mul(2).min(self.reply_limit)).next_multiple_of(MEMORY_UNIT_BYTES);
+        if !self.charge(wanted - self.reply_paid) {
+            return false;
+        }
+        self.reply_paid = wanted;
+        self.reply.try_reserve_exact(wanted - self.reply.len()).is_ok()
+    }
+
     /// Makes the arena large enough, and free of another tenant's bytes.
     fn prepare_arena(&mut self, tenant: u32, bytes: usize) -> io::Result<()> {
         let len = self.arena.len() - COLOURS_BYTES;
@@ -292,6 +396,19 @@ impl Body {
             self.table = (0, null());
             self.held = Some(Held { view: Arc::clone(view), extension: Arc::clone(extension) });
         }
+    }
+
+    /// Says after the text of an allocation that failed which quota did not allow it.
+    pub(super) fn name_quota(&mut self) {
+        let quota = match (self.over_memory, self.text.is_empty()) {
+            (true, _) => MEMORY_TEXT,
+            (false, false) => ARENA_TEXT,
+            (false, true) => return,
+        };
+        if !self.text.is_empty() {
+            self.text.extend_from_slice(b"; ");
+        }
+        self.text.extend_from_slice(quota.as_bytes());
     }
 
     /// Keeps a text for the caller, cut to its limit.

@@ -33,7 +33,7 @@ pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use rotation::{OldToken, Shown};
 pub use snapshot::{Snapshot, TenantRef};
 pub use token::TokenHash;
-pub use usage::{Kill, Usage};
+pub use usage::{Kill, MEMORY_TEXT, Usage, memory_units};
 
 /// An account. Immutable: a changed setting makes a new `Tenant` that shares the usage of the old.
 #[derive(Clone, Debug)]
@@ -73,11 +73,25 @@ impl Tenant {
         self.open || self.token_matches(token)
     }
 
-    /// Takes a place among the tenant's concurrent invocations; `false` (nothing taken) if all are taken: answer
-    /// `OverQuota`. Each place that was given has to be given back with [`Tenant::end_invocation`].
+    /// Takes a place among the tenant's concurrent invocations, with the memory that each begins with. Each place that was
+    /// given has to be given back with [`Tenant::end_invocation`].
+    ///
+    /// # Errors
+    /// The text that names the quota which is reached, for an answer `OverQuota`; nothing is taken.
     #[inline]
-    pub fn begin_invocation(&self) -> bool {
-        self.usage.begin(self.quotas.concurrent_invocations)
+    pub fn begin_invocation(&self) -> Result<(), &'static str> {
+        self.usage.begin(self.quotas.concurrent_invocations, self.quotas.invocation_memory_bytes)
+    }
+
+    /// Charges for memory ([`memory_units`]) that an invocation takes beyond what each begins with; `false`, and nothing is
+    /// charged, if that would pass the quota `invocation_memory_bytes`.
+    pub fn charge_memory(&self, units: u32) -> bool {
+        self.usage.charge(units, self.quotas.invocation_memory_bytes)
+    }
+
+    /// Gives back what [`Tenant::charge_memory`] took.
+    pub fn uncharge_memory(&self, units: u32) {
+        self.usage.uncharge(units);
     }
 
     /// Gives a place back.

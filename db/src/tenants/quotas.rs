@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::extensions::{Budget, BudgetOverride};
-use crate::limits::{ARENA_BYTES, ARENA_MAX_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US};
+use crate::limits::{
+    ARENA_BYTES, ARENA_MAX_BYTES, INVOCATION_MEMORY_BYTES, KILL_WINDOW_S, REPLY_BYTES, SLICE_US, SLOW_AFTER_KILLS,
+    SUSPEND_AFTER_KILLS, TOTAL_US,
+};
 
 macro_rules! quotas {
     ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $min:expr, $max:expr; )*) => {
@@ -88,8 +91,10 @@ const GIB: u64 = 1 << 30;
 quotas! {
     /// Bytes of records, with their overhead, that the quotas of all tables of the tenant may add up to.
     memory_bytes: u64 = 4 * GIB, MIB, 64u64 << 40;
-    /// Bytes of memory of one invocation (its arena). The tenant's invocations together hold at most this times
-    /// `concurrent_invocations`.
+    /// Bytes of memory of all the tenant's invocations together: arenas and replies as they grow, arguments, and the stacks of
+    /// those that were switched out. Each begins with 68 KiB.
+    invocation_memory_bytes: u64 = INVOCATION_MEMORY_BYTES, MIB, 1u64 << 40;
+    /// Bytes of memory of one invocation (its arena).
     arena_bytes: u64 = ARENA_BYTES as u64, 64u64 << 10, ARENA_MAX_BYTES as u64;
     /// Invocations that run or wait at the same time; one more is answered `OverQuota`. Bounds arenas and queues.
     concurrent_invocations: u32 = 256u32, 1u32, 65_536u32;
@@ -107,6 +112,13 @@ quotas! {
     slice_us: u64 = SLICE_US, 10u64, 60_000_000u64;
     /// CPU microseconds that an invocation may compute in all.
     total_us: u64 = TOTAL_US, 10u64, 3_600_000_000u64;
+    /// Kills of one extension within `kill_window_s` after which its calls are admitted at a bounded rate, where they are also
+    /// one in a hundred of its calls or more; 0: never.
+    slow_after_kills: u32 = SLOW_AFTER_KILLS, 0u32, u32::MAX;
+    /// Kills, counted so, after which the extension is suspended; 0: never.
+    suspend_after_kills: u32 = SUSPEND_AFTER_KILLS, 0u32, u32::MAX;
+    /// Seconds for which kills count.
+    kill_window_s: u32 = KILL_WINDOW_S, 1u32, 86_400u32;
     /// Share of CPU time against the other tenants of a worker, for deficit round robin.
     weight: u32 = 1u32, 1u32, 1_000u32;
     /// Grants of its tables that it may give to other tenants. Each makes two tenants' snapshots a little longer.

@@ -304,9 +304,10 @@ fn quotas_bound_tables_pushes_invocations_and_tenants() {
     assert_eq!(over.to_string(), "tenant \"a\" is at its quota tables = 1");
     assert_eq!(over.refusal(), Refusal::OverQuota);
 
-    assert!(view.tenant.begin_invocation() && view.tenant.begin_invocation() && !view.tenant.begin_invocation());
+    assert!(view.tenant.begin_invocation().is_ok() && view.tenant.begin_invocation().is_ok());
+    assert!(view.tenant.begin_invocation().is_err_and(|text| text.contains("concurrent_invocations")));
     view.tenant.end_invocation();
-    assert!(view.tenant.begin_invocation() && view.tenant.usage.running() == 2);
+    assert!(view.tenant.begin_invocation().is_ok() && view.tenant.usage.running() == 2);
 
     assert!(matches!(directory.admit_push("a", "x", 0), Err(DirectoryError::OverQuota { quota: "extensions", .. })));
     directory.set_quotas("a", &QuotaChanges { extensions: Some(1), ..QuotaChanges::default() }).unwrap();

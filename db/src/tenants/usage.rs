@@ -2,13 +2,14 @@
 //! Outlives changes of the tenant's settings.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sandstorm_net::rpc::KillCause;
 
 use crate::limits::tenants::RECENT_KILLS;
+use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use crate::metrics::{self, Reading, TenantCounters};
 
 /// An invocation that the server ended.
@@ -36,12 +37,28 @@ pub struct Kill {
 #[derive(Debug)]
 pub struct Usage {
     counters: Box<[CachePadded<TenantCounters>]>,
-    running: CachePadded<AtomicU32>,
+    /// Invocations that are begun and not ended, above [`COUNT_SHIFT`] bits of the memory units that they hold: one step
+    /// counts both, so that neither quota can be passed by a race.
+    held: CachePadded<AtomicU64>,
     /// The moment from which on the rate is fully recovered, in nanoseconds of the callers' clock.
     recovered_ns: CachePadded<AtomicU64>,
     kills: Mutex<VecDeque<Kill>>,
     /// Moments of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
+}
+
+/// Bits of [`Usage::held`] that count memory units: enough for 4 PiB. Those above count invocations.
+const COUNT_SHIFT: u32 = 40;
+const UNITS_MASK: u64 = (1 << COUNT_SHIFT) - 1;
+const ONE_INVOCATION: u64 = (1 << COUNT_SHIFT) + INVOCATION_UNITS as u64;
+
+/// What is said where memory is refused because of the tenant's quota.
+pub const MEMORY_TEXT: &str =
+    "quota invocation_memory_bytes: the tenant's invocations hold all the memory that they may have together";
+
+/// Memory units that `bytes` take, the last one perhaps in part.
+pub fn memory_units(bytes: usize) -> u32 {
+    bytes.div_ceil(MEMORY_UNIT_BYTES) as u32
 }
 
 const HOUR_MS: u64 = 3_600_000;
@@ -53,7 +70,7 @@ impl Usage {
     pub(super) fn new(workers: usize) -> Usage {
         Usage {
             counters: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
-            running: CachePadded::default(),
+            held: CachePadded::default(),
             recovered_ns: CachePadded::default(),
             kills: Mutex::default(),
             pushes: Mutex::default(),
@@ -73,23 +90,57 @@ impl Usage {
 
     /// Invocations that are begun and not ended.
     pub fn running(&self) -> u32 {
-        self.running.load(Relaxed)
+        (self.held.load(Relaxed) >> COUNT_SHIFT) as u32
     }
 
-    /// Takes a place among `limit` concurrent invocations; `false` if all are taken.
+    /// Bytes of memory that the tenant's invocations are charged for.
+    pub fn invocation_memory_bytes(&self) -> u64 {
+        (self.held.load(Relaxed) & UNITS_MASK) * MEMORY_UNIT_BYTES as u64
+    }
+
+    /// Takes a place among `limit` concurrent invocations, with the memory that each has from its beginning. On an error
+    /// nothing is taken.
+    ///
+    /// # Errors
+    /// The text that names the quota which is reached.
     #[inline]
-    pub(super) fn begin(&self, limit: u32) -> bool {
-        if self.running.fetch_add(1, Relaxed) < limit {
-            return true;
+    pub(super) fn begin(&self, limit: u32, memory_bytes: u64) -> Result<(), &'static str> {
+        let before = self.held.fetch_add(ONE_INVOCATION, Relaxed);
+        let units = (before & UNITS_MASK) + u64::from(INVOCATION_UNITS);
+        let counted = before >> COUNT_SHIFT < u64::from(limit);
+        if counted && units <= memory_bytes / MEMORY_UNIT_BYTES as u64 {
+            return Ok(());
         }
-        self.running.fetch_sub(1, Relaxed);
-        false
+        self.held.fetch_sub(ONE_INVOCATION, Relaxed);
+        Err(if counted {
+            MEMORY_TEXT
+        } else {
+            "quota concurrent_invocations: too many invocations of the tenant are under way"
+        })
     }
 
     #[inline]
     pub(super) fn end(&self) {
-        let before = self.running.fetch_sub(1, Relaxed);
-        debug_assert!(before > 0, "an invocation ended that had not begun");
+        let before = self.held.fetch_sub(ONE_INVOCATION, Relaxed);
+        debug_assert!(before >= ONE_INVOCATION, "an invocation ended that had not begun");
+        debug_assert!(before & UNITS_MASK >= u64::from(INVOCATION_UNITS), "an invocation gave back more than it held");
+    }
+
+    /// Charges for memory units beyond those that every invocation has; `false`, and nothing is charged, if that would pass
+    /// the quota.
+    pub(super) fn charge(&self, units: u32, memory_bytes: u64) -> bool {
+        let before = self.held.fetch_add(u64::from(units), Relaxed) & UNITS_MASK;
+        let fits = before + u64::from(units) <= memory_bytes / MEMORY_UNIT_BYTES as u64;
+        if !fits {
+            self.uncharge(units);
+        }
+        fits
+    }
+
+    /// Gives units back that [`Usage::charge`] took.
+    pub(super) fn uncharge(&self, units: u32) {
+        let before = self.held.fetch_sub(u64::from(units), Relaxed) & UNITS_MASK;
+        debug_assert!(before >= u64::from(units), "more memory was given back than was charged");
     }
 
     /// Whether `requests` more keep within `per_second`, by a virtual clock that each request moves by its share of a

@@ -11,7 +11,7 @@ use super::admit::count;
 use super::assembly::Ticket;
 use super::plain;
 use super::port::PortState;
-use crate::extensions::{Extension, Invocation, Polled};
+use crate::extensions::{BeginError, Extension, Invocation, Polled};
 use crate::limits::{INTERLEAVED, INVOCATIONS_PER_WORKER, POLLS_IN_A_ROW};
 use crate::metrics::cause_index;
 use crate::tenants::{Kill, TenantView};
@@ -74,9 +74,8 @@ impl Worker {
             return Some(plain::refuse(operation, Status::Overloaded, text, answer));
         }
         let tenant = &view.tenant;
-        if !tenant.begin_invocation() {
+        if let Err(text) = tenant.begin_invocation() {
             tenant.usage.worker(self.index).over_quota.add(1);
-            let text = "quota concurrent_invocations: too many invocations of the tenant are under way";
             return Some(plain::refuse(operation, Status::OverQuota, text, answer));
         }
         let budget = view.budget(extension);
@@ -96,7 +95,15 @@ impl Worker {
             }
             Err(error) => {
                 tenant.end_invocation();
-                Some(plain::refuse(operation, Status::TooLarge, &error.to_string(), answer))
+                let status = match error {
+                    BeginError::OverQuota => {
+                        tenant.usage.worker(self.index).over_quota.add(1);
+                        Status::OverQuota
+                    }
+                    BeginError::TooLarge { .. } => Status::TooLarge,
+                    BeginError::Memory(_) => Status::Overloaded,
+                };
+                Some(plain::refuse(operation, status, &error.to_string(), answer))
             }
         }
     }

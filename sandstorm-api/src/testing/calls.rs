@@ -11,7 +11,7 @@ use crate::abi::{self, HostCalls, Invocation, RawCursor, RawRecord, RawWrite};
 
 /// The host's functions over a [`TestStore`].
 pub(super) static CALLS: HostCalls =
-    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort };
+    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort, grow };
 
 /// What is behind an invocation, for the length of one host call.
 ///
@@ -192,4 +192,9 @@ unsafe extern "C" fn fail(_inv: *mut Invocation, _code: u32, _text: *const u8, _
 /// The wrapper's panic handler ends an invocation here; in a test, a panic is the test's own and never comes here.
 unsafe extern "C" fn abort(_inv: *mut Invocation, _cause: u32, _text: *const u8, _len: usize) -> ! {
     std::process::abort()
+}
+
+/// Tests run on the system's allocator, so no arena asks for more.
+unsafe extern "C" fn grow(_inv: *mut Invocation, _bytes: usize) -> u32 {
+    abi::STATUS_OUT_OF_MEMORY
 }

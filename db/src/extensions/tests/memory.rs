@@ -12,6 +12,9 @@ unsafe extern "C" fn scribbles(_: *mut u8, invocation: *mut abi::Invocation) -> 
     // SAFETY: a live invocation with eight bytes of arguments; the arena is its own.
     unsafe {
         let len = (*invocation).args.cast::<usize>().read_unaligned();
+        if ((*(*invocation).host).grow)(invocation, len) != abi::STATUS_OK {
+            return abi::POLL_FAILED;
+        }
         let arena = &mut (*invocation).arena;
         arena.next.write_bytes(0xaa, len);
         arena.next = arena.next.add(len);
@@ -24,7 +27,7 @@ unsafe extern "C" fn searches(_: *mut u8, invocation: *mut abi::Invocation) -> u
     // SAFETY: a live invocation; its arena begins at its arguments.
     unsafe {
         let (first, args) = ((*invocation).args, (*invocation).args_len);
-        let len = (*invocation).arena.end.addr() - first.addr();
+        let len = (*invocation).arena.limit.addr() - first.addr();
         let found = std::slice::from_raw_parts(first, len)[args..].iter().filter(|byte| **byte != 0).count();
         ((*(*invocation).host).reply)(invocation, (&raw const found).cast(), 8);
     }
@@ -43,7 +46,7 @@ fn nothing_of_another_tenants_invocation_is_left() {
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
     for len in [1, 100, 4096, ARENA_HOT_BYTES - 200, ARENA_HOT_BYTES, ARENA_HOT_BYTES + 5000, (4 << 20) - 4096] {
         world.view = Arc::clone(&ada);
-        world.run(&native(scribbles), &len.to_le_bytes(), long());
+        assert_eq!(world.run(&native(scribbles), &len.to_le_bytes(), long()).0, Polled::Done);
         world.view = Arc::clone(&bob);
         assert_eq!(found(&mut world), 0, "after {len} bytes");
     }
