@@ -10,6 +10,8 @@
 //! | `POST /v1/tenants/{tenant}/rotate` | -> [`TokenRotated`] |
 //! | `GET`, `POST /v1/tenants/{tenant}/tables` | -> `[`[`Table`]`]`; [`CreateTable`] -> [`Table`] |
 //! | `GET`, `DELETE /v1/tenants/{tenant}/tables/{table}` | -> [`Table`]; -> `{}` |
+//! | `GET`, `POST /v1/tenants/{tenant}/grants` | -> [`Grants`]; [`CreateGrant`] -> [`GivenGrant`] |
+//! | `DELETE …/grants/given/{table}/{to}`, `DELETE …/grants/received/{owner}/{table}` | -> `{}` |
 //! | `GET /v1/tenants/{tenant}/extensions` | -> `[`[`Extension`]`]` |
 //! | `PUT`, `GET`, `DELETE /v1/tenants/{tenant}/extensions/{name}` | [`Push`] -> [`Pushed`]; -> [`Extension`]; -> `{}` |
 //! | `POST …/extensions/{name}/suspend`, `…/resume`, `PUT …/extensions/{name}/budget` | ; ; [`Budget`] |
@@ -127,6 +129,26 @@ impl Control {
     /// Drops a table with its records.
     pub fn drop_table(&self, tenant: &str, table: &str) -> Result<(), ControlError> {
         self.delete(&format!("/v1/tenants/{}/tables/{}", segment(tenant), segment(table)))
+    }
+
+    /// What a tenant granted and was granted.
+    pub fn grants(&self, tenant: &str) -> Result<Grants, ControlError> {
+        self.get(&format!("/v1/tenants/{}/grants", segment(tenant)))
+    }
+
+    /// Lets another tenant use one of the tenant's tables, or changes what an earlier grant of it allows.
+    pub fn grant(&self, tenant: &str, grant: &CreateGrant) -> Result<GivenGrant, ControlError> {
+        self.post(&format!("/v1/tenants/{}/grants", segment(tenant)), grant)
+    }
+
+    /// Ends a grant that the tenant gave, at once.
+    pub fn revoke_grant(&self, tenant: &str, table: &str, to: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}/grants/given/{}/{}", segment(tenant), segment(table), segment(to)))
+    }
+
+    /// Gives up a table that `owner` granted to the tenant.
+    pub fn drop_grant(&self, tenant: &str, owner: &str, table: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}/grants/received/{}/{}", segment(tenant), segment(owner), segment(table)))
     }
 
     /// Pushes an extension's source under `name`: checked, compiled, signed, loaded; the former version drains.

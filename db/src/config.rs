@@ -13,6 +13,7 @@
 //! token = "at least twenty characters"
 //! quotas = { memory_bytes = 1000000000 }
 //! tables = [{ name = "carts", mode = "cache", quota_bytes = 100000000 }]
+//! grants = [{ table = "carts", to = "reports", access = "read_write" }]
 //! ```
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use crate::builder::{BuilderConfig, CompileLimits};
 use crate::limits::tenants::TENANTS;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
 use crate::store::Mode;
-use crate::tenants::{Directory, DirectoryError, NewTable, NewTenant, Options, QuotaChanges, Quotas};
+use crate::tenants::{Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, QuotaChanges, Quotas};
 
 mod exposure;
 mod state;
@@ -122,6 +123,22 @@ pub struct TenantSettings {
     /// Its tables.
     #[serde(default)]
     pub tables: Vec<TableSettings>,
+    /// Which of its tables other tenants may use.
+    #[serde(default)]
+    pub grants: Vec<GrantSettings>,
+}
+
+/// A grant that is there from the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantSettings {
+    /// The table.
+    pub table: String,
+    /// The tenant that may use it.
+    pub to: String,
+    /// How: `read`, or `read_write`.
+    #[serde(default)]
+    pub access: Access,
 }
 
 /// A table that is there from the start.
@@ -348,15 +365,22 @@ impl Config {
         }
     }
 
-    /// Creates the configured tenants and their tables.
+    /// Creates the configured tenants and their tables, then their grants.
     ///
     /// # Errors
     /// What the directory refuses, with the tenant's name.
     pub fn create_tenants(&self, directory: &Directory) -> Result<(), ConfigError> {
+        let refused = |tenant: &TenantSettings, error: DirectoryError| {
+            ConfigError::new(format!("configured tenant {:?}: {error}; {}", tenant.name, error.hint()))
+        };
         for tenant in &self.tenants {
-            tenant.create(directory).map_err(|error| {
-                ConfigError::new(format!("configured tenant {:?}: {error}; {}", tenant.name, error.hint()))
-            })?;
+            tenant.create(directory).map_err(|error| refused(tenant, error))?;
+        }
+        for tenant in &self.tenants {
+            for GrantSettings { table, to, access } in &tenant.grants {
+                let granted = directory.grant(&tenant.name, table, to, *access, Granter::Operator);
+                granted.map_err(|error| refused(tenant, error))?;
+            }
         }
         Ok(())
     }

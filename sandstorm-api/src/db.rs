@@ -9,7 +9,7 @@ use crate::Error;
 use crate::abi::{self, RawCursor, RawRecord, RawWrite};
 use crate::host::Host;
 
-/// The id of one of the tenant's tables, as the tenant's programs know it too.
+/// The id of one of the tenant's tables, or of one granted to it, as the tenant's programs know it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId(pub u64);
 
@@ -56,7 +56,10 @@ impl<'a> Db<'a> {
         Db { host }
     }
 
-    /// Finds a table of the tenant by its name.
+    /// Finds a table of the tenant by its name, or one that another tenant granted, as `owner/table`.
+    ///
+    /// A grant may end at any moment: calls get `UnknownTable` from then on. Records that were read stay readable. Writes to
+    /// a table that was granted for reading only get `ReadOnly`.
     ///
     /// # Errors
     /// `UnknownTable` when the tenant has none of that name.

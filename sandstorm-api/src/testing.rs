@@ -109,6 +109,7 @@ impl TestRecord {
 /// promise no order.
 #[derive(Debug, Default)]
 struct Table {
+    access: Access,
     places: HashMap<Box<[u8]>, u64>,
     records: BTreeMap<u64, Arc<TestRecord>>,
 }
@@ -117,6 +118,15 @@ impl Table {
     fn get(&self, key: &[u8], now_ms: u64) -> Option<&Arc<TestRecord>> {
         self.records.get(self.places.get(key)?).filter(|record| record.lives_at(now_ms))
     }
+}
+
+/// What an invocation may do with a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Access {
+    #[default]
+    ReadWrite,
+    Read,
+    Revoked,
 }
 
 type Hook = Box<dyn FnMut(&mut TestStore)>;
@@ -164,7 +174,8 @@ impl TestStore {
         }
     }
 
-    /// The id of the table of that name, which is made if there is none yet.
+    /// The id of the table of that name, which is made if there is none yet. `owner/table` is a table that another tenant
+    /// granted, for reading and writing.
     pub fn table(&mut self, name: &str) -> TableId {
         if let Some(id) = self.names.get(name) {
             return TableId(*id);
@@ -173,6 +184,56 @@ impl TestStore {
         self.names.insert(name.to_string(), id);
         self.tables.insert(id, Table::default());
         TableId(id)
+    }
+
+    /// The id of a table that another tenant granted for reading only, named `owner/table`; it is made if there is none
+    /// yet. An extension's writes to it get `ReadOnly`; the test's own ([`TestStore::put`]) are its owner's.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// async fn run(db: Db<'_>, _args: &[u8]) -> Result<(), Error> {
+    ///     let prices = db.table("shop/prices")?;
+    ///     db.put(prices, b"tea", b"0").await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// let prices = store.read_only_table("shop/prices");
+    /// assert_eq!(store.invoke(run, b"").unwrap_err().kind(), ErrorKind::ReadOnly);
+    /// store.revoke(prices);
+    /// assert_eq!(store.invoke(run, b"").unwrap_err().kind(), ErrorKind::UnknownTable);
+    /// ```
+    pub fn read_only_table(&mut self, name: &str) -> TableId {
+        let id = self.table(name);
+        self.set_access(id, Access::Read);
+        id
+    }
+
+    /// Ends the grant of a table, as its owner may at any moment, also between two polls
+    /// ([`TestStore::between_polls`]): calls of an invocation that has its id get `UnknownTable` from then on, and its
+    /// name is not found. What was read stays readable.
+    pub fn revoke(&mut self, table: TableId) {
+        self.set_access(table, Access::Revoked);
+        self.names.retain(|_, id| *id != table.0);
+    }
+
+    fn set_access(&mut self, table: TableId, access: Access) {
+        if let Some(table) = self.tables.get_mut(&table.0) {
+            table.access = access;
+        }
+    }
+
+    /// The table that an invocation reads.
+    fn reach(&self, id: u64) -> Result<&Table, u32> {
+        self.tables.get(&id).filter(|table| table.access != Access::Revoked).ok_or(abi::STATUS_UNKNOWN_TABLE)
+    }
+
+    /// The table that an invocation writes.
+    fn reach_to_write(&self, id: u64) -> Result<&Table, u32> {
+        let table = self.reach(id)?;
+        if table.access == Access::Read { Err(abi::STATUS_READ_ONLY) } else { Ok(table) }
     }
 
     /// Writes a record that never expires and gives its version.

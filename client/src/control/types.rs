@@ -77,6 +77,10 @@ pub struct Tenant {
     pub tables: u64,
     /// Number of its extensions.
     pub extensions: u64,
+    /// Grants of its tables to others.
+    pub grants_given: u64,
+    /// Other tenants' tables that are granted to it.
+    pub grants_received: u64,
     /// Bytes of its records.
     pub memory_bytes: u64,
     /// Invocations begun and not ended.
@@ -152,6 +156,75 @@ pub struct Table {
     pub refusals: u64,
     /// Slots of its index.
     pub capacity: u64,
+    /// Whether it is the tenant's own, or what another tenant's grant of it allows.
+    pub access: Access,
+    /// The tenant that granted it, if it is not an own one.
+    pub owner: Option<String>,
+    /// Of an own table: to whom it is granted.
+    pub granted_to: Vec<GivenGrant>,
+}
+
+/// What a tenant may do with a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Everything: it is its own.
+    #[default]
+    Own,
+    /// Read it: another tenant granted that.
+    Read,
+    /// Read and write it: another tenant granted that.
+    ReadWrite,
+}
+
+/// `POST /v1/tenants/{tenant}/grants`: lets another tenant use a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateGrant {
+    /// The table.
+    pub table: String,
+    /// Name of the tenant that gets it.
+    pub to: String,
+    /// `Read` or `ReadWrite`.
+    pub access: Access,
+}
+
+/// `GET /v1/tenants/{tenant}/grants`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Grants {
+    /// What the tenant granted to others.
+    pub given: Vec<GivenGrant>,
+    /// What others granted to it.
+    pub received: Vec<ReceivedGrant>,
+}
+
+/// A grant that a tenant gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GivenGrant {
+    /// The table.
+    pub table: String,
+    /// Name of the tenant that it was granted to.
+    pub to: String,
+    /// What it allows.
+    pub access: Access,
+    /// For the operator: whether the grantee has it. `None` for the owner, who is not told whether there is such a tenant.
+    pub in_force: Option<bool>,
+}
+
+/// A grant that a tenant received.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReceivedGrant {
+    /// Its name here: `owner/table`.
+    pub name: String,
+    /// Its id here, as it travels in data requests.
+    pub id: u64,
+    /// The table's owner.
+    pub owner: String,
+    /// What it allows.
+    pub access: Access,
 }
 
 /// One source file of a push.

@@ -15,6 +15,9 @@
 //! | `POST /v1/tenants/{t}/rotate` | operator, tenant | -> [`types::TokenRotated`] |
 //! | `GET`, `POST /v1/tenants/{t}/tables` | operator, tenant | -> `[`[`types::Table`]`]`; [`types::CreateTable`] -> [`types::Table`] |
 //! | `GET`, `DELETE /v1/tenants/{t}/tables/{name}` | operator, tenant | -> [`types::Table`]; -> `{}` |
+//! | `GET`, `POST /v1/tenants/{t}/grants` | operator, tenant | -> [`types::Grants`]; [`types::CreateGrant`] -> [`types::Given`] |
+//! | `DELETE /v1/tenants/{t}/grants/given/{table}/{to}` | operator, tenant | -> `{}` |
+//! | `DELETE /v1/tenants/{t}/grants/received/{owner}/{table}` | operator, tenant | -> `{}` |
 //! | `GET /v1/tenants/{t}/extensions` | operator, tenant | -> `[`[`types::Extension`]`]` |
 //! | `PUT`, `GET`, `DELETE /v1/tenants/{t}/extensions/{name}` | operator, tenant | [`types::Push`] -> [`types::Pushed`]; -> [`types::Extension`]; -> `{}` |
 //! | `POST /v1/tenants/{t}/extensions/{name}/suspend`, `…/resume` | operator, tenant | -> [`types::Extension`] |
@@ -24,6 +27,7 @@
 //! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorBody`].
 
 mod error;
+mod grants;
 mod history;
 mod listen;
 mod plane;

@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -18,17 +18,17 @@ use super::types::{
     ChangeBudget, ChangeTenant, CreateTable, CreateTenant, Extension, Health, Kill, Push, Pushed, Stat, Table, Tenant,
     TenantCreated, TokenRotated,
 };
-use super::{BODY_PATIENCE, Control, MAX_BODY_BYTES, MAX_PUSH_BYTES, now_ms, push, stat};
+use super::{BODY_PATIENCE, Control, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, stat};
 use crate::config::suggest;
 use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
 
-type Answer<T> = Result<axum::Json<T>, Failure>;
+pub(super) type Answer<T> = Result<axum::Json<T>, Failure>;
 
 /// The answer that says nothing.
 #[derive(Serialize)]
-struct Nothing {}
+pub(super) struct Nothing {}
 
-const DONE: axum::Json<Nothing> = axum::Json(Nothing {});
+pub(super) const DONE: axum::Json<Nothing> = axum::Json(Nothing {});
 
 pub(super) fn router(control: Arc<Control>) -> Router {
     let extension = "/v1/tenants/{tenant}/extensions/{name}";
@@ -41,6 +41,9 @@ pub(super) fn router(control: Arc<Control>) -> Router {
         .route("/v1/tenants/{tenant}/extensions", get(list_extensions))
         .route("/v1/tenants/{tenant}/tables/{name}", get(show_table).delete(drop_table))
         .route("/v1/tenants/{tenant}/tables", get(list_tables).post(create_table))
+        .route("/v1/tenants/{tenant}/grants/given/{table}/{to}", delete(grants::revoke))
+        .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))
+        .route("/v1/tenants/{tenant}/grants", get(grants::list).post(grants::create))
         .route("/v1/tenants/{tenant}/kills", get(tenant_kills))
         .route("/v1/tenants/{tenant}/rotate", post(rotate_token))
         .route("/v1/tenants/{tenant}", get(show_tenant).patch(change_tenant).delete(delete_tenant))
@@ -62,7 +65,7 @@ pub(super) fn router(control: Arc<Control>) -> Router {
 // ---- who may ----
 
 /// Who sent a request, by its token.
-enum Caller {
+pub(super) enum Caller {
     Operator,
     Tenant(Arc<TenantView>),
 }
@@ -89,7 +92,7 @@ impl FromRequestParts<Arc<Control>> for Caller {
 
 impl Caller {
     /// The tenant of that name, if the caller may reach it. Another tenant is told the same whether it is there or not.
-    fn reach(&self, control: &Control, tenant: &str) -> Result<Arc<TenantView>, Failure> {
+    pub(super) fn reach(&self, control: &Control, tenant: &str) -> Result<Arc<TenantView>, Failure> {
         match self {
             Caller::Operator => Ok(control.directory.snapshot().find(tenant)?.clone()),
             Caller::Tenant(own) if own.tenant.name == tenant => Ok(own.clone()),
@@ -99,6 +102,10 @@ impl Caller {
             ))
             .hint("use the operator's token, or that tenant's")),
         }
+    }
+
+    pub(super) fn is_operator(&self) -> bool {
+        matches!(self, Caller::Operator)
     }
 
     fn operator(&self) -> Result<(), Failure> {
@@ -114,7 +121,7 @@ impl Caller {
 // ---- what comes in ----
 
 /// A JSON body.
-struct Body<T>(T);
+pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
     type Rejection = Failure;
@@ -224,7 +231,8 @@ async fn list_tables(
     Path(tenant): Path<String>,
 ) -> Answer<Vec<Table>> {
     let view = caller.reach(&control, &tenant)?;
-    Ok(axum::Json(view.sorted_tables().into_iter().map(|entry| Table::of(entry)).collect()))
+    let own = view.sorted_tables().into_iter().map(|entry| Table::own(&view, entry, caller.is_operator()));
+    Ok(axum::Json(own.chain(view.sorted_granted().into_iter().filter_map(|grant| Table::granted(grant))).collect()))
 }
 
 async fn create_table(
@@ -237,7 +245,7 @@ async fn create_table(
     let CreateTable { name, id, mode, quota_bytes } = new;
     let entry =
         control.directory.create_table(view.tenant.id, NewTable { name, id, mode: mode.into(), quota_bytes })?;
-    Ok((StatusCode::CREATED, axum::Json(Table::of(&entry))))
+    Ok((StatusCode::CREATED, axum::Json(Table::own(&view, &entry, caller.is_operator()))))
 }
 
 async fn show_table(
@@ -247,7 +255,9 @@ async fn show_table(
 ) -> Answer<Table> {
     let view = caller.reach(&control, &tenant)?;
     let unknown = || DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: name.clone() };
-    Ok(axum::Json(Table::of(view.table_by_name(&name).ok_or_else(unknown)?)))
+    let own = view.table_by_name(&name).map(|entry| Table::own(&view, entry, caller.is_operator()));
+    let granted = || view.granted_by_name(&name).and_then(|grant| Table::granted(grant));
+    Ok(axum::Json(own.or_else(granted).ok_or_else(unknown)?))
 }
 
 async fn drop_table(

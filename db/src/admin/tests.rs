@@ -136,6 +136,13 @@ const MATRIX: &[(&str, &str, &str, [u16; 4])] = &[
     ("GET", "/v1/tenants/a/tables/there", "", [200, 200, 403, 401]),
     ("GET", "/v1/tenants/a/tables/gone", "", [404, 404, 403, 401]),
     ("DELETE", "/v1/tenants/a/tables/there", "", [200, 200, 403, 401]),
+    ("GET", "/v1/tenants/a/grants", "", [200, 200, 403, 401]),
+    ("POST", "/v1/tenants/a/grants", r#"{"table":"there","to":"b"}"#, [201, 201, 403, 401]),
+    // The owner is not told that there is no such tenant, the operator is.
+    ("POST", "/v1/tenants/a/grants", r#"{"table":"there","to":"nobody"}"#, [404, 201, 403, 401]),
+    ("POST", "/v1/tenants/a/grants", r#"{"table":"gone","to":"b"}"#, [404, 404, 403, 401]),
+    ("DELETE", "/v1/tenants/a/grants/given/there/b", "", [404, 404, 403, 401]),
+    ("DELETE", "/v1/tenants/a/grants/received/b/t", "", [404, 404, 403, 401]),
     ("GET", "/v1/tenants/a/extensions", "", [200, 200, 403, 401]),
     ("GET", "/v1/tenants/a/extensions/x", "", [404, 404, 403, 401]),
     ("DELETE", "/v1/tenants/a/extensions/x", "", [404, 404, 403, 401]),

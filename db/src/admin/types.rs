@@ -10,7 +10,11 @@ use crate::config::ModeName;
 use crate::extensions::{Budget, BudgetOverride, ExtensionCounts};
 use crate::metrics;
 use crate::store::Mode;
-use crate::tenants::{self, QuotaChanges, Quotas, TableEntry, TenantView};
+use crate::tenants::{self, Grant, QuotaChanges, Quotas, TableEntry, TenantView};
+
+mod grants;
+
+pub use grants::{CreateGrant, Given, Grants, Received};
 
 /// `GET /v1/health`.
 #[derive(Clone, Debug, Serialize)]
@@ -82,6 +86,10 @@ pub struct Tenant {
     pub tables: u64,
     /// Number of its extensions.
     pub extensions: u64,
+    /// Grants of its tables to others.
+    pub grants_given: u64,
+    /// Other tenants' tables that are granted to it.
+    pub grants_received: u64,
     /// Bytes of its records.
     pub memory_bytes: u64,
     /// Invocations begun and not ended.
@@ -100,6 +108,8 @@ impl Tenant {
             quotas: tenant.quotas.clone(),
             tables: view.tables.len() as u64,
             extensions: view.extensions.len() as u64,
+            grants_given: view.given.len() as u64,
+            grants_received: view.granted.len() as u64,
             memory_bytes: view.tables.values().map(|table| table.table.stats().bytes).sum(),
             running: tenant.usage.running(),
         }
@@ -162,11 +172,28 @@ pub struct Table {
     pub refusals: u64,
     /// Slots.
     pub capacity: u64,
+    /// `own`, or what another tenant's grant of it allows: `read` or `read_write`.
+    pub access: &'static str,
+    /// The tenant that granted it, if it is not an own one.
+    pub owner: Option<String>,
+    /// Of an own table: to whom it is granted.
+    pub granted_to: Vec<Given>,
 }
 
 impl Table {
-    /// What is shown of a table.
-    pub fn of(entry: &TableEntry) -> Table {
+    /// What is shown of a tenant's own table; who has grants of it, in full only to the operator.
+    pub fn own(view: &TenantView, entry: &TableEntry, to_operator: bool) -> Table {
+        Table { granted_to: Given::all(view, Some(&entry.name), to_operator), ..Table::of(entry) }
+    }
+
+    /// What is shown of a table to the one that it is granted to; `None` if the grant has ended.
+    pub fn granted(grant: &Grant) -> Option<Table> {
+        let access = grant.access()?.name();
+        let (name, owner) = (grant.name.to_string(), Some(grant.owner.to_string()));
+        Some(Table { id: grant.id, name, access, owner, ..Table::of(grant.entry()) })
+    }
+
+    fn of(entry: &TableEntry) -> Table {
         let stats = entry.table.stats();
         Table {
             id: entry.id,
@@ -182,6 +209,9 @@ impl Table {
             expirations: stats.expirations,
             refusals: stats.refusals,
             capacity: stats.capacity,
+            access: "own",
+            owner: None,
+            granted_to: Vec::new(),
         }
     }
 }

@@ -8,6 +8,7 @@ mod bytes;
 mod data;
 mod demo;
 mod ext;
+mod grant;
 mod local;
 mod output;
 mod serve;
@@ -82,6 +83,9 @@ enum Command {
     /// Tables: create, list, show, drop
     #[command(subcommand, arg_required_else_help = true)]
     Table(table::TableCommand),
+    /// Tables shared with other tenants: add, list, revoke, drop
+    #[command(subcommand, arg_required_else_help = true)]
+    Grant(grant::GrantCommand),
     /// Write a record
     Put(data::PutArgs),
     /// Read records
@@ -148,6 +152,7 @@ fn run(cli: Cli, out: &Out) -> Result<(), Failure> {
         Command::Health => serve::health(&session(), out),
         Command::Tenant(command) => tenant::run(&session(), command, out),
         Command::Table(command) => table::run(&session(), command, out),
+        Command::Grant(command) => grant::run(&session(), command, out),
         Command::Put(args) => data::put(&session(), &args, out),
         Command::Get(args) => data::get(&session(), &args, out),
         Command::Del(args) => data::del(&session(), &args, out),

@@ -1,8 +1,9 @@
 //! `sandstorm table …`
 
 use clap::{Subcommand, ValueEnum};
-use sandstorm_client::control::{CreateTable, Table, TableMode};
+use sandstorm_client::control::{Access, CreateTable, Table, TableMode};
 
+use super::grant::in_words;
 use super::output::{Failure, Out, bytes_in_words, columns, fields};
 use super::session::Session;
 use super::tenant::size_argument;
@@ -88,8 +89,23 @@ fn list(tables: &[Table]) -> String {
             bytes_in_words(table.quota_bytes),
         ]
     };
-    let rows: Vec<_> = tables.iter().map(row).collect();
-    columns(&["NAME", "ID", "MODE", "RECORDS", "BYTES", "QUOTA"], &rows)
+    let mut rows: Vec<_> = tables.iter().map(row).collect();
+    let mut head = vec!["NAME", "ID", "MODE", "RECORDS", "BYTES", "QUOTA"];
+    // Where nothing is shared there is nothing to say about it.
+    if tables.iter().any(|table| table.access != Access::Own || !table.granted_to.is_empty()) {
+        head.extend(["ACCESS", "GRANTED TO"]);
+        for (row, table) in rows.iter_mut().zip(tables) {
+            row.extend([in_words(table.access).to_owned(), granted_to(table)]);
+        }
+    }
+    columns(&head, &rows)
+}
+
+/// To whom a table is granted.
+fn granted_to(table: &Table) -> String {
+    let all: Vec<_> =
+        table.granted_to.iter().map(|given| format!("{} ({})", given.to, in_words(given.access))).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
 fn show(table: &Table) -> String {
@@ -97,6 +113,9 @@ fn show(table: &Table) -> String {
         ("name", table.name.clone()),
         ("id", table.id.to_string()),
         ("mode", mode(table)),
+        ("access", in_words(table.access).to_owned()),
+        ("owner", table.owner.clone().unwrap_or_else(|| "-".to_owned())),
+        ("granted to", granted_to(table)),
         ("records", table.records.to_string()),
         ("bytes", bytes_in_words(table.bytes)),
         ("quota", bytes_in_words(table.quota_bytes)),

@@ -150,6 +150,8 @@ fn show(tenant: &Tenant) -> String {
         ("home worker", tenant.home_worker.to_string()),
         ("tables", tenant.tables.to_string()),
         ("extensions", tenant.extensions.to_string()),
+        ("grants given", tenant.grants_given.to_string()),
+        ("grants received", tenant.grants_received.to_string()),
         ("memory", bytes_in_words(tenant.memory_bytes)),
         ("running", tenant.running.to_string()),
         ("quotas", String::new()),

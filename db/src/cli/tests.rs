@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use clap::CommandFactory;
+use sandstorm_db::tenants::Access;
 
 use super::bytes::{fields, for_people, parse, parse_all, printable, to_hex};
 use super::output::{Failure, bytes_in_words, columns};
@@ -199,9 +200,12 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         quotas: Default::default(),
         tables: 1,
         extensions: 1,
+        grants_given: 1,
+        grants_received: 1,
         memory_bytes: 1,
         running: 1,
     };
+    let given = || server::Given { table: "t".into(), to: "b".into(), access: Access::ReadWrite, in_force: Some(true) };
     mirrors::<client::Tenant>(tenant());
     mirrors::<client::TenantCreated>(server::TenantCreated { tenant: tenant(), token: "t".into() });
     mirrors::<client::TokenRotated>(server::TokenRotated { token: "t".into() });
@@ -216,6 +220,13 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         expirations: 1,
         refusals: 1,
         capacity: 1,
+        access: "read_write",
+        owner: Some("b".into()),
+        granted_to: vec![given()],
+    });
+    mirrors::<client::Grants>(server::Grants {
+        given: vec![given()],
+        received: vec![server::Received { name: "b/t".into(), id: 1, owner: "b".into(), access: Access::Read }],
     });
 }
 
@@ -291,6 +302,9 @@ fn the_server_takes_what_the_client_sends() {
         mode: client::TableMode::Cache,
         quota_bytes: Some(1),
     });
+    let grant: server::CreateGrant =
+        takes(client::CreateGrant { table: "t".into(), to: "b".into(), access: client::Access::ReadWrite });
+    assert_eq!(grant.access, Access::ReadWrite);
     let file = client::SourceFile { path: "src/lib.rs".into(), text: String::new() };
     takes::<server::Push>(client::Push { manifest: String::new(), files: vec![file] });
     let all = client::Budget { slice_us: Some(1), total_us: Some(1), arena_bytes: Some(1), reply_bytes: Some(1) };

@@ -74,7 +74,7 @@ impl Engine {
         budget: Budget,
     ) -> Result<Invocation, BeginError> {
         self.meter.interrupted();
-        let mut invocation = match self.take_idle(view.tenant.id) {
+        let mut invocation = match self.take_idle(view.tenant.serial) {
             Some(idle) => idle,
             None => Invocation::idle()?,
         };
@@ -158,7 +158,7 @@ impl Engine {
     }
 
     /// An idle invocation, preferably one that this tenant used before: it needs no clearing.
-    fn take_idle(&mut self, tenant: u32) -> Option<Invocation> {
+    fn take_idle(&mut self, tenant: u64) -> Option<Invocation> {
         /// How many to look at.
         const LOOK: usize = 4;
         if self.idle.is_empty() {

@@ -96,8 +96,8 @@ pub(super) struct Body {
     pub(super) text: Vec<u8>,
     /// Bytes of the arena that may hold something of the owner's.
     dirty: usize,
-    /// The tenant whose invocation was here last; 0: none.
-    owner: u32,
+    /// The tenant whose invocation was here last, by its serial number: another one may have its id by now. 0: none.
+    owner: u64,
     /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few places
     /// that the processor's cache has for such addresses.
     colour: u32,
@@ -183,7 +183,7 @@ impl Invocation {
     }
 
     /// The tenant whose invocation was here last.
-    pub(super) fn owner(&self) -> u32 {
+    pub(super) fn owner(&self) -> u64 {
         self.body().owner
     }
 
@@ -231,7 +231,7 @@ impl Invocation {
     ) -> Result<(), BeginError> {
         let vtable = extension.library.vtable();
         let body = self.body_mut();
-        body.prepare_arena(view.tenant.id, budget.memory_bytes)?;
+        body.prepare_arena(view.tenant.serial, budget.memory_bytes)?;
         // Offsets are aligned as far as the base is.
         let colour = if vtable.future_align <= LINE_BYTES { body.colour as usize } else { 0 };
         let quota = budget.memory_bytes.min(body.arena.len() - COLOURS_BYTES);
@@ -375,7 +375,7 @@ impl Body {
     }
 
     /// Makes the arena large enough, and free of another tenant's bytes.
-    fn prepare_arena(&mut self, tenant: u32, bytes: usize) -> io::Result<()> {
+    fn prepare_arena(&mut self, tenant: u64, bytes: usize) -> io::Result<()> {
         let len = self.arena.len() - COLOURS_BYTES;
         if bytes > len && len < ARENA_MAX_BYTES {
             self.arena = Mapping::new(bytes.min(ARENA_MAX_BYTES) + COLOURS_BYTES, 0)?;

@@ -298,6 +298,7 @@ pub const SERVER: &[Metric] = &[
     gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
     gauge("records_evicted", "Records evicted from the tables that are there now."),
     gauge("records_expired", "Records expired in the tables that are there now."),
+    gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
     gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
 ];
 
@@ -308,10 +309,11 @@ const fn gauge(name: &'static str, meaning: &'static str) -> Metric {
 /// The readings of [`SERVER`].
 pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
     let snapshot = directory.snapshot();
-    let (mut tables, mut extensions) = (0, 0);
+    let (mut tables, mut extensions, mut grants) = (0, 0, 0);
     let (mut records, mut bytes, mut evicted, mut expired) = (0u64, 0u64, 0u64, 0u64);
     for view in snapshot.iter() {
         extensions += view.extensions.len() as u64;
+        grants += view.granted.len() as u64;
         for table in view.tables.values() {
             let stats = table.table.stats();
             tables += 1;
@@ -323,7 +325,7 @@ pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
     }
     let tenants = snapshot.len() as u64;
     let dropped = directory.dropped_tables() as u64;
-    let values = [uptime_s, tenants, tables, extensions, records, bytes, evicted, expired, dropped];
+    let values = [uptime_s, tenants, tables, extensions, records, bytes, evicted, expired, grants, dropped];
     readings(SERVER, values.into_iter().map(|value| vec![value]).collect())
 }
 

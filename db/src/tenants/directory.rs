@@ -173,6 +173,7 @@ impl Directory {
             });
             let tenant = Tenant {
                 id,
+                serial: next.credential(),
                 name: new.name.clone(),
                 open: new.open,
                 quotas,
@@ -535,6 +536,9 @@ pub(super) fn over_quota(tenant: &Tenant, quota: &'static str, limit: u32, has: 
 }
 
 pub(super) fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
+    if view.granted_names.contains_key(table) {
+        return DirectoryError::NotOwned(table.into());
+    }
     DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() }
 }
 

@@ -86,6 +86,12 @@ pub enum DirectoryError {
         /// How many.
         limit: usize,
     },
+    /// What an owner alone may do was asked for a table that is granted.
+    #[error("table {0:?} is another tenant's")]
+    NotOwned(String),
+    /// The tenant was granted no such table.
+    #[error("no table {0:?} is granted")]
+    NotGranted(String),
     /// The table is not granted to that tenant.
     #[error("table {table:?} is not granted to {to:?}")]
     UnknownGrant {
@@ -168,9 +174,11 @@ impl DirectoryError {
     pub fn refusal(&self) -> Refusal {
         use DirectoryError as E;
         match self {
-            E::UnknownTenant(_) | E::UnknownTable { .. } | E::UnknownExtension { .. } | E::UnknownGrant { .. } => {
-                Refusal::NotFound
-            }
+            E::UnknownTenant(_)
+            | E::UnknownTable { .. }
+            | E::UnknownExtension { .. }
+            | E::UnknownGrant { .. }
+            | E::NotGranted(_) => Refusal::NotFound,
             E::TenantExists(_)
             | E::TenantIdTaken(..)
             | E::TableExists { .. }
@@ -183,6 +191,7 @@ impl DirectoryError {
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
             | E::GrantToSelf(_)
+            | E::NotOwned(_)
             | E::Name { .. }
             | E::TableTooSmall { .. }
             | E::Quota(_)
@@ -209,7 +218,8 @@ impl DirectoryError {
             }
             E::TableExists { .. } => "choose another name, or drop that table first",
             E::GrantToSelf(_) => "name another tenant",
-            E::UnknownGrant { .. } => "`sandstorm grant list` shows what is granted",
+            E::NotOwned(_) => "its owner may; `sandstorm grant drop` gives up a table that was granted",
+            E::UnknownGrant { .. } | E::NotGranted(_) => "`sandstorm grant list` shows what is granted",
             E::TooManyGrants { .. } => "revoke one that is not needed",
             E::TableIdTooLarge(_) | E::TableIdTaken { .. } => "leave the id out to have a free one assigned",
             E::UnknownExtension { .. } => {

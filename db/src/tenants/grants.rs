@@ -12,6 +12,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use super::directory::{Directory, Next, over_quota, unknown_table};
 use super::error::{DirectoryError, check_name};
 use super::snapshot::{Snapshot, TenantRef};
@@ -23,13 +25,25 @@ use crate::limits::tenants::GRANTS_TO_ONE;
 pub const FIRST_GRANTED_ID: u64 = 1 << 48;
 
 /// What a grant allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Access {
     /// Reads alone.
+    #[default]
     Read = 1,
     /// Reads and writes.
     ReadWrite = 2,
+}
+
+impl Access {
+    /// Its name, as the control API has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::ReadWrite => "read_write",
+        }
+    }
 }
 
 /// In place of an [`Access`]: the grant has ended.
@@ -245,7 +259,8 @@ impl Directory {
     /// No such tenant or grant.
     pub fn drop_grant<'a>(&self, grantee: impl Into<TenantRef<'a>>, name: &str) -> Result<(), DirectoryError> {
         self.change_view(grantee, |_, view| {
-            let grant = view.granted_by_name(name).ok_or_else(|| unknown_table(view, name))?.clone();
+            let unknown = || DirectoryError::NotGranted(name.into());
+            let grant = view.granted_by_name(name).ok_or_else(unknown)?.clone();
             grant.end();
             view.forget_granted(&grant);
             Ok(())
@@ -322,3 +337,6 @@ pub(super) fn end_of_tenant(snapshot: &mut Snapshot, view: &TenantView) {
     view.given.iter().for_each(|given| withdraw(snapshot, given));
     view.granted.values().for_each(|grant| grant.end());
 }
+
+#[cfg(test)]
+mod tests;

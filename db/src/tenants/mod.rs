@@ -40,6 +40,8 @@ pub use usage::{Kill, MEMORY_TEXT, Usage, memory_units};
 pub struct Tenant {
     /// Its id, which travels in every message; never 0.
     pub id: u32,
+    /// Unlike id and name never another tenant's, not even after this one is deleted; never 0.
+    pub serial: u64,
     /// Its name, unique on the server.
     pub name: String,
     /// Whether its data are reached without a token. Only on servers whose data ports are bound to loopback, or that

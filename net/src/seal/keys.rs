@@ -74,7 +74,8 @@ mod tests {
     fn each_part_is_its_own_and_the_same_every_time() {
         let (one, other) = (TokenKeys::of(b"a token"), TokenKeys::of(b"another token"));
         assert!(one == TokenKeys::of(b"a token") && one.verifier() == one.verifier());
-        let parts = [one.psk, one.private, one.verifier().public, digest(b"a token"), [0; 32], other.psk, other.private];
+        let parts =
+            [one.psk, one.private, one.verifier().public, digest(b"a token"), [0; 32], other.psk, other.private];
         for (index, part) in parts.iter().enumerate() {
             assert!(parts.iter().skip(index + 1).all(|later| later != part), "part {index} is its own");
         }

@@ -44,17 +44,13 @@ fn status<T>(outcome: Result<T, u32>, out: impl FnOnce(T)) -> u32 {
 unsafe extern "C" fn prefetch(inv: *mut Invocation, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a key and a place for the hash.
     let (behind, key, hash) = unsafe { (behind(inv), bytes(key, key_len), &mut *hash) };
-    if !behind.store.tables.contains_key(&table) {
-        return abi::STATUS_UNKNOWN_TABLE;
-    }
-    *hash = TestStore::hash(key);
-    abi::STATUS_OK
+    status(behind.store.reach(table), |_| *hash = TestStore::hash(key))
 }
 
 unsafe extern "C" fn prefetch_record(inv: *mut Invocation, table: u64, _hash: u64) -> u32 {
     // SAFETY: the extension's side calls with its live invocation.
     let behind = unsafe { behind(inv) };
-    if behind.store.tables.contains_key(&table) { abi::STATUS_OK } else { abi::STATUS_UNKNOWN_TABLE }
+    status(behind.store.reach(table), |_| ())
 }
 
 unsafe extern "C" fn get(
@@ -71,7 +67,10 @@ unsafe extern "C" fn get(
     if hash != 0 && hash != TestStore::hash(key) {
         return abi::STATUS_INVALID;
     }
-    let Some(table) = behind.store.tables.get(&table) else { return abi::STATUS_UNKNOWN_TABLE };
+    let table = match behind.store.reach(table) {
+        Ok(table) => table,
+        Err(status) => return status,
+    };
     let Some(record) = table.get(key, behind.store.now_ms) else { return abi::STATUS_NOT_FOUND };
     *out = record.raw();
     behind.held.push(Arc::clone(record));
@@ -93,7 +92,8 @@ unsafe extern "C" fn put(
         unsafe { (behind(inv), bytes(key, key_len), bytes(value, value_len), &mut *version) };
     // SAFETY: null, or a write that lives during the call.
     let how = unsafe { how.as_ref() }.copied().unwrap_or(ALWAYS);
-    status(behind.store.write(table, key, value, &how), |new| *version = new)
+    let reached = behind.store.reach_to_write(table).map(|_| ());
+    status(reached.and_then(|()| behind.store.write(table, key, value, &how)), |new| *version = new)
 }
 
 const ALWAYS: RawWrite = RawWrite { condition: abi::CONDITION_ALWAYS, flags: 0, version: 0, ttl_ms: 0 };
@@ -107,9 +107,9 @@ unsafe extern "C" fn delete(
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation and a key; `how` is null or lives during the call.
     let (behind, key, how) = unsafe { (behind(inv), bytes(key, key_len), how.as_ref().copied().unwrap_or(ALWAYS)) };
-    let exists = match behind.store.tables.get(&table) {
-        None => return abi::STATUS_UNKNOWN_TABLE,
-        Some(table) => table.get(key, behind.store.now_ms).is_some(),
+    let exists = match behind.store.reach_to_write(table) {
+        Err(status) => return status,
+        Ok(table) => table.get(key, behind.store.now_ms).is_some(),
     };
     if !exists {
         return abi::STATUS_NOT_FOUND;
@@ -131,7 +131,8 @@ unsafe extern "C" fn increment(
 ) -> u32 {
     // SAFETY: the extension's side calls with its live invocation, a key and a place for the sum.
     let (behind, key, sum) = unsafe { (behind(inv), bytes(key, key_len), &mut *sum) };
-    status(behind.store.increment(table, key, delta), |new| *sum = new)
+    let reached = behind.store.reach_to_write(table).map(|_| ());
+    status(reached.and_then(|()| behind.store.increment(table, key, delta)), |new| *sum = new)
 }
 
 unsafe extern "C" fn scan(
@@ -145,7 +146,10 @@ unsafe extern "C" fn scan(
     // SAFETY: the extension's side calls with its live invocation, a cursor, room for `limit` records and for a count.
     let (behind, cursor, out, filled) =
         unsafe { (behind(inv), &mut *cursor, core::slice::from_raw_parts_mut(out, limit), &mut *filled) };
-    let Some(table) = behind.store.tables.get(&table) else { return abi::STATUS_UNKNOWN_TABLE };
+    let table = match behind.store.reach(table) {
+        Ok(table) => table,
+        Err(status) => return status,
+    };
     *filled = 0;
     for (place, record) in table.records.range(cursor.position..) {
         let Some(slot) = out.get_mut(*filled) else {
