@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
+use sandstorm_api::abi::ABI_VERSION;
 use sandstorm_db::builder::{
     BuildError, BuilderConfig, BuilderHandle, CompileLimits, Expected, Source, SourceFile, api_fingerprint,
 };
@@ -38,12 +39,13 @@ fn a_build_is_signed_for_its_tenant_and_compiler() {
     let artifact = builder.build(7, 42, &source).unwrap_or_else(|error| panic!("{error}"));
     let expected = Expected {
         tenant: 7,
-        compiler: builder.compiler(),
+        name: "test".to_owned(),
+        compiler: Some(builder.compiler()),
         api_fingerprint: api_fingerprint(),
-        abi_version: sandstorm_api::abi::ABI_VERSION,
-        loaded_version: Some(41),
+        abi_version: ABI_VERSION,
+        highest: Some(41),
     };
-    assert_eq!(artifact.verify(&builder.public_key(), &expected), Ok(()));
+    assert_eq!(artifact.verify(&[builder.public_key()], &expected), Ok(()));
     assert_eq!((artifact.header.version, artifact.header.name.as_str()), (42, "test"));
     assert_eq!(artifact.header.source_digest, source.digest());
     assert!(artifact.elf.starts_with(b"\x7fELF"));
@@ -87,7 +89,7 @@ fn what_is_wrong_with_a_source_comes_back_and_the_builder_goes_on() {
 fn a_builder_that_dies_is_replaced() {
     let builder = handle();
     builder.build(1, 1, &source("db.reply(args)")).expect("built");
-    builder.end_process();
+    builder.end_processes();
     let first = builder.build(1, 2, &source("db.reply(args)"));
     assert!(matches!(first, Ok(_) | Err(BuildError::Internal(_))), "{first:?}");
     builder.build(1, 3, &source("db.reply(args)")).expect("a new process builds");

@@ -14,6 +14,7 @@
 //! | `DELETE …/grants/given/{table}/{to}`, `DELETE …/grants/received/{owner}/{table}` | -> `{}` |
 //! | `GET /v1/tenants/{tenant}/extensions` | -> `[`[`Extension`]`]` |
 //! | `PUT`, `GET`, `DELETE /v1/tenants/{tenant}/extensions/{name}` | [`Push`] -> [`Pushed`]; -> [`Extension`]; -> `{}` |
+//! | `PUT /v1/tenants/{tenant}/extensions/{name}/artifact` | a signed artifact's bytes -> [`Pushed`] |
 //! | `POST …/extensions/{name}/suspend`, `…/resume`, `PUT …/extensions/{name}/budget` | ; ; [`Budget`] |
 //! | `GET /v1/tenants/{tenant}/kills`, `GET /v1/kills` | -> `[`[`Kill`]`]`, newest first (`?limit=n`) |
 //!
@@ -158,6 +159,16 @@ impl Control {
     pub fn push(&self, tenant: &str, name: &str, source: &Push) -> Result<Pushed, ControlError> {
         let path = format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name));
         self.send(self.agent.put(self.url(&path)), source)
+    }
+
+    /// Loads an artifact that a builder elsewhere has signed for this tenant and name.
+    ///
+    /// # Errors
+    /// [`ControlError::Server`] with a code of its own for each reason why the server does not load it.
+    pub fn push_artifact(&self, tenant: &str, name: &str, artifact: &[u8]) -> Result<Pushed, ControlError> {
+        let path = format!("/v1/tenants/{}/extensions/{}/artifact", segment(tenant), segment(name));
+        let request = self.with_token(self.agent.put(self.url(&path)));
+        self.finish(request.content_type("application/octet-stream").send(artifact))
     }
 
     /// A tenant's extensions.

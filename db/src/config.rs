@@ -16,24 +16,26 @@
 //! grants = [{ table = "carts", to = "reports", access = "read_write" }]
 //! ```
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::builder::{BuilderConfig, CompileLimits};
+use crate::builder::BuilderConfig;
 use crate::limits::tenants::TENANTS;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
 use crate::store::Mode;
 use crate::tenants::{Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, QuotaChanges, Quotas};
 
+mod builder;
 mod exposure;
 mod state;
 #[cfg(test)]
 mod tests;
 
+pub use builder::BuilderSettings;
+use builder::FileBuilder;
 pub use exposure::{ControlTls, TlsOverrides};
 use exposure::{FileControlTls, check_control, is_public};
 pub use state::{OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir, read_operator_token};
@@ -85,21 +87,6 @@ pub struct Limits {
     pub value_bytes: usize,
     /// Tenants.
     pub tenants: usize,
-}
-
-/// Settings of the builder.
-#[derive(Clone, Debug)]
-pub struct BuilderSettings {
-    /// The compiler; `None`: the one on the path.
-    pub rustc: Option<PathBuf>,
-    /// The operator's own vetted libraries: package name to directory.
-    pub libraries: BTreeMap<String, PathBuf>,
-    /// Whether compilers may run unconfined where the kernel offers no sandbox.
-    pub allow_unsandboxed: bool,
-    /// Whether there is a builder; without one the server stores and serves, and refuses pushes.
-    pub enabled: bool,
-    /// What one compilation may use.
-    pub compile: CompileLimits,
 }
 
 /// A tenant that is there from the start.
@@ -230,18 +217,6 @@ struct FileLimits {
     tenants: Option<usize>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct FileBuilder {
-    rustc: Option<PathBuf>,
-    libraries: BTreeMap<String, PathBuf>,
-    enabled: Option<bool>,
-    allow_unsandboxed: bool,
-    cpu_s: Option<u64>,
-    wall_s: Option<u64>,
-    memory_bytes: Option<u64>,
-}
-
 /// What is wrong with the configuration: one line that says where, what, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(String);
@@ -294,17 +269,6 @@ impl Config {
         };
         let quotas =
             file.quotas.apply(&Quotas::default()).map_err(|error| ConfigError::new(format!("quotas: {error}")))?;
-        let compile = CompileLimits {
-            cpu: seconds("builder.cpu_s", file.builder.cpu_s, CompileLimits::default().cpu)?,
-            wall: seconds("builder.wall_s", file.builder.wall_s, CompileLimits::default().wall)?,
-            memory_bytes: in_range(
-                "builder.memory_bytes",
-                file.builder.memory_bytes.unwrap_or(CompileLimits::default().memory_bytes),
-                512 << 20,
-                1 << 40,
-            )?,
-            ..CompileLimits::default()
-        };
         let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
         let config = Config {
             data: over.data.or(file.data).unwrap_or(DEFAULT_DATA),
@@ -318,13 +282,7 @@ impl Config {
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
             limits,
             quotas,
-            builder: BuilderSettings {
-                rustc: over.rustc.clone().or(file.builder.rustc),
-                libraries: file.builder.libraries,
-                allow_unsandboxed: file.builder.allow_unsandboxed,
-                enabled: over.builder.or(file.builder.enabled).unwrap_or(true),
-                compile,
-            },
+            builder: file.builder.settings(over.rustc.clone(), over.builder)?,
             tenants: file.tenants,
         };
         config.check()?;
@@ -361,7 +319,9 @@ impl Config {
             libraries: self.builder.libraries.clone(),
             allow_unsandboxed: self.builder.allow_unsandboxed,
             limits: self.builder.compile,
-            ..BuilderConfig::default()
+            compilers: self.builder.compilers,
+            cores: if self.pin { crate::workers::free_processors(self.workers) } else { Vec::new() },
+            program: None,
         }
     }
 

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::types::ErrorBody;
-use crate::builder::BuildError;
+use crate::builder::{BuildError, VerifyError};
 use crate::tenants::{DirectoryError, Refusal};
 
 /// Why a request is not answered with a success.
@@ -58,6 +58,16 @@ impl Failure {
             .hint("see [builder] in the server's configuration")
     }
 
+    /// An artifact that is not loaded.
+    pub(super) fn artifact(error: &VerifyError) -> Failure {
+        let status = match error {
+            VerifyError::Malformed(_) => StatusCode::BAD_REQUEST,
+            VerifyError::Downgraded { .. } | VerifyError::Replayed(_) => StatusCode::CONFLICT,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Failure::new(status, error.code(), error.to_string()).hint(error.hint())
+    }
+
     pub(super) fn build(error: &BuildError) -> Failure {
         let message = match error {
             BuildError::Refused(remarks) => {
@@ -71,6 +81,7 @@ impl Failure {
         let (status, code) = match error {
             BuildError::Refused(_) | BuildError::Compile(_) => (StatusCode::UNPROCESSABLE_ENTITY, "refused"),
             BuildError::Limit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "limit"),
+            BuildError::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             BuildError::Toolchain(_) | BuildError::Sandbox(_) => (StatusCode::SERVICE_UNAVAILABLE, "builder"),
             BuildError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "builder"),
         };
@@ -81,6 +92,7 @@ impl Failure {
                 failure.hint("`sandstorm ext check` says the same offline")
             }
             BuildError::Limit(_) => failure.hint("make the source smaller or simpler"),
+            BuildError::Busy(_) => failure.hint("push it again in a moment"),
             _ => failure,
         }
     }

@@ -12,6 +12,9 @@ use crate::tenants::TenantView;
 
 /// Versions of an extension that are shown.
 const VERSIONS: usize = 16;
+/// Names of unloaded extensions whose versions are remembered one by one, for each tenant: as many as may be loaded at
+/// most. Beyond that their highest version counts for every name.
+const UNLOADED_NAMES: usize = 4_096;
 
 /// What is known of a version beside its code.
 #[derive(Clone, Debug)]
@@ -31,7 +34,9 @@ pub(super) struct History {
 #[derive(Debug, Default)]
 struct Tenant {
     extensions: HashMap<String, Pushed>,
-    /// The highest version of any extension that was unloaded: later ones start above, so that no version comes twice.
+    /// The highest version of each extension that was unloaded: later ones start above, so that none comes twice.
+    unloaded: HashMap<String, u64>,
+    /// The highest version of those unloaded that are not remembered by name.
     floor: u64,
 }
 
@@ -62,10 +67,17 @@ impl Pushed {
 impl History {
     /// The version that the next push of that name gets.
     pub(super) fn next_version(&self, tenant: u32, name: &str) -> u64 {
+        self.highest(tenant, name).unwrap_or(0).saturating_add(1)
+    }
+
+    /// The highest version of that name that was ever loaded for the tenant.
+    pub(super) fn highest(&self, tenant: u32, name: &str) -> Option<u64> {
         let tenants = self.tenants.lock();
-        let Some(tenant) = tenants.get(&tenant) else { return 1 };
-        let last = tenant.extensions.get(name).and_then(|pushed| pushed.versions.front());
-        last.map_or(tenant.floor, |(version, _)| *version) + 1
+        let tenant = tenants.get(&tenant)?;
+        let loaded =
+            tenant.extensions.get(name).and_then(|pushed| pushed.versions.front()).map(|(version, _)| *version);
+        let floor = Some(tenant.floor).filter(|floor| *floor > 0);
+        loaded.max(tenant.unloaded.get(name).copied()).max(floor)
     }
 
     /// A version was loaded, in place of another perhaps.
@@ -81,8 +93,12 @@ impl History {
     pub(super) fn unloaded(&self, tenant: u32, extension: &Extension) {
         let mut tenants = self.tenants.lock();
         let tenant = tenants.entry(tenant).or_default();
-        tenant.floor = tenant.floor.max(extension.version);
         tenant.extensions.remove(&*extension.name);
+        if tenant.unloaded.len() < UNLOADED_NAMES {
+            tenant.unloaded.insert(extension.name.to_string(), extension.version);
+        } else {
+            tenant.floor = tenant.floor.max(extension.version);
+        }
     }
 
     /// A tenant was deleted.

@@ -18,14 +18,14 @@ use tokio::time::{Instant, Sleep, sleep};
 const HEADER_END: &[u8] = b"\r\n\r\n";
 
 /// Accepts no further connection while there are as many as allowed.
-pub(super) struct Limited {
+pub(crate) struct Limited {
     listener: TcpListener,
     places: Arc<Semaphore>,
     patience: Duration,
 }
 
 /// A connection that gives its place back when it is closed.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     _place: Option<OwnedSemaphorePermit>,
     patience: Duration,

@@ -20,6 +20,7 @@
 //! | `DELETE /v1/tenants/{t}/grants/received/{owner}/{table}` | operator, tenant | -> `{}` |
 //! | `GET /v1/tenants/{t}/extensions` | operator, tenant | -> `[`[`types::Extension`]`]` |
 //! | `PUT`, `GET`, `DELETE /v1/tenants/{t}/extensions/{name}` | operator, tenant | [`types::Push`] -> [`types::Pushed`]; -> [`types::Extension`]; -> `{}` |
+//! | `PUT /v1/tenants/{t}/extensions/{name}/artifact` | operator, tenant | a signed artifact's bytes -> [`types::Pushed`] |
 //! | `POST /v1/tenants/{t}/extensions/{name}/suspend`, `…/resume` | operator, tenant | -> [`types::Extension`] |
 //! | `PUT /v1/tenants/{t}/extensions/{name}/budget` | operator | [`types::ChangeBudget`] -> `{}` |
 //! | `GET /v1/tenants/{t}/kills`, `GET /v1/kills` | operator, tenant (its own) | -> `[`[`types::Kill`]`]`, newest first (`?limit=n`) |
@@ -45,20 +46,26 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{Mutex, Notify, Semaphore};
+use tokio::sync::Notify;
 
+use crate::builder::Queue;
 use crate::metrics::Metrics;
 use crate::tenants::{Directory, TokenHash};
 use history::History;
 pub use plane::{ControlPlane, ControlStartError, Served};
-pub use push::Build;
+pub use push::{Build, Pushing};
 
 /// Bytes of a request's body, at most, other than a push.
 pub const MAX_BODY_BYTES: usize = 64 << 10;
 /// Bytes of a push, at most: all source files as JSON, every second byte escaped, and the manifest.
 pub const MAX_PUSH_BYTES: usize = 2 * (crate::builder::limits::SOURCE_BYTES + crate::builder::limits::MANIFEST_BYTES);
-/// Pushes that wait for the builder or run, at most; one more is told to come again. Bounds the memory they hold.
-pub const MAX_PUSHES: usize = 32;
+/// Pushes that wait for the builder, at most, all tenants together: one more takes the place of the tenant that has most
+/// waiting, or is told to come again. Bounds the memory that their sources hold (256 MiB).
+pub const MAX_PUSHES: usize = 64;
+/// Bytes of an uploaded artifact, at most.
+pub const MAX_ARTIFACT_BYTES: usize = crate::limits::LIBRARY_MAX_BYTES + crate::builder::limits::ARTIFACT_EXTRA_BYTES;
+/// Threads for what blocks: pushes that run, files.
+const BLOCKING_THREADS: usize = 32;
 /// Connections at a time; further ones wait. Bounds the file descriptors that the control port can use up.
 pub const MAX_CONNECTIONS: usize = 256;
 /// How long a connection may wait for a request, or send its header: longer than clients keep idle connections (15 s).
@@ -76,16 +83,15 @@ pub struct Control {
     pub directory: Arc<Directory>,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// The builder, or why there is none.
-    pub builder: Result<Arc<dyn Build>, String>,
+    /// The builder, or why there is none; the keys that are trusted.
+    pub pushing: Pushing,
     /// Address of the first worker's data port.
     pub data: SocketAddr,
     operator: TokenHash,
     stop: Box<dyn Fn() + Send + Sync>,
     history: History,
-    /// One push at a time: the builder takes one at a time, and versions follow each other.
-    pushing: Arc<Mutex<()>>,
-    pushes: Arc<Semaphore>,
+    /// Whose turn it is to push.
+    queue: Queue,
 }
 
 impl Control {
@@ -94,21 +100,22 @@ impl Control {
     pub fn new(
         directory: Arc<Directory>,
         metrics: Arc<Metrics>,
-        builder: Result<Arc<dyn Build>, String>,
+        pushing: impl Into<Pushing>,
         data: SocketAddr,
         operator_token: &str,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Control> {
+        let pushing = pushing.into();
+        let slots = pushing.builder.as_ref().map_or(1, |builder| builder.slots());
         Arc::new(Control {
             directory,
             metrics,
-            builder,
+            pushing,
             data,
             operator: TokenHash::of(operator_token.as_bytes()),
             stop: Box::new(stop),
             history: History::default(),
-            pushing: Arc::default(),
-            pushes: Arc::new(Semaphore::new(MAX_PUSHES)),
+            queue: Queue::new(slots, MAX_PUSHES),
         })
     }
 
@@ -147,7 +154,7 @@ impl Admin {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(MAX_PUSHES)
+            .max_blocking_threads(BLOCKING_THREADS)
             .thread_name("control-blocking")
             .build()?;
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
@@ -201,6 +208,11 @@ async fn serve(listener: std::net::TcpListener, control: Arc<Control>, stop: Arc
         () = too_long => {}
     }
     settling.abort();
+}
+
+/// A listener with the control port's bounds, for another service.
+pub(crate) fn bounded(listener: tokio::net::TcpListener, connections: usize) -> listen::Limited {
+    listen::Limited::new(listener, connections, HEADER_PATIENCE)
 }
 
 /// Frees, from time to time and off this thread, what nobody uses any more.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Admin, Build, Control};
-use crate::builder::{BuildError, BuilderConfig, BuilderHandle};
+use super::{Admin, Build, Control, Pushing};
+use crate::builder::{BuildError, BuilderConfig, BuilderHandle, RemoteBuilder};
 use crate::config::{Config, ConfigError, OPERATOR_TOKEN_FILE, operator_token, prepare_state_dir};
 use crate::metrics::Metrics;
 use crate::tenants::Directory;
@@ -76,12 +76,15 @@ impl ControlPlane {
         }
         prepare_state_dir(&config.state)?;
         let operator = operator_token(&config.state)?;
-        let builder: Result<Arc<dyn Build>, String> = if config.builder.enabled {
-            Ok(BuilderHandle::start(builder).map_err(ControlStartError::Builder)?)
-        } else {
-            Err("the server was started without one".to_owned())
+        let builder: Result<Arc<dyn Build>, String> = match &config.builder {
+            settings if !settings.enabled => Err("the server was started without one".to_owned()),
+            settings => match &settings.remote {
+                Some(remote) => Ok(RemoteBuilder::open(remote, &builder).map_err(ControlStartError::Builder)?),
+                None => Ok(BuilderHandle::start(builder).map_err(ControlStartError::Builder)?),
+            },
         };
-        let control = Control::new(served.directory, served.metrics, builder, served.data, &operator, stop);
+        let pushing = Pushing { builder, trusted_keys: config.builder.trusted_keys.clone() };
+        let control = Control::new(served.directory, served.metrics, pushing, served.data, &operator, stop);
         let admin = Admin::start(config.control, control.clone()).map_err(|error| match error.kind() {
             std::io::ErrorKind::AddrInUse => ControlStartError::Taken(config.control),
             _ => ControlStartError::Port(config.control, error),

@@ -1,8 +1,8 @@
-//! A push: from source to an extension that is loaded. Blocks while the compiler works.
-
-use std::time::Instant;
+//! A push: from source, or from an artifact that was signed elsewhere, to an extension that is loaded. Blocks while the
+//! compiler works.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use sandstorm_api::abi::ABI_VERSION;
 
@@ -11,12 +11,13 @@ use super::history::About;
 use super::types::{Push, Pushed};
 use super::{Control, now_ms};
 use crate::builder::{
-    Artifact, BuildError, Builder, BuilderHandle, Diagnostic, Expected, PublicKey, Source, api_fingerprint,
+    Artifact, BuildError, Builder, BuilderHandle, Diagnostic, Expected, PublicKey, RemoteBuilder, Source, VerifyError,
+    api_fingerprint,
 };
 use crate::extensions::{BudgetOverride, Extension, Library, LoadError};
 use crate::tenants::TenantView;
 
-/// What makes a signed library of a source: the builder's process, or a builder in this one.
+/// What makes a signed library of a source: the builder's processes, a builder in this one, or one on another host.
 pub trait Build: Send + Sync {
     /// Checks, compiles and signs; gives the compiler's warnings as well.
     ///
@@ -24,11 +25,19 @@ pub trait Build: Send + Sync {
     /// What is wrong with the source, or why it could not be compiled.
     fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError>;
 
-    /// The key that signs, and the fingerprint of the compiler.
-    fn identity(&self) -> (PublicKey, u64);
+    /// The key that signs, if the server trusts it without being told to.
+    fn key(&self) -> Option<PublicKey>;
+
+    /// The fingerprint of the compiler, if it is known.
+    fn compiler(&self) -> Option<u64>;
 
     /// The compiler's version, for people.
     fn release(&self) -> String;
+
+    /// Builds that may run at the same time.
+    fn slots(&self) -> usize {
+        1
+    }
 }
 
 impl Build for BuilderHandle {
@@ -36,12 +45,20 @@ impl Build for BuilderHandle {
         self.build_with_warnings(tenant, version, source)
     }
 
-    fn identity(&self) -> (PublicKey, u64) {
-        (self.public_key(), self.compiler())
+    fn key(&self) -> Option<PublicKey> {
+        Some(self.public_key())
+    }
+
+    fn compiler(&self) -> Option<u64> {
+        Some(BuilderHandle::compiler(self))
     }
 
     fn release(&self) -> String {
         BuilderHandle::release(self).to_owned()
+    }
+
+    fn slots(&self) -> usize {
+        BuilderHandle::slots(self)
     }
 }
 
@@ -50,8 +67,12 @@ impl Build for Builder {
         Builder::build(self, tenant, version, source)
     }
 
-    fn identity(&self) -> (PublicKey, u64) {
-        (self.public_key(), self.compiler())
+    fn key(&self) -> Option<PublicKey> {
+        Some(self.public_key())
+    }
+
+    fn compiler(&self) -> Option<u64> {
+        Some(Builder::compiler(self))
     }
 
     fn release(&self) -> String {
@@ -59,43 +80,112 @@ impl Build for Builder {
     }
 }
 
+impl Build for RemoteBuilder {
+    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        RemoteBuilder::build(self, tenant, version, source)
+    }
+
+    fn key(&self) -> Option<PublicKey> {
+        None
+    }
+
+    fn compiler(&self) -> Option<u64> {
+        RemoteBuilder::compiler(self).map(|(fingerprint, _)| fingerprint)
+    }
+
+    fn release(&self) -> String {
+        RemoteBuilder::compiler(self)
+            .map_or_else(|| "unreachable".to_owned(), |(_, release)| format!("remote {release}"))
+    }
+
+    fn slots(&self) -> usize {
+        RemoteBuilder::slots(self)
+    }
+}
+
+/// Where libraries come from.
+pub struct Pushing {
+    /// The builder, or why there is none.
+    pub builder: Result<Arc<dyn Build>, String>,
+    /// Keys of builders elsewhere whose artifacts are loaded too.
+    pub trusted_keys: Vec<PublicKey>,
+}
+
+impl From<Result<Arc<dyn Build>, String>> for Pushing {
+    fn from(builder: Result<Arc<dyn Build>, String>) -> Pushing {
+        Pushing { builder, trusted_keys: Vec::new() }
+    }
+}
+
 /// Builds and loads a push that the directory has admitted; `view` is the tenant as it was then.
 pub(super) fn push(control: &Control, view: &TenantView, name: &str, push: &Push) -> Result<Pushed, Failure> {
     let started = Instant::now();
-    let builder = control.builder.as_ref().map_err(|reason| Failure::no_builder(reason))?;
+    let builder = control.pushing.builder.as_ref().map_err(|reason| Failure::no_builder(reason))?;
     let source = Source::new(&push.manifest, push.files.clone()).map_err(|error| Failure::build(&error))?;
     if source.manifest.name != name {
         let message = format!("the manifest's name is {:?}, but {name:?} was pushed", source.manifest.name);
         return Err(Failure::invalid(message).hint("push it under the name in extension.toml"));
     }
-    let tenant = &view.tenant;
-    let version = control.history.next_version(tenant.id, name);
-    let (artifact, diagnostics) = builder.build(tenant.id, version, &source).map_err(|error| Failure::build(&error))?;
-    let (key, compiler) = builder.identity();
+    let id = view.tenant.id;
+    let version = control.history.next_version(id, name);
+    let (artifact, diagnostics) = builder.build(id, version, &source).map_err(|error| Failure::build(&error))?;
+    verify(control, view, name, &artifact).map_err(|error| match error {
+        VerifyError::WrongKey => Failure::no_builder("it signs with a key that this server does not trust")
+            .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
+        error => Failure::internal(format!("the builder's artifact: {error}")),
+    })?;
+    load(control, view, &artifact, &source.manifest.version, diagnostics, started)
+}
+
+/// Loads an artifact that a trusted builder has made elsewhere.
+pub(super) fn upload(control: &Control, view: &TenantView, name: &str, bytes: &[u8]) -> Result<Pushed, Failure> {
+    let started = Instant::now();
+    let artifact = Artifact::decode(bytes).map_err(|error| Failure::artifact(&error))?;
+    verify(control, view, name, &artifact).map_err(|error| Failure::artifact(&error))?;
+    load(control, view, &artifact, "", Vec::new(), started)
+}
+
+/// Everything that must hold before one byte of the library is mapped.
+fn verify(control: &Control, view: &TenantView, name: &str, artifact: &Artifact) -> Result<(), VerifyError> {
+    let Pushing { builder, trusted_keys } = &control.pushing;
+    let builder = builder.as_ref().ok();
+    let keys: Vec<PublicKey> = builder.and_then(|builder| builder.key()).iter().chain(trusted_keys).copied().collect();
     let expected = Expected {
-        tenant: tenant.id,
-        compiler,
+        tenant: view.tenant.id,
+        name: name.to_owned(),
+        compiler: builder.and_then(|builder| builder.compiler()),
         api_fingerprint: api_fingerprint(),
         abi_version: ABI_VERSION,
-        loaded_version: view.extension(name).map(|loaded| loaded.version),
+        highest: control.history.highest(view.tenant.id, name),
     };
-    artifact.verify(&key, &expected).map_err(|error| Failure::internal(format!("the builder's artifact: {error}")))?;
+    artifact.verify(&keys, &expected)
+}
+
+fn load(
+    control: &Control,
+    view: &TenantView,
+    artifact: &Artifact,
+    manifest_version: &str,
+    diagnostics: Vec<Diagnostic>,
+    started: Instant,
+) -> Result<Pushed, Failure> {
     let library = Library::load(&artifact.elf, api_fingerprint()).map_err(|error| load_failure(&error))?;
-    let extension = Arc::new(Extension::new(name, version, library, BudgetOverride::default()));
+    let header = &artifact.header;
+    let extension = Arc::new(Extension::new(header.name.as_str(), header.version, library, BudgetOverride::default()));
     let about = About {
-        manifest_version: source.manifest.version.clone(),
-        source_digest: artifact.header.source_digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        manifest_version: manifest_version.to_owned(),
+        source_digest: header.source_digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         library_bytes: artifact.elf.len() as u64,
         loaded_at_ms: now_ms(),
     };
-    load(control, view, extension, about).map(|extension| Pushed {
+    put(control, view, extension, about).map(|extension| Pushed {
         extension,
         diagnostics,
         build_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
 }
 
-fn load(
+fn put(
     control: &Control,
     view: &TenantView,
     extension: Arc<Extension>,

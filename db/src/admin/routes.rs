@@ -18,7 +18,8 @@ use super::types::{
     ChangeBudget, ChangeTenant, CreateTable, CreateTenant, Extension, Health, Kill, Push, Pushed, Stat, Table, Tenant,
     TenantCreated, TokenRotated,
 };
-use super::{BODY_PATIENCE, Control, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, stat};
+use super::{BODY_PATIENCE, Control, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, stat};
+use crate::builder::{QueueRefusal, Turn};
 use crate::config::suggest;
 use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
 
@@ -35,6 +36,10 @@ pub(super) fn router(control: Arc<Control>) -> Router {
     Router::new()
         .route(extension, put(push_extension).layer(DefaultBodyLimit::max(MAX_PUSH_BYTES)))
         .route(extension, get(show_extension).delete(unload_extension))
+        .route(
+            "/v1/tenants/{tenant}/extensions/{name}/artifact",
+            put(upload_artifact).layer(DefaultBodyLimit::max(MAX_ARTIFACT_BYTES)),
+        )
         .route("/v1/tenants/{tenant}/extensions/{name}/suspend", post(suspend_extension))
         .route("/v1/tenants/{tenant}/extensions/{name}/resume", post(resume_extension))
         .route("/v1/tenants/{tenant}/extensions/{name}/budget", put(change_budget))
@@ -127,16 +132,29 @@ impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, control: &Arc<Control>) -> Result<Body<T>, Failure> {
+        let Raw(bytes) = Raw::from_request(request, control).await?;
+        serde_json::from_slice(&bytes).map(Body).map_err(|error| malformed(&error))
+    }
+}
+
+/// A body as it is.
+struct Raw(Bytes);
+
+impl FromRequest<Arc<Control>> for Raw {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, control: &Arc<Control>) -> Result<Raw, Failure> {
         let bytes = tokio::time::timeout(BODY_PATIENCE, Bytes::from_request(request, control)).await;
         let late = || Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time");
-        let bytes = bytes.map_err(|_elapsed| late())?.map_err(|rejection| unreadable(&rejection))?;
-        serde_json::from_slice(&bytes).map(Body).map_err(|error| malformed(&error))
+        bytes.map_err(|_elapsed| late())?.map(Raw).map_err(|rejection| unreadable(&rejection))
     }
 }
 
 fn unreadable(rejection: &BytesRejection) -> Failure {
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        let message = format!("the body is over its limit ({MAX_PUSH_BYTES} bytes for a push, else {MAX_BODY_BYTES})");
+        let message = format!(
+            "the body is over its limit ({MAX_PUSH_BYTES} bytes for a push, {MAX_ARTIFACT_BYTES} for an artifact, else {MAX_BODY_BYTES})"
+        );
         return Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).hint("send less");
     }
     Failure::invalid(format!("the body cannot be read: {rejection}"))
@@ -289,20 +307,51 @@ async fn push_extension(
     Body(source): Body<Push>,
 ) -> Result<impl IntoResponse, Failure> {
     let reached = caller.reach(&control, &tenant)?;
-    let Ok(place) = control.pushes.clone().try_acquire_owned() else {
-        return Err(Failure::busy(format!("{} pushes wait already", super::MAX_PUSHES)));
-    };
-    control.directory.admit_push(reached.tenant.id, &name, now_ms())?;
-    let turn = control.pushing.clone().lock_owned().await;
+    in_turn(control, &reached, name, move |control, view, name| push::push(control, view, name, &source)).await
+}
+
+async fn upload_artifact(
+    State(control): State<Arc<Control>>,
+    caller: Caller,
+    Path((tenant, name)): Path<(String, String)>,
+    Raw(artifact): Raw,
+) -> Result<impl IntoResponse, Failure> {
+    let reached = caller.reach(&control, &tenant)?;
+    in_turn(control, &reached, name, move |control, view, name| push::upload(control, view, name, &artifact)).await
+}
+
+/// Loads an extension when it is the tenant's turn. Who hangs up while waiting is out of the queue.
+async fn in_turn(
+    control: Arc<Control>,
+    reached: &TenantView,
+    name: String,
+    load: impl FnOnce(&Control, &TenantView, &str) -> Result<Pushed, Failure> + Send + 'static,
+) -> Result<(StatusCode, axum::Json<Pushed>), Failure> {
+    let turn = turn(&control, reached, &name).await?;
     // The view of now, not of before the wait: another push of the same extension may have been loaded meanwhile.
     let view = control.directory.snapshot().find(reached.tenant.id)?.clone();
-    let built = tokio::task::spawn_blocking(move || {
-        // Held to the end of the build, even if the one who asked has gone.
-        let _held = (place, turn);
-        push::push(&control, &view, &name, &source)
+    let loaded = tokio::task::spawn_blocking(move || {
+        // Held to the end, even if the one who asked has gone.
+        let _held = turn;
+        load(&control, &view, &name)
     });
-    let pushed: Pushed = built.await.map_err(|_| Failure::internal("the push ended in a panic"))??;
+    let pushed = loaded.await.map_err(|_| Failure::internal("the push ended in a panic"))??;
     Ok((StatusCode::CREATED, axum::Json(pushed)))
+}
+
+async fn turn(control: &Control, reached: &TenantView, name: &str) -> Result<Turn, Failure> {
+    let most = reached.tenant.quotas.waiting_pushes;
+    let refused = |refusal| match refusal {
+        QueueRefusal::TenantFull => {
+            let tenant = reached.tenant.name.clone();
+            DirectoryError::OverQuota { tenant, quota: "waiting_pushes", limit: most.into() }.into()
+        }
+        QueueRefusal::Full => Failure::busy(format!("{} pushes wait already", super::MAX_PUSHES)),
+        QueueRefusal::Displaced => Failure::busy("the push made room for a tenant that has fewer waiting"),
+    };
+    let place = control.queue.enter(reached.tenant.id, most).map_err(refused)?;
+    control.directory.admit_push(reached.tenant.id, name, now_ms())?;
+    place.turn().await.map_err(refused)
 }
 
 fn find_extension(view: &TenantView, name: &str) -> Result<Arc<crate::extensions::Extension>, Failure> {
@@ -411,7 +460,7 @@ async fn health(State(control): State<Arc<Control>>) -> axum::Json<Health> {
         data_address: control.data.to_string(),
         workers: u32::try_from(control.metrics.workers()).unwrap_or(u32::MAX),
         uptime_s: control.metrics.uptime_s() as u64,
-        builder: match &control.builder {
+        builder: match &control.pushing.builder {
             Ok(builder) => format!("ok ({})", builder.release()),
             Err(reason) => reason.clone(),
         },

@@ -50,8 +50,12 @@ impl Build for TestBuilder {
         Ok((Artifact::sign(&self.key, header, elf), Vec::new()))
     }
 
-    fn identity(&self) -> (PublicKey, u64) {
-        (self.key.public(), 7)
+    fn key(&self) -> Option<PublicKey> {
+        Some(self.key.public())
+    }
+
+    fn compiler(&self) -> Option<u64> {
+        Some(7)
     }
 
     fn release(&self) -> String {

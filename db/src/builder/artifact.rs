@@ -50,27 +50,31 @@ pub struct Artifact {
 pub struct Expected {
     /// The tenant that it is to be loaded for.
     pub tenant: u32,
-    /// The server's compiler fingerprint.
-    pub compiler: u64,
+    /// The name under which it is to be loaded.
+    pub name: String,
+    /// Fingerprint of the compiler of the server's builder. `None`: the server has no builder to compare with, and
+    /// relies on the keys that it trusts.
+    pub compiler: Option<u64>,
     /// The server's API fingerprint.
     pub api_fingerprint: u64,
     /// The server's ABI version.
     pub abi_version: u32,
-    /// Version that is loaded now, if any: an older one is refused.
-    pub loaded_version: Option<u64>,
+    /// The highest version of that name that this server has ever loaded for the tenant, if any: only a higher one
+    /// passes.
+    pub highest: Option<u64>,
 }
 
 /// Why an artifact is not loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// Not an artifact, or cut.
-    #[error("not an artifact: {0}")]
+    #[error("malformed: not an artifact: {0}")]
     Malformed(&'static str),
     /// Signed by a key that this server does not trust.
-    #[error("the artifact is signed by another builder's key")]
+    #[error("foreign key: the artifact is signed by a builder whose key this server does not trust")]
     WrongKey,
     /// Header or library differ from what was signed.
-    #[error("the artifact was changed after it was signed")]
+    #[error("tampered: the artifact was changed after it was signed")]
     Tampered,
     /// Built for another tenant.
     #[error("the artifact was built for tenant {found}, not for tenant {expected}")]
@@ -79,6 +83,14 @@ pub enum VerifyError {
         found: u32,
         /// Asked for.
         expected: u32,
+    },
+    /// Built under another name.
+    #[error("the artifact is of extension {found:?}, not of {expected:?}")]
+    WrongName {
+        /// In the header.
+        found: String,
+        /// Asked for.
+        expected: String,
     },
     /// Built by another compiler.
     #[error(
@@ -108,14 +120,54 @@ pub enum VerifyError {
         /// Asked for.
         expected: u64,
     },
-    /// Older than what is loaded.
-    #[error("the artifact is version {found}, but version {loaded} is loaded")]
+    /// Older than what was loaded before, even if that is unloaded now.
+    #[error("downgrade: the artifact is version {found}, but version {highest} was loaded before")]
     Downgraded {
         /// In the header.
         found: u64,
-        /// Loaded now.
-        loaded: u64,
+        /// The highest that was ever loaded.
+        highest: u64,
     },
+    /// The very version that was loaded last.
+    #[error("replay: version {0} was loaded before; each version is loaded once")]
+    Replayed(u64),
+}
+
+impl VerifyError {
+    /// A word for programs, one for each reason.
+    pub fn code(&self) -> &'static str {
+        match self {
+            VerifyError::Malformed(_) => "artifact_malformed",
+            VerifyError::WrongKey => "artifact_foreign_key",
+            VerifyError::Tampered => "artifact_tampered",
+            VerifyError::WrongTenant { .. } => "artifact_other_tenant",
+            VerifyError::WrongName { .. } => "artifact_other_name",
+            VerifyError::WrongCompiler { .. } => "artifact_stale_compiler",
+            VerifyError::WrongAbi { .. } => "artifact_stale_abi",
+            VerifyError::WrongApi { .. } => "artifact_stale_api",
+            VerifyError::Downgraded { .. } => "artifact_downgraded",
+            VerifyError::Replayed(_) => "artifact_replayed",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            VerifyError::Malformed(_) => "upload the file that `sandstorm builder build -o FILE` wrote, whole",
+            VerifyError::WrongKey => {
+                "have the operator add the builder's key (`sandstorm builder key`) to builder.trusted_keys, or push the source"
+            }
+            VerifyError::Tampered => "copy the file again from where it was built",
+            VerifyError::WrongTenant { .. } => "build it with --tenant ID, the id that `sandstorm tenant show` prints",
+            VerifyError::WrongName { .. } => "upload it under the name in its manifest",
+            VerifyError::WrongCompiler { .. } | VerifyError::WrongAbi { .. } | VerifyError::WrongApi { .. } => {
+                "build it anew with the server's compiler and sandstorm, or push the source"
+            }
+            VerifyError::Downgraded { .. } | VerifyError::Replayed(_) => {
+                "build it anew with a higher --version; `sandstorm ext show NAME` prints those that were loaded"
+            }
+        }
+    }
 }
 
 impl Header {
@@ -146,6 +198,10 @@ impl Header {
             elf_digest: take(&mut rest)?,
             name: String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?,
         };
+        // Later versions must have room above this one.
+        if header.version > limits::MAX_VERSION {
+            return None;
+        }
         Some((key_id, header))
     }
 }
@@ -209,20 +265,26 @@ impl Artifact {
         Ok(Artifact { header, key_id, signature, elf: rest.to_vec() })
     }
 
-    /// Checks key, signature, digest, and then what the header says against what the server is.
+    /// Checks key, signature, digest, and then what the header says against what the server is. `keys` are those that
+    /// the server trusts.
     ///
     /// # Errors
     /// The first thing that is wrong, one error each.
-    pub fn verify(&self, key: &PublicKey, expected: &Expected) -> Result<(), VerifyError> {
+    pub fn verify(&self, keys: &[PublicKey], expected: &Expected) -> Result<(), VerifyError> {
         let header = &self.header;
-        if self.key_id != key.id() {
+        let mut named = keys.iter().filter(|key| key.id() == self.key_id).peekable();
+        if named.peek().is_none() {
             return Err(VerifyError::WrongKey);
         }
-        if !key.verifies(&header.encode(self.key_id), &self.signature) || digest(&self.elf) != header.elf_digest {
+        let signed = header.encode(self.key_id);
+        if !named.any(|key| key.verifies(&signed, &self.signature)) || digest(&self.elf) != header.elf_digest {
             return Err(VerifyError::Tampered);
         }
         if header.tenant != expected.tenant {
             return Err(VerifyError::WrongTenant { found: header.tenant, expected: expected.tenant });
+        }
+        if header.name != expected.name {
+            return Err(VerifyError::WrongName { found: header.name.clone(), expected: expected.name.clone() });
         }
         if header.abi_version != expected.abi_version {
             return Err(VerifyError::WrongAbi { found: header.abi_version, expected: expected.abi_version });
@@ -230,11 +292,14 @@ impl Artifact {
         if header.api_fingerprint != expected.api_fingerprint {
             return Err(VerifyError::WrongApi { found: header.api_fingerprint, expected: expected.api_fingerprint });
         }
-        if header.compiler != expected.compiler {
-            return Err(VerifyError::WrongCompiler { found: header.compiler, expected: expected.compiler });
+        if let Some(compiler) = expected.compiler.filter(|compiler| *compiler != header.compiler) {
+            return Err(VerifyError::WrongCompiler { found: header.compiler, expected: compiler });
         }
-        match expected.loaded_version {
-            Some(loaded) if header.version < loaded => Err(VerifyError::Downgraded { found: header.version, loaded }),
+        match expected.highest {
+            Some(highest) if header.version < highest => {
+                Err(VerifyError::Downgraded { found: header.version, highest })
+            }
+            Some(highest) if header.version == highest => Err(VerifyError::Replayed(highest)),
             _ => Ok(()),
         }
     }

@@ -23,7 +23,14 @@ fn header() -> Header {
 }
 
 fn expected() -> Expected {
-    Expected { tenant: 7, compiler: 0x1111, api_fingerprint: 0x2222, abi_version: 1, loaded_version: Some(2) }
+    Expected {
+        tenant: 7,
+        name: "sum".to_owned(),
+        compiler: Some(0x1111),
+        api_fingerprint: 0x2222,
+        abi_version: 1,
+        highest: Some(2),
+    }
 }
 
 fn artifact() -> Artifact {
@@ -32,7 +39,7 @@ fn artifact() -> Artifact {
 
 #[test]
 fn each_reason_has_its_own_error() {
-    let (good, key) = (artifact(), key(1).public());
+    let (good, key) = (artifact(), [key(1).public()]);
     assert_eq!(good.verify(&key, &expected()), Ok(()));
     let wrong = |change: fn(&mut Expected)| {
         let mut asked = expected();
@@ -40,11 +47,16 @@ fn each_reason_has_its_own_error() {
         good.verify(&key, &asked).expect_err("must be refused")
     };
     assert!(matches!(wrong(|asked| asked.tenant = 8), VerifyError::WrongTenant { found: 7, expected: 8 }));
-    assert!(matches!(wrong(|asked| asked.compiler = 1), VerifyError::WrongCompiler { .. }));
+    assert!(matches!(wrong(|asked| asked.compiler = Some(1)), VerifyError::WrongCompiler { .. }));
     assert!(matches!(wrong(|asked| asked.abi_version = 2), VerifyError::WrongAbi { found: 1, expected: 2 }));
     assert!(matches!(wrong(|asked| asked.api_fingerprint = 1), VerifyError::WrongApi { .. }));
-    assert!(matches!(wrong(|asked| asked.loaded_version = Some(4)), VerifyError::Downgraded { found: 3, loaded: 4 }));
-    assert_eq!(good.verify(&self::key(2).public(), &expected()), Err(VerifyError::WrongKey));
+    assert!(matches!(wrong(|asked| asked.highest = Some(4)), VerifyError::Downgraded { found: 3, highest: 4 }));
+    assert!(matches!(wrong(|asked| asked.highest = Some(3)), VerifyError::Replayed(3)));
+    assert!(matches!(wrong(|asked| asked.name = "other".to_owned()), VerifyError::WrongName { .. }));
+    assert_eq!(good.verify(&[self::key(2).public()], &expected()), Err(VerifyError::WrongKey));
+    assert_eq!(good.verify(&[], &expected()), Err(VerifyError::WrongKey));
+    assert_eq!(good.verify(&[self::key(2).public(), key[0]], &expected()), Ok(()), "while keys rotate, both count");
+    assert_eq!(good.verify(&key, &Expected { compiler: None, highest: None, ..expected() }), Ok(()));
     let mut changed = good.clone();
     changed.elf.push(0);
     assert_eq!(changed.verify(&key, &expected()), Err(VerifyError::Tampered));
@@ -62,7 +74,7 @@ fn no_flipped_bit_passes() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << bit;
             let refused = Artifact::decode(&flipped)
-                .and_then(|artifact| artifact.verify(&key(1).public(), &expected()))
+                .and_then(|artifact| artifact.verify(&[key(1).public()], &expected()))
                 .expect_err("a flipped bit passed");
             assert!(
                 matches!(refused, VerifyError::Malformed(_) | VerifyError::WrongKey | VerifyError::Tampered),
@@ -70,6 +82,13 @@ fn no_flipped_bit_passes() {
             );
         }
     }
+}
+
+#[test]
+fn a_version_without_a_successor_is_no_version() {
+    let last = Header { version: super::limits::MAX_VERSION + 1, ..header() };
+    let bytes = Artifact::sign(&key(1), last, b"\x7fELF".to_vec()).encode();
+    assert!(matches!(Artifact::decode(&bytes), Err(VerifyError::Malformed(_))));
 }
 
 #[test]
@@ -83,15 +102,16 @@ fn no_cut_passes() {
 proptest! {
     #[test]
     fn an_artifact_comes_back_as_it_was(
-        tenant: u32, version: u64, compiler: u64, api_fingerprint: u64, source_digest: [u8; 32],
+        tenant: u32, version in 1..=super::limits::MAX_VERSION, compiler: u64, api_fingerprint: u64, source_digest: [u8; 32],
         name in "[a-z0-9_-]{1,64}", elf in proptest::collection::vec(any::<u8>(), 0..2000),
     ) {
-        let header = Header { tenant, abi_version: 1, version, compiler, api_fingerprint, source_digest, elf_digest: [0; 32], name };
+        let header = Header { tenant, abi_version: 1, version, compiler, api_fingerprint, source_digest, elf_digest: [0; 32], name: name.clone() };
         let made = Artifact::sign(&key(9), header, elf);
         let read = Artifact::decode(&made.encode()).expect("its own bytes");
         prop_assert_eq!(&read, &made);
-        let asked = Expected { tenant, compiler, api_fingerprint, abi_version: 1, loaded_version: Some(version) };
-        prop_assert_eq!(read.verify(&key(9).public(), &asked), Ok(()));
+        let highest = Some(version - 1);
+        let asked = Expected { tenant, name, compiler: Some(compiler), api_fingerprint, abi_version: 1, highest };
+        prop_assert_eq!(read.verify(&[key(9).public()], &asked), Ok(()));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! From a checked source to a library: the tenant's crate, then the generated wrapper around it.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::diagnostic::{self, Diagnostic, Severity};
 use super::launch::{Launcher, Run};
@@ -27,6 +29,29 @@ pub struct Built {
     pub warnings: Vec<Diagnostic>,
 }
 
+/// One build: three runs of the compiler, whose CPU and wall time count together.
+struct Build<'a> {
+    toolchain: &'a Toolchain,
+    source: &'a Source,
+    job: &'a Job,
+    folder: &'a Path,
+    externs: &'a [(String, PathBuf)],
+    left: Cell<Left>,
+}
+
+/// What the runs that follow may use.
+#[derive(Clone, Copy)]
+struct Left {
+    cpu: Duration,
+    until: Instant,
+}
+
+impl Left {
+    fn of(limits: &CompileLimits) -> Left {
+        Left { cpu: limits.cpu, until: Instant::now() + limits.wall }
+    }
+}
+
 /// Compiles a source that the checker has passed and returns the library's bytes.
 ///
 /// # Errors
@@ -43,17 +68,19 @@ pub fn compile(toolchain: &Toolchain, source: &Source, job: &Job) -> Result<Vec<
 pub fn build_library(toolchain: &Toolchain, source: &Source, job: &Job) -> Result<Built, BuildError> {
     source.validate()?;
     let externs = externs(toolchain, source)?;
-    let folder = tempfile::Builder::new()
-        .prefix("build-")
-        .tempdir_in(&toolchain.scratch)
-        .map_err(|error| BuildError::io("creating a scratch folder", error))?;
+    let folder = toolchain.scratch.folder("build-")?;
     let folder = folder.path();
     write_files(folder, source)?;
-    let warnings = compile_tenant(toolchain, source, job, folder, &externs)?;
-    audit_tenant(toolchain, source, job, folder, &externs)?;
-    compile_wrapper(toolchain, job, folder, &externs)?;
+    let build = Build { toolchain, source, job, folder, externs: &externs, left: Cell::new(Left::of(&job.limits)) };
+    let warnings = build.tenant()?;
+    build.audit()?;
+    build.wrapper()?;
     let path = folder.join("libwrapper.so");
-    let size = fs::metadata(&path).map_err(|error| BuildError::io("reading the library", error))?.len();
+    let metadata = fs::symlink_metadata(&path).map_err(|error| BuildError::io("reading the library", error))?;
+    if !metadata.is_file() {
+        return Err(BuildError::Internal("the library is no file".to_owned()));
+    }
+    let size = metadata.len();
     if size > job.limits.library_bytes {
         let message = format!("the library has {size} bytes: at most {} are allowed", job.limits.library_bytes);
         return Err(BuildError::Limit(message));
@@ -121,38 +148,73 @@ fn arguments(toolchain: &Toolchain, crate_name: &str, kind: &str, externs: &[(St
     arguments
 }
 
-fn compile_tenant(
-    toolchain: &Toolchain,
-    source: &Source,
-    job: &Job,
-    folder: &Path,
-    externs: &[(String, PathBuf)],
-) -> Result<Vec<Diagnostic>, BuildError> {
-    let mut arguments = arguments(toolchain, "tenant", "rlib", externs);
-    arguments.extend(["-Funsafe_code", "--emit=link=libtenant.rlib,dep-info=tenant.d", ROOT_FILE].map(OsString::from));
-    let messages = run_rustc(toolchain, job, folder, arguments)?;
-    let read =
-        fs::read_to_string(folder.join("tenant.d")).map_err(|error| BuildError::io("reading tenant.d", error))?;
-    check_dependencies(&read, source)?;
-    Ok(messages)
-}
+impl Build<'_> {
+    fn tenant(&self) -> Result<Vec<Diagnostic>, BuildError> {
+        let mut arguments = arguments(self.toolchain, "tenant", "rlib", self.externs);
+        arguments
+            .extend(["-Funsafe_code", "--emit=link=libtenant.rlib,dep-info=tenant.d", ROOT_FILE].map(OsString::from));
+        let messages = self.rustc(arguments)?;
+        let read = fs::read_to_string(self.folder.join("tenant.d"))
+            .map_err(|error| BuildError::io("reading tenant.d", error))?;
+        check_dependencies(&read, self.source)?;
+        Ok(messages)
+    }
 
-/// Has the compiler write down what it understood, and refuses what only shows there.
-fn audit_tenant(
-    toolchain: &Toolchain,
-    source: &Source,
-    job: &Job,
-    folder: &Path,
-    externs: &[(String, PathBuf)],
-) -> Result<(), BuildError> {
-    let mut arguments = arguments(toolchain, "tenant", "rlib", externs);
-    // Optimised, it would also show what the standard library's own functions do.
-    let unoptimised = ["-Copt-level=0", "-Funsafe_code", "--emit=mir=tenant.mir", ROOT_FILE];
-    arguments.extend(unoptimised.map(OsString::from));
-    run_rustc(toolchain, job, folder, arguments)?;
-    let mir = fs::read(folder.join("tenant.mir")).map_err(|error| BuildError::io("reading tenant.mir", error))?;
-    let refused = audit::function_pointers(&String::from_utf8_lossy(&mir), source);
-    if refused.is_empty() { Ok(()) } else { Err(BuildError::Refused(refused)) }
+    /// Has the compiler write down what it understood, and refuses what only shows there.
+    fn audit(&self) -> Result<(), BuildError> {
+        let mut arguments = arguments(self.toolchain, "tenant", "rlib", self.externs);
+        // Optimised, it would also show what the standard library's own functions do.
+        let unoptimised = ["-Copt-level=0", "-Funsafe_code", "--emit=mir=tenant.mir", ROOT_FILE];
+        arguments.extend(unoptimised.map(OsString::from));
+        self.rustc(arguments)?;
+        let mir =
+            fs::read(self.folder.join("tenant.mir")).map_err(|error| BuildError::io("reading tenant.mir", error))?;
+        let refused = audit::function_pointers(&String::from_utf8_lossy(&mir), self.source);
+        if refused.is_empty() { Ok(()) } else { Err(BuildError::Refused(refused)) }
+    }
+
+    fn wrapper(&self) -> Result<(), BuildError> {
+        let mut externs = self.externs.to_vec();
+        externs.push(("tenant".to_owned(), self.folder.join("libtenant.rlib")));
+        let mut arguments = arguments(self.toolchain, "wrapper", "cdylib", &externs);
+        let linking = ["-Clinker-flavor=ld.lld", "-Clinker=rust-lld", "-Clink-arg=--threads=1", "-Cstrip=symbols"];
+        arguments.extend(linking.map(OsString::from));
+        arguments.extend(["--emit=link=libwrapper.so", "wrapper.rs"].map(OsString::from));
+        match self.rustc(arguments) {
+            Err(BuildError::Compile(diagnostics)) => Err(BuildError::Compile(explain_wrapper(diagnostics))),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// Runs the compiler; returns its warnings.
+    fn rustc(&self, arguments: Vec<OsString>) -> Result<Vec<Diagnostic>, BuildError> {
+        let Build { toolchain, job, folder, .. } = *self;
+        let readable = vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()];
+        let Left { cpu, until } = self.left.get();
+        let wall = until.saturating_duration_since(Instant::now());
+        let program = &toolchain.rustc.program;
+        let run = Run { program, arguments, folder, readable, limits: &job.limits, cpu, wall };
+        let outcome = job.launcher.run(&run)?;
+        self.left.set(Left { cpu: cpu.saturating_sub(outcome.cpu), until });
+        let mut diagnostics = diagnostic::from_rustc(&outcome.stderr);
+        let prefix = format!("{}/", folder.display());
+        for found in &mut diagnostics {
+            for text in [&mut found.file, &mut found.message, &mut found.rendered] {
+                *text = text.replace(&prefix, "");
+            }
+        }
+        if outcome.success {
+            diagnostics.truncate(limits::DIAGNOSTICS);
+            return Ok(diagnostics);
+        }
+        diagnostics.retain(|found| found.severity == Severity::Error);
+        diagnostics.truncate(limits::DIAGNOSTICS);
+        if diagnostics.is_empty() {
+            let first = outcome.stderr.lines().find(|line| !line.starts_with('{')).unwrap_or("no message");
+            return Err(BuildError::Internal(format!("rustc failed: {first}")));
+        }
+        Err(BuildError::Compile(diagnostics))
+    }
 }
 
 /// Every file that the compiler read must be one that was sent.
@@ -173,24 +235,6 @@ fn check_dependencies(dep_info: &str, source: &Source) -> Result<(), BuildError>
     Ok(())
 }
 
-fn compile_wrapper(
-    toolchain: &Toolchain,
-    job: &Job,
-    folder: &Path,
-    externs: &[(String, PathBuf)],
-) -> Result<(), BuildError> {
-    let mut externs = externs.to_vec();
-    externs.push(("tenant".to_owned(), folder.join("libtenant.rlib")));
-    let mut arguments = arguments(toolchain, "wrapper", "cdylib", &externs);
-    let linking = ["-Clinker-flavor=ld.lld", "-Clinker=rust-lld", "-Clink-arg=--threads=1", "-Cstrip=symbols"];
-    arguments.extend(linking.map(OsString::from));
-    arguments.extend(["--emit=link=libwrapper.so", "wrapper.rs"].map(OsString::from));
-    match run_rustc(toolchain, job, folder, arguments) {
-        Err(BuildError::Compile(diagnostics)) => Err(BuildError::Compile(explain_wrapper(diagnostics))),
-        other => other.map(|_| ()),
-    }
-}
-
 /// Errors inside the wrapper mean that the extension's entry is not what it must be; the wrapper's own text helps nobody.
 fn explain_wrapper(diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let (wrapper, tenant): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(|found| {
@@ -208,34 +252,4 @@ fn explain_wrapper(diagnostics: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let mut explained = Diagnostic::refused(ROOT_FILE, "", 0..0, "entry", &message);
     explained.file = ROOT_FILE.to_owned();
     std::iter::once(explained).chain(tenant).collect()
-}
-
-/// Runs the compiler; returns its warnings.
-fn run_rustc(
-    toolchain: &Toolchain,
-    job: &Job,
-    folder: &Path,
-    arguments: Vec<OsString>,
-) -> Result<Vec<Diagnostic>, BuildError> {
-    let readable = vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()];
-    let run = Run { program: &toolchain.rustc.program, arguments, folder, readable, limits: &job.limits };
-    let outcome = job.launcher.run(&run)?;
-    let mut diagnostics = diagnostic::from_rustc(&outcome.stderr);
-    let prefix = format!("{}/", folder.display());
-    for found in &mut diagnostics {
-        for text in [&mut found.file, &mut found.message, &mut found.rendered] {
-            *text = text.replace(&prefix, "");
-        }
-    }
-    if outcome.success {
-        diagnostics.truncate(limits::DIAGNOSTICS);
-        return Ok(diagnostics);
-    }
-    diagnostics.retain(|found| found.severity == Severity::Error);
-    diagnostics.truncate(limits::DIAGNOSTICS);
-    if diagnostics.is_empty() {
-        let first = outcome.stderr.lines().find(|line| !line.starts_with('{')).unwrap_or("no message");
-        return Err(BuildError::Internal(format!("rustc failed: {first}")));
-    }
-    Err(BuildError::Compile(diagnostics))
 }

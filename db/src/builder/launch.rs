@@ -1,16 +1,21 @@
-//! Runs a compiler under limits and collects what it says.
+//! Starts a compiler under limits, confined as well as the kernel allows.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::fs::lchown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::sandbox::{self, Policy};
-use super::{BuildError, BuilderConfig, CompileLimits, Toolchain};
+use super::scratch::ROOT_FOLDER;
+use super::supervise::supervise;
+use super::tree::threads_of;
+use super::{BuildError, BuilderConfig, CompileLimits, Toolchain, priority};
+
+/// First of the users that compilers run as where the builder is root: distributions leave 65520 to 65533 free.
+const FIRST_USER: u32 = 65_520;
 
 /// How compilers are started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +28,25 @@ pub enum Launcher {
         program: PathBuf,
         /// For the `sandstorm` binary: `builder sandbox-exec`.
         arguments: Vec<String>,
-        /// Whether compilers get namespaces of their own too.
-        namespaces: bool,
+        /// What the kernel offers to confine compilers with.
+        confinement: Confinement,
     },
+}
+
+/// How compilers are confined, beside Landlock, seccomp and limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confinement {
+    /// Whether they get namespaces of their own, and with them a file system that holds nothing but what they need.
+    pub namespaces: bool,
+    /// The user that they run as, where the builder is root.
+    pub user: Option<u32>,
+    /// Whether that user may pass folders that are closed to it, so that it reaches a compiler in root's home. Landlock
+    /// still leaves it no others.
+    pub search: bool,
+    /// Whether they begin under `SCHED_IDLE`.
+    pub idle: bool,
+    /// Processors that they keep to; empty: all.
+    pub cores: Vec<usize>,
 }
 
 /// One command to run.
@@ -36,7 +57,11 @@ pub(super) struct Run<'a> {
     pub(super) folder: &'a Path,
     /// What else it may read.
     pub(super) readable: Vec<PathBuf>,
+    /// What a whole build may use.
     pub(super) limits: &'a CompileLimits,
+    /// What is left of it for this command.
+    pub(super) cpu: Duration,
+    pub(super) wall: Duration,
 }
 
 /// What came of it.
@@ -44,6 +69,8 @@ pub(super) struct Outcome {
     pub(super) success: bool,
     pub(super) code: Option<i32>,
     pub(super) stderr: String,
+    /// CPU time that it took, as far as it was looked at.
+    pub(super) cpu: Duration,
 }
 
 impl Launcher {
@@ -62,7 +89,8 @@ impl Launcher {
         let child = command
             .spawn()
             .map_err(|error| BuildError::Internal(format!("starting {}: {error}", run.program.display())))?;
-        let outcome = supervise(child, run.limits)?;
+        let idle = matches!(self, Launcher::Sandboxed { confinement, .. } if confinement.idle);
+        let outcome = supervise(child, run, idle)?;
         if *self != Launcher::Unsandboxed && outcome.code == Some(i32::from(sandbox::NOT_RUN)) {
             return Err(BuildError::Sandbox(outcome.stderr.trim().to_owned()));
         }
@@ -75,7 +103,7 @@ impl Launcher {
             [("TMPDIR", folder.as_str()), ("RUST_BACKTRACE", "0"), ("RUSTC_ICE", "0")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
-        let Launcher::Sandboxed { program, arguments, namespaces } = self else {
+        let Launcher::Sandboxed { program, arguments, confinement } = self else {
             let mut command = Command::new(run.program);
             command.args(&run.arguments).env_clear().envs(environment);
             return Ok(command);
@@ -84,17 +112,29 @@ impl Launcher {
             Some(text) => Ok(text.to_owned()),
             None => Err(BuildError::Sandbox(format!("{} is not UTF-8", argument.display()))),
         };
+        let Confinement { namespaces, user, search, idle, cores } = confinement.clone();
+        if let Some(user) = user {
+            give(run.folder, user).map_err(|error| BuildError::io("giving away a scratch folder", error))?;
+        }
+        // Where the compiler's processes cannot be counted apart from those of the user who runs the builder, as many more
+        // are allowed as there are.
+        let own = if namespaces || user.is_some() { 0 } else { threads_of(rustix::process::geteuid().as_raw()) };
         let mut readable = sandbox::system_libraries();
         readable.extend(run.readable.iter().cloned());
         let policy = Policy {
             readable,
             writable: vec![run.folder.to_owned()],
-            namespaces: *namespaces,
-            cpu_s: run.limits.cpu.as_secs().max(1),
+            namespaces,
+            root: root_beside(run.folder),
+            user,
+            search,
+            idle,
+            cores,
+            cpu_s: (run.cpu + Duration::from_millis(999)).as_secs().max(1),
             memory_bytes: run.limits.memory_bytes,
             file_bytes: run.limits.file_bytes,
             open_files: run.limits.open_files,
-            processes: run.limits.processes,
+            processes: own + run.limits.processes,
             second_stage: false,
             program: run.program.to_owned(),
             arguments: run.arguments.iter().map(text).collect::<Result<_, _>>()?,
@@ -106,14 +146,15 @@ impl Launcher {
         Ok(command)
     }
 
-    /// The strongest way that works here: with namespaces, without, or, where the operator allows it, unconfined.
+    /// The strongest way that works here for the `number`th builder of a host: with namespaces, without, or, where the
+    /// operator allows it, unconfined.
     ///
     /// # Errors
     /// `Sandbox`: what the kernel does not offer, and how to allow builds all the same.
-    pub fn for_config(config: &BuilderConfig, toolchain: &Toolchain) -> Result<Launcher, BuildError> {
+    pub fn for_config(config: &BuilderConfig, number: usize, toolchain: &Toolchain) -> Result<Launcher, BuildError> {
         let program = config.program()?;
         let arguments = ["builder", "sandbox-exec"].map(str::to_owned).to_vec();
-        Launcher::strongest(program, arguments, config.allow_unsandboxed, toolchain)
+        Launcher::strongest(program, arguments, number, config, toolchain)
     }
 
     /// As [`Launcher::for_config`], with the launching program named.
@@ -123,126 +164,78 @@ impl Launcher {
     pub fn strongest(
         program: PathBuf,
         arguments: Vec<String>,
-        allow_unsandboxed: bool,
+        number: usize,
+        config: &BuilderConfig,
         toolchain: &Toolchain,
     ) -> Result<Launcher, BuildError> {
-        let mut why = String::new();
-        for namespaces in [true, false] {
-            let launcher = Launcher::Sandboxed { program: program.clone(), arguments: arguments.clone(), namespaces };
+        let user = u32::try_from(number).ok().filter(|_| rustix::process::geteuid().is_root());
+        let user = user.map(|number| FIRST_USER + number);
+        let (idle, cores) = (priority::may_lift(), config.cores.clone());
+        let full = Confinement { namespaces: true, user, search: false, idle, cores };
+        let mut why: Vec<String> = Vec::new();
+        for (namespaces, search) in [(true, false), (true, true), (false, false), (false, true)] {
+            if search && user.is_none() {
+                continue;
+            }
+            let confinement = Confinement { namespaces, search, ..full.clone() };
+            let launcher = Launcher::Sandboxed { program: program.clone(), arguments: arguments.clone(), confinement };
             match launcher.try_out(toolchain) {
                 Ok(()) => return Ok(launcher),
-                Err(error) => why = format!("{why}{}{error}", if why.is_empty() { "" } else { "; " }),
+                Err(error) => why.push(error.to_string()),
             }
         }
-        if allow_unsandboxed {
+        why.dedup();
+        let why = why.join("; ");
+        if config.allow_unsandboxed {
             tracing::warn!(%why, "compilers run without a sandbox, as configured");
             return Ok(Launcher::Unsandboxed);
         }
         Err(BuildError::Sandbox(format!(
-            "the compiler cannot be confined here ({why}); it needs Landlock (Linux 5.13) and seccomp, and better user \
-             namespaces; set allow_unsandboxed to build without, for tenants that you trust"
+            "the compiler cannot be confined here ({why}); it needs Landlock (Linux 5.13) and seccomp, and better \
+             namespaces; set builder.allow_unsandboxed to build without, for tenants that you trust"
         )))
     }
 
     /// Runs the compiler for nothing, the way builds will.
     fn try_out(&self, toolchain: &Toolchain) -> Result<(), BuildError> {
-        let folder = tempfile::Builder::new()
-            .prefix("probe-")
-            .tempdir_in(&toolchain.scratch)
-            .map_err(|error| BuildError::io("creating a scratch folder", error))?;
+        let folder = toolchain.scratch.folder("probe-")?;
+        let source = folder.path().join("probe.rs");
+        std::fs::write(&source, "#![no_std]\n").map_err(|error| BuildError::io("writing a scratch file", error))?;
+        let limits = CompileLimits::default();
+        let mut arguments: Vec<OsString> = vec!["--sysroot".into(), toolchain.root.clone().into()];
+        arguments.extend(["--edition=2024", "--crate-type=rlib", "probe.rs"].map(OsString::from));
         let run = Run {
             program: &toolchain.rustc.program,
-            arguments: vec!["-vV".into()],
+            arguments,
             folder: folder.path(),
-            readable: vec![toolchain.rustc.sysroot.clone()],
-            limits: &CompileLimits::default(),
+            readable: vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()],
+            limits: &limits,
+            cpu: limits.cpu,
+            wall: limits.wall,
         };
         let outcome = self.run(&run)?;
         if outcome.success { Ok(()) } else { Err(BuildError::Sandbox(outcome.stderr.trim().to_owned())) }
     }
 }
 
-/// A process group that is ended when this goes out of scope, whatever happens.
-struct Group(Child);
+/// The empty folder beside the scratch folders that compilers' file systems are mounted on, each in its own namespace.
+fn root_beside(folder: &Path) -> PathBuf {
+    folder.parent().unwrap_or(folder).join(ROOT_FOLDER)
+}
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(id) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // Gone already is fine: then there is nothing to end.
-            let _gone_already = rustix::process::kill_process_group(id, rustix::process::Signal::KILL);
+/// Makes a scratch folder and what is in it the user's.
+fn give(folder: &Path, user: u32) -> std::io::Result<()> {
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(path) = waiting.pop() {
+        lchown(&path, Some(user), Some(user))?;
+        for entry in std::fs::read_dir(&path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                waiting.push(entry.path());
+            } else {
+                lchown(entry.path(), Some(user), Some(user))?;
+            }
         }
-        let _reaped_already = self.0.wait();
     }
-}
-
-fn supervise(mut child: Child, limits: &CompileLimits) -> Result<Outcome, BuildError> {
-    let stderr = child.stderr.take();
-    let mut group = Group(child);
-    let Some(stderr) = stderr else { return Err(BuildError::Internal("no pipe to the compiler".to_owned())) };
-    let deadline = Instant::now() + limits.wall;
-    let (sender, receiver) = channel();
-    let room = limits.output_bytes as u64;
-    std::thread::Builder::new()
-        .name("compiler-output".to_owned())
-        .spawn(move || {
-            let mut bytes = Vec::new();
-            let read = stderr.take(room + 1).read_to_end(&mut bytes);
-            // The receiver gives up at the deadline.
-            let _receiver_gone = sender.send(read.map(|_| bytes));
-        })
-        .map_err(|error| BuildError::io("starting a thread", error))?;
-    let bytes = match receiver.recv_timeout(limits.wall) {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(error)) => return Err(BuildError::io("reading the compiler's output", error)),
-        Err(RecvTimeoutError::Timeout) => return Err(too_slow(limits)),
-        Err(RecvTimeoutError::Disconnected) => {
-            return Err(BuildError::Internal("the compiler's output was lost".to_owned()));
-        }
-    };
-    if bytes.len() as u64 > room {
-        return Err(BuildError::Limit(format!("the compiler printed more than {room} bytes")));
-    }
-    let status = wait_until(&mut group.0, deadline)?.ok_or_else(|| too_slow(limits))?;
-    let stderr = String::from_utf8_lossy(&bytes).into_owned();
-    if let Some(signal) = signal_of(status) {
-        return Err(BuildError::Limit(died(signal, limits)));
-    }
-    Ok(Outcome { success: status.success(), code: status.code(), stderr })
-}
-
-fn too_slow(limits: &CompileLimits) -> BuildError {
-    BuildError::Limit(format!("the compiler was ended after {} s", limits.wall.as_secs()))
-}
-
-/// The signal that ended the process; a launcher in between passes it on as 128 + signal, as shells do.
-fn signal_of(status: ExitStatus) -> Option<i32> {
-    status.signal().or_else(|| status.code().filter(|code| *code > 128).map(|code| code - 128))
-}
-
-fn died(signal: i32, limits: &CompileLimits) -> String {
-    use rustix::process::Signal;
-    if signal == Signal::XCPU.as_raw() || signal == Signal::KILL.as_raw() {
-        format!("the compiler used more than {} s of CPU time", limits.cpu.as_secs())
-    } else if signal == Signal::XFSZ.as_raw() {
-        format!("the compiler wrote a file of more than {} bytes", limits.file_bytes)
-    } else if signal == Signal::ABORT.as_raw() {
-        format!("the compiler gave up, most likely for want of memory ({} MiB)", limits.memory_bytes >> 20)
-    } else {
-        format!("the compiler died of signal {signal}: the source is too complex for it")
-    }
-}
-
-/// Waits for a child until the deadline; `None`: it still runs.
-fn wait_until(child: &mut Child, deadline: Instant) -> Result<Option<ExitStatus>, BuildError> {
-    let mut nap = Duration::from_micros(200);
-    loop {
-        if let Some(status) = child.try_wait().map_err(|error| BuildError::io("waiting for the compiler", error))? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            return Ok(None);
-        }
-        std::thread::sleep(nap);
-        nap = (nap * 2).min(Duration::from_millis(10));
-    }
+    Ok(())
 }

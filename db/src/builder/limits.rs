@@ -25,25 +25,51 @@ pub const DIAGNOSTICS: usize = 100;
 /// Bytes of one rendered diagnostic; the rest is cut.
 pub const RENDERED_BYTES: usize = 8 << 10;
 
-/// What one compiler run may use. Defaults leave room for honest extensions (tens of milliseconds, 150 MB) on a
-/// machine ten times slower than ours.
+/// Highest version of an extension: what JSON's numbers carry exactly. Versions grow by one with each push, so none is
+/// ever short of a successor.
+pub const MAX_VERSION: u64 = 1 << 53;
+/// Bytes of an artifact beside its library: magic, header with the longest name, signature, lengths.
+pub const ARTIFACT_EXTRA_BYTES: usize = 512;
+
+/// Compilations at the same time, at most: each has a user id of its own where the builder runs as root, out of the 14
+/// that distributions leave free (65520 to 65533).
+pub const MAX_COMPILERS: usize = 14;
+
+/// Compilations at the same time by default: a quarter of the machine's cores, at least two, so that one tenant's long
+/// compilation never holds up another's.
+pub fn default_compilers() -> usize {
+    (std::thread::available_parallelism().map_or(1, usize::from) / 4).clamp(2, 8)
+}
+
+/// How long a server waits for the answer of a builder on another host, waiting in its queue included.
+pub const MAX_WAIT: Duration = Duration::from_secs(600);
+/// How long it waits for a connection there, and for what it says of itself.
+pub const REMOTE_HELLO: Duration = Duration::from_secs(5);
+/// Builds of one tenant that wait at a builder's own service: its servers have queues of their own before it.
+pub const SERVICE_WAITING: u32 = 4;
+
+/// What one build (three runs of the compiler) may use. Defaults leave room for honest extensions (0.3 s of CPU time,
+/// 150 MB) on a machine ten times slower than ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompileLimits {
-    /// CPU time of one run; ends const-evaluation loops.
+    /// CPU time of all runs and all their processes together; ends const-evaluation loops.
     pub cpu: Duration,
-    /// Wall time of one run; ends what waits instead of computing.
+    /// Wall time of all runs together: where all processors are busy with requests, a build gets one in seventy of their
+    /// time. Who got no CPU time is told that the machine was busy.
     pub wall: Duration,
-    /// Address space of one run, bytes; rustc maps its own 200 MB of libraries into it.
+    /// Memory of one run, bytes: address space of each process, of which rustc takes 200 MB for its own libraries, and
+    /// resident memory of all of them.
     pub memory_bytes: u64,
     /// Largest file that a run may write, bytes.
     pub file_bytes: u64,
+    /// Bytes on disk of all files of a build.
+    pub scratch_bytes: u64,
     /// Bytes of messages that a run may print.
     pub output_bytes: usize,
     /// Open files of one run.
     pub open_files: u64,
-    /// Processes and threads of one run, where the sandbox can count them apart from the rest of the machine; the kernel
-    /// does not hold root's processes to it.
+    /// Processes and threads of one run.
     pub processes: u64,
     /// Largest library that is accepted, bytes.
     pub library_bytes: u64,
@@ -52,10 +78,11 @@ pub struct CompileLimits {
 impl Default for CompileLimits {
     fn default() -> CompileLimits {
         CompileLimits {
-            cpu: Duration::from_secs(20),
-            wall: Duration::from_secs(60),
+            cpu: Duration::from_secs(10),
+            wall: Duration::from_secs(120),
             memory_bytes: 2 << 30,
             file_bytes: 64 << 20,
+            scratch_bytes: 256 << 20,
             output_bytes: 4 << 20,
             open_files: 256,
             processes: 64,

@@ -128,10 +128,7 @@ fn status(command: &mut Command) -> Result<ExitStatus, BuildError> {
 
 /// The API with its stand-in for the store, and the libraries, compiled for tests into a folder of their own.
 fn test_crates(toolchain: &Toolchain, source: &Source) -> Result<tempfile::TempDir, BuildError> {
-    let out = tempfile::Builder::new()
-        .prefix("tests-")
-        .tempdir_in(&toolchain.scratch)
-        .map_err(|error| BuildError::io("creating a scratch folder", error))?;
+    let out = toolchain.scratch.folder("tests-")?;
     compile(toolchain, out.path(), "sandstorm_api", "2024", embedded::API)?;
     for package in &source.manifest.libraries {
         if let Some((edition, files)) = toolchain.library_source(package) {
@@ -149,7 +146,7 @@ fn compile(
     edition: &str,
     files: &[(&str, &str)],
 ) -> Result<(), BuildError> {
-    let folder = write_sources(&toolchain.scratch, crate_name, files)?;
+    let folder = write_sources(toolchain.scratch.path(), crate_name, files)?;
     let mut command = rustc(toolchain, edition);
     command.current_dir(folder.path()).args(["--crate-name", crate_name, "--crate-type=rlib", "--cap-lints=allow"]);
     command.args(["-Copt-level=1", "--cfg", "feature=\"testing\"", "--out-dir"]).arg(out).arg("src/lib.rs");

@@ -11,38 +11,53 @@ pub mod check;
 mod compile;
 mod diagnostic;
 mod embedded;
+mod frames;
 #[cfg(test)]
 mod hostile_tests;
 mod launch;
 pub mod limits;
 pub mod local;
 mod manifest;
+mod mounts;
 #[cfg(test)]
 mod ordinary_tests;
+mod priority;
 mod process;
+mod queue;
+mod remote;
 mod sandbox;
 #[cfg(test)]
 mod sandbox_tests;
+mod scratch;
+mod serve;
 mod service;
 mod sign;
+mod supervise;
 mod sysroot;
 #[cfg(test)]
 mod tests;
+mod token_file;
 mod toolchain;
+mod tree;
 
 pub use artifact::{Artifact, Expected, Header, VerifyError};
 pub use check::check;
 pub use compile::{Built, Job, build_library, compile};
 pub use diagnostic::{Diagnostic, Severity};
 pub use embedded::api_fingerprint;
-pub use launch::Launcher;
+pub use launch::{Confinement, Launcher};
 pub use limits::CompileLimits;
 pub use manifest::{MANIFEST_FILE, Manifest, ROOT_FILE, Source, SourceFile};
 pub use process::{BuilderHandle, process_mode, run_process};
+pub use queue::{Place, Queue, QueueRefusal, Turn};
+pub use remote::{RemoteBuilder, RemoteConfig};
 pub use sandbox::sandbox_exec;
+pub use scratch::Scratch;
+pub use serve::{BuilderServer, ServeError};
 pub use service::{Builder, BuilderConfig};
 pub use sign::{BuilderKey, KEY_FILE, PublicKey};
 pub use sysroot::{Library, Toolchain, ToolchainConfig};
+pub use token_file::TOKEN_FILE;
 pub use toolchain::Rustc;
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +75,9 @@ pub enum BuildError {
     /// Compiling it takes more than it may.
     #[error("too expensive to compile: {0}")]
     Limit(String),
+    /// The machine had no time for it; the source is not at fault.
+    #[error("the machine was too busy to compile: {0}")]
+    Busy(String),
     /// There is no usable compiler.
     #[error("{0}")]
     Toolchain(String),

@@ -1,103 +1,54 @@
-//! The builder as a process of its own, and the server's handle on it.
+//! The builder's processes, and the server's handle on them.
 //!
-//! They speak in frames over the builder's standard input and output: length of the JSON (u32, little-endian), length of
-//! the bytes that follow it (u32), JSON, bytes. The first frame to the builder is its configuration, answered by a hello
-//! with its public key or by the reason why it cannot work; then one answer follows each request. Whatever happens to
-//! the builder, the server sees a `BuildError`.
+//! They speak in [`frames`](super::frames) over the builder's standard input and output. The first frame to the builder
+//! is its configuration, answered by a hello with its public key or by the reason why it cannot work; then one answer
+//! follows each request. Whatever happens to a builder, the server sees a `BuildError`, and the others go on.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::artifact::Artifact;
+use super::frames::{Answer, Hello, Request, read_frame, write_frame};
 use super::service::{Builder, BuilderConfig};
 use super::sign::PublicKey;
-use super::{BuildError, Diagnostic, Source};
+use super::{BuildError, Diagnostic, Source, priority};
 
-/// JSON of one frame, bytes: a source of the largest size, escaped.
-const JSON_BYTES: usize = 16 << 20;
-/// Bytes of one frame: the largest library.
-const BLOB_BYTES: usize = 64 << 20;
-/// Pushes that wait for the builder; more are turned away, so that waiting stays bounded.
-const WAITING: usize = 32;
 /// Time for the first start: copying the standard library and compiling the API.
 const START: Duration = Duration::from_secs(120);
-/// How much lower than the server's the builder's CPU priority is.
-const NICE: i32 = 15;
+/// Time for what a build does besides compiling: checking, reading, signing.
+const CHECKING: Duration = Duration::from_secs(30);
 
+/// What a builder's process is started with.
 #[derive(Serialize, Deserialize)]
-struct Request {
-    tenant: u32,
-    version: u64,
-    source: Source,
+struct Start {
+    config: BuilderConfig,
+    /// Its number among the processes of its handle: compilers of different numbers are different users.
+    number: usize,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Hello {
-    public_key: String,
-    compiler: u64,
-    release: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Answer {
-    warnings: Vec<Diagnostic>,
-}
-
-fn write_frame(out: &mut impl Write, json: &impl Serialize, blob: &[u8]) -> io::Result<()> {
-    let json = serde_json::to_vec(json)?;
-    let length = |bytes: usize| u32::try_from(bytes).map_err(|_| io::Error::other("a frame is too long"));
-    out.write_all(&length(json.len())?.to_le_bytes())?;
-    out.write_all(&length(blob.len())?.to_le_bytes())?;
-    out.write_all(&json)?;
-    out.write_all(blob)?;
-    out.flush()
-}
-
-/// Reads a frame; `None` at the end of the stream.
-fn read_frame<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<(T, Vec<u8>)>> {
-    let mut word = [0_u8; 4];
-    match input.read_exact(&mut word) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        other => other?,
-    }
-    let json_len = u32::from_le_bytes(word) as usize;
-    input.read_exact(&mut word)?;
-    let blob_len = u32::from_le_bytes(word) as usize;
-    if json_len > JSON_BYTES || blob_len > BLOB_BYTES {
-        return Err(io::Error::other("a frame is too long"));
-    }
-    let mut json = vec![0; json_len];
-    input.read_exact(&mut json)?;
-    let mut blob = vec![0; blob_len];
-    input.read_exact(&mut blob)?;
-    Ok(Some((serde_json::from_slice(&json)?, blob)))
-}
-
-/// Runs the mode that the builder's own processes are started in, if this is one: `builder` (serves requests on standard
-/// input) or `builder sandbox-exec` (becomes a confined compiler). The binary calls this before anything else: no thread
+/// Runs the mode that the builder's own processes are started in, if this is one: `builder process` (serves requests on
+/// standard input) or `builder sandbox-exec` (becomes a confined compiler). The binary calls this before anything else: no thread
 /// may have been started.
 pub fn process_mode() -> Option<ExitCode> {
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).take(3).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|argument| argument.to_str()).collect();
     match words.as_slice() {
-        ["builder"] => Some(run_process()),
+        ["builder", "process"] => Some(run_process()),
         ["builder", "sandbox-exec"] => Some(super::sandbox_exec()),
         _ => None,
     }
 }
 
-/// The builder's side: `sandstorm builder`. Serves requests until its input ends.
+/// The builder's side: `sandstorm builder process`. Serves requests until its input ends.
 pub fn run_process() -> ExitCode {
-    // A builder that cannot be made nicer still builds.
-    let _priority_unchanged = rustix::process::nice(NICE);
+    priority::step_back();
     match serve(&mut BufReader::new(io::stdin().lock()), &mut BufWriter::new(io::stdout().lock())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -108,8 +59,8 @@ pub fn run_process() -> ExitCode {
 }
 
 fn serve(input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
-    let Some((config, _)) = read_frame::<BuilderConfig>(input)? else { return Ok(()) };
-    let builder = match Builder::open(&config) {
+    let Some((Start { config, number }, _)) = read_frame::<Start>(input)? else { return Ok(()) };
+    let builder = match Builder::open_as(&config, number) {
         Ok(builder) => builder,
         Err(error) => return write_frame(out, &Err::<Hello, BuildError>(error), &[]),
     };
@@ -135,6 +86,7 @@ struct Process {
     child: Child,
     stdin: BufWriter<ChildStdin>,
     answers: Receiver<io::Result<(serde_json::Value, Vec<u8>)>>,
+    number: usize,
 }
 
 impl Drop for Process {
@@ -146,10 +98,10 @@ impl Drop for Process {
 }
 
 impl Process {
-    fn start(config: &BuilderConfig) -> Result<(Process, Hello), BuildError> {
+    fn start(config: &BuilderConfig, number: usize) -> Result<(Process, Hello), BuildError> {
         let program = config.program()?;
         let mut child = Command::new(&program)
-            .arg("builder")
+            .args(["builder", "process"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -158,7 +110,7 @@ impl Process {
             return Err(BuildError::Internal("the builder has no pipes".to_owned()));
         };
         let (sender, answers) = sync_channel(1);
-        let mut process = Process { child, stdin: BufWriter::new(stdin), answers };
+        let mut process = Process { child, stdin: BufWriter::new(stdin), answers, number };
         std::thread::Builder::new()
             .name("builder-answers".to_owned())
             .spawn(move || {
@@ -173,7 +125,7 @@ impl Process {
                 }
             })
             .map_err(|error| BuildError::io("starting a thread", error))?;
-        let (hello, _) = process.ask::<Hello>(config, START)?;
+        let (hello, _) = process.ask::<Hello>(&Start { config: config.clone(), number }, START)?;
         Ok((process, hello))
     }
 
@@ -191,7 +143,9 @@ impl Process {
                 Ok((answer?, blob))
             }
             Ok(Err(error)) => Err(broken("reading from the builder", error)),
-            Err(RecvTimeoutError::Timeout) => Err(broken("waiting for the builder", "it took too long and was ended")),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(broken("waiting for the builder", format!("it was ended after {} s", timeout.as_secs())))
+            }
             Err(RecvTimeoutError::Disconnected) => Err(broken("waiting for the builder", "it ended")),
         }
     }
@@ -201,14 +155,22 @@ fn broken(what: &str, error: impl std::fmt::Display) -> BuildError {
     BuildError::Internal(format!("{what}: {error}"))
 }
 
-/// The server's handle on its builder process: starts it, restarts it when it dies, one build at a time.
+/// The server's handle on its builder processes: starts them as they are needed, replaces those that die, one build at a
+/// time in each.
 pub struct BuilderHandle {
     config: BuilderConfig,
-    process: Mutex<Option<Process>>,
-    waiting: AtomicUsize,
+    processes: Mutex<Processes>,
+    freed: Condvar,
     public_key: PublicKey,
     compiler: u64,
     release: String,
+}
+
+/// Who is where.
+struct Processes {
+    idle: Vec<Process>,
+    /// Numbers of processes that are neither idle nor building.
+    absent: Vec<usize>,
 }
 
 impl std::fmt::Debug for BuilderHandle {
@@ -223,13 +185,14 @@ impl BuilderHandle {
     /// # Errors
     /// Why it cannot work: `Toolchain`, `Sandbox`, `Internal`.
     pub fn start(config: BuilderConfig) -> Result<Arc<BuilderHandle>, BuildError> {
-        let (process, hello) = Process::start(&config)?;
+        let (process, hello) = Process::start(&config, 0)?;
         let public_key = PublicKey::from_hex(&hello.public_key)
             .ok_or_else(|| BuildError::Internal("the builder's public key is none".to_owned()))?;
+        let processes = Processes { idle: vec![process], absent: (1..config.compilers.max(1)).rev().collect() };
         Ok(Arc::new(BuilderHandle {
             config,
-            process: Mutex::new(Some(process)),
-            waiting: AtomicUsize::new(0),
+            processes: Mutex::new(processes),
+            freed: Condvar::new(),
             public_key,
             compiler: hello.compiler,
             release: hello.release,
@@ -239,8 +202,7 @@ impl BuilderHandle {
     /// Checks, compiles and signs a source. Blocks the calling thread while it does: not for workers.
     ///
     /// # Errors
-    /// What is wrong with the source; `Limit` when too many wait; `Internal` when the builder died (the next call has a
-    /// new one).
+    /// What is wrong with the source; `Internal` when the builder died (the next call has a new one).
     pub fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<Artifact, BuildError> {
         self.build_with_warnings(tenant, version, source).map(|(artifact, _)| artifact)
     }
@@ -255,32 +217,54 @@ impl BuilderHandle {
         version: u64,
         source: &Source,
     ) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
-        let _place = Place::take(&self.waiting)?;
-        let mut slot = self.process.lock();
-        let mut process = match slot.take() {
-            Some(process) => process,
-            None => self.restart()?,
-        };
+        let mut process = self.take()?;
         let request = Request { tenant, version, source: source.clone() };
-        // Three compiler runs at their wall limit, and the checker.
-        let timeout = self.config.limits.wall * 3 + Duration::from_secs(30);
-        match process.ask::<Answer>(&request, timeout) {
-            Ok((answer, blob)) => {
-                let artifact = Artifact::decode(&blob).map_err(|error| broken("reading the artifact", error))?;
-                *slot = Some(process);
-                Ok((artifact, answer.warnings))
+        // The wall limit holds for all runs of the compiler together.
+        let asked = process.ask::<Answer>(&request, self.config.limits.wall + CHECKING);
+        let read = asked.and_then(|(answer, blob)| {
+            let artifact = Artifact::decode(&blob).map_err(|error| broken("reading the artifact", error))?;
+            Ok((artifact, answer.warnings))
+        });
+        match &read {
+            // The process is not trusted any more; it is ended, and started anew when it is needed.
+            Err(BuildError::Internal(_)) => {
+                let number = process.number;
+                self.put_back(Err(number), Some(process));
             }
-            // The process is not trusted any more; it is ended here and started anew by the next build.
-            Err(error @ BuildError::Internal(_)) => Err(error),
-            Err(error) => {
-                *slot = Some(process);
-                Err(error)
-            }
+            _ => self.put_back(Ok(process), None),
         }
+        read
     }
 
-    fn restart(&self) -> Result<Process, BuildError> {
-        let (process, hello) = Process::start(&self.config)?;
+    /// An idle process, or a new one; waits while all are building.
+    fn take(&self) -> Result<Process, BuildError> {
+        let mut processes = self.processes.lock();
+        let number = loop {
+            if let Some(process) = processes.idle.pop() {
+                return Ok(process);
+            }
+            if let Some(number) = processes.absent.pop() {
+                break number;
+            }
+            self.freed.wait(&mut processes);
+        };
+        drop(processes);
+        self.start_another(number).inspect_err(|_| self.put_back(Err(number), None))
+    }
+
+    /// Gives back a process, or the number of one that is gone; `ended` is gone before its number is free.
+    fn put_back(&self, process: Result<Process, usize>, ended: Option<Process>) {
+        drop(ended);
+        let mut processes = self.processes.lock();
+        match process {
+            Ok(process) => processes.idle.push(process),
+            Err(number) => processes.absent.push(number),
+        }
+        self.freed.notify_one();
+    }
+
+    fn start_another(&self, number: usize) -> Result<Process, BuildError> {
+        let (process, hello) = Process::start(&self.config, number)?;
         if hello.public_key != self.public_key.to_hex() || hello.compiler != self.compiler {
             return Err(BuildError::Internal(
                 "the builder came back with another key or compiler: restart the server".to_owned(),
@@ -289,10 +273,17 @@ impl BuilderHandle {
         Ok(process)
     }
 
-    /// Ends the builder process; the next build starts a new one. For an operator who has changed the compiler's
-    /// surroundings, and for tests.
-    pub fn end_process(&self) {
-        *self.process.lock() = None;
+    /// Ends the processes that are not building; the next build starts a new one. For an operator who has changed the
+    /// compiler's surroundings, and for tests.
+    pub fn end_processes(&self) {
+        let mut processes = self.processes.lock();
+        let ended: Vec<Process> = processes.idle.drain(..).collect();
+        processes.absent.extend(ended.iter().map(|process| process.number));
+    }
+
+    /// Builds that may run at the same time.
+    pub fn slots(&self) -> usize {
+        self.config.compilers.max(1)
     }
 
     /// The key that signs its artifacts.
@@ -308,24 +299,5 @@ impl BuilderHandle {
     /// Version of its compiler, for people.
     pub fn release(&self) -> &str {
         &self.release
-    }
-}
-
-/// A place in the queue.
-struct Place<'a>(&'a AtomicUsize);
-
-impl<'a> Place<'a> {
-    fn take(waiting: &'a AtomicUsize) -> Result<Place<'a>, BuildError> {
-        let place = Place(waiting);
-        if waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
-            return Err(BuildError::Limit(format!("{WAITING} pushes wait for the builder already: try again later")));
-        }
-        Ok(place)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,13 +1,14 @@
 //! Confines a compiler: no network, no files but those it needs, limits on all it could use up.
 //!
 //! The builder starts `sandstorm builder sandbox-exec` with a [`Policy`] in its environment. That process (first stage)
-//! moves into new user, network, IPC and PID namespaces and starts itself again; the second stage, process 1 in there,
-//! sets limits, restricts file access (Landlock) and system calls (seccomp), and starts the compiler. Where the kernel
-//! gives no namespaces the second stage runs alone and becomes the compiler: Landlock and seccomp still leave it neither
-//! files nor sockets.
+//! moves into new network, mount, IPC and PID namespaces (as an ordinary user, into a user namespace too), changes its
+//! root to a file system that holds nothing but what the compiler needs, and starts itself again. The second stage,
+//! process 1 in there, becomes an unprivileged user if it is root, sets limits, restricts file access (Landlock) and
+//! system calls (seccomp), and starts the compiler. Where the kernel gives no namespaces the second stage runs alone and
+//! becomes the compiler: Landlock and seccomp still leave it neither files nor sockets.
 //!
-//! Guarantees of the one unsafe block: it only creates namespaces, in a process with one thread, and unshares neither
-//! memory nor open files.
+//! Guarantees of the unsafe blocks: they create namespaces and mark descriptors to be closed by exec, in a process that
+//! does nothing but become the compiler; memory and open files stay shared as they were.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ use seccompiler::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::{mounts, priority};
+
 /// The variable that holds the policy; it is removed before the compiler starts.
 pub(super) const POLICY_VARIABLE: &str = "SANDSTORM_SANDBOX_POLICY";
 
@@ -42,6 +45,16 @@ pub(super) struct Policy {
     pub(super) writable: Vec<PathBuf>,
     /// Whether it gets namespaces of its own.
     pub(super) namespaces: bool,
+    /// An empty folder for the root of its file system.
+    pub(super) root: PathBuf,
+    /// The user that it runs as, if not the one that starts it.
+    pub(super) user: Option<u32>,
+    /// Whether that user may pass folders that are closed to it.
+    pub(super) search: bool,
+    /// Whether it runs only when nothing else wants to.
+    pub(super) idle: bool,
+    /// Processors that it keeps to; empty: all.
+    pub(super) cores: Vec<usize>,
     /// CPU time, seconds.
     pub(super) cpu_s: u64,
     /// Address space, bytes.
@@ -50,8 +63,7 @@ pub(super) struct Policy {
     pub(super) file_bytes: u64,
     /// Open files.
     pub(super) open_files: u64,
-    /// Processes and threads; counted only where it has namespaces of its own, and never for root: a builder that runs
-    /// as an ordinary user is the better one.
+    /// Processes and threads of the user that it runs as. The kernel holds everybody but root to it.
     pub(super) processes: u64,
     /// Whether the namespaces are made already.
     pub(super) second_stage: bool,
@@ -94,11 +106,14 @@ fn launch() -> Result<ExitCode, String> {
     let text = std::env::var(POLICY_VARIABLE)
         .map_err(|_| format!("no policy in {POLICY_VARIABLE}: the builder starts this, not people"))?;
     let mut policy: Policy = serde_json::from_str(&text).map_err(|error| format!("unreadable policy: {error}"))?;
-    if policy.namespaces && !policy.second_stage {
-        enter_namespaces()?;
-        policy.second_stage = true;
-        return second_stage(&policy);
+    if !policy.second_stage {
+        yield_to_others(&policy)?;
+        close_inherited()?;
     }
+    if policy.namespaces && !policy.second_stage {
+        return first_stage(&mut policy);
+    }
+    become_user(&policy)?;
     // The builder's death ends the compiler; with namespaces, the first stage's death ends all in them.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| describe("prctl", error))?;
     limit(&policy)?;
@@ -124,15 +139,79 @@ fn describe(what: &str, error: impl std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
 
+/// Makes sure that no worker ever waits for a compiler: neither for a processor nor for memory.
+fn yield_to_others(policy: &Policy) -> Result<(), String> {
+    if policy.idle {
+        priority::only_when_idle();
+    }
+    if !policy.cores.is_empty() {
+        let mut set = rustix::thread::CpuSet::new();
+        policy.cores.iter().filter(|core| **core < rustix::thread::CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+        // Processors that are gone meanwhile: then it runs where the others run.
+        let _anywhere = rustix::thread::sched_setaffinity(None, &set);
+    }
+    // When memory runs out, compilers go first.
+    std::fs::write("/proc/self/oom_score_adj", "1000").map_err(|error| describe("/proc/self/oom_score_adj", error))
+}
+
+/// Whatever was open in the process that started the server: none of it is the compiler's.
+fn close_inherited() -> Result<(), String> {
+    // SAFETY: three numbers; the descriptors stay open until exec, so nothing here loses one.
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } != 0 {
+        return Err(describe("closing descriptors", std::io::Error::last_os_error()));
+    }
+    Ok(())
+}
+
+/// Namespaces, a root of its own, and the second stage in there.
+fn first_stage(policy: &mut Policy) -> Result<ExitCode, String> {
+    let program = std::env::current_exe().map_err(|error| describe("finding this program", error))?;
+    enter_namespaces()?;
+    let paths: Vec<PathBuf> = policy.readable.iter().chain(&policy.writable).cloned().collect();
+    let folder = std::env::current_dir().map_err(|error| describe("finding the folder", error))?;
+    mounts::enter(&policy.root, &paths, &program)?;
+    std::env::set_current_dir(folder).map_err(|error| describe("entering the folder", error))?;
+    policy.second_stage = true;
+    second_stage(policy)
+}
+
+/// Becomes an ordinary user for good, if this is root.
+fn become_user(policy: &Policy) -> Result<(), String> {
+    use rustix::thread::{
+        CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
+        set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    };
+    let Some(number) = policy.user else { return Ok(()) };
+    let said = |error: rustix::io::Errno| format!("becoming user {number}: {error}");
+    let (user, group) = (rustix::process::Uid::from_raw(number), rustix::process::Gid::from_raw(number));
+    if policy.search {
+        set_keep_capabilities(true).map_err(said)?;
+    }
+    set_thread_groups(&[]).map_err(said)?;
+    set_thread_res_gid(group, group, group).map_err(said)?;
+    set_thread_res_uid(user, user, user).map_err(said)?;
+    if policy.search {
+        let only = CapabilitySet::DAC_READ_SEARCH;
+        set_capabilities(None, CapabilitySets { effective: only, permitted: only, inheritable: only }).map_err(said)?;
+        configure_capability_in_ambient_set(only, true).map_err(said)?;
+    }
+    Ok(())
+}
+
 fn enter_namespaces() -> Result<(), String> {
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let flags = UnshareFlags::NEWUSER
-        | UnshareFlags::NEWNET
-        | UnshareFlags::NEWIPC
-        | UnshareFlags::NEWPID
-        | UnshareFlags::NEWUTS;
-    // SAFETY: only namespaces are made; memory and open files stay shared as they were, and there is one thread.
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid().as_raw());
+    let mut flags =
+        UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWPID | UnshareFlags::NEWUTS | UnshareFlags::NEWNS;
+    if !user.is_root() {
+        flags |= UnshareFlags::NEWUSER;
+    }
+    // SAFETY: only namespaces are made; memory and open files stay shared as they were.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|error| describe("making namespaces", error))?;
+    if user.is_root() {
+        // The second stage becomes another user.
+        return Ok(());
+    }
+    let user = user.as_raw();
     // An ordinary user inside, so that the capabilities of the new namespaces end with exec.
     let write = |path: &str, text: String| std::fs::write(path, text).map_err(|error| describe(path, error));
     write("/proc/self/setgroups", "deny".to_owned())?;
@@ -143,10 +222,9 @@ fn enter_namespaces() -> Result<(), String> {
 /// Runs this program again as process 1 of the new namespaces and passes on how it ended.
 fn second_stage(policy: &Policy) -> Result<ExitCode, String> {
     let text = serde_json::to_string(policy).map_err(|error| describe("writing the policy", error))?;
-    let program = std::env::current_exe().map_err(|error| describe("finding this program", error))?;
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| describe("prctl", error))?;
-    let status = Command::new(program)
+    let status = Command::new(mounts::LAUNCHER)
         .args(arguments)
         .env_clear()
         .env(POLICY_VARIABLE, text)
@@ -156,16 +234,14 @@ fn second_stage(policy: &Policy) -> Result<ExitCode, String> {
 }
 
 fn limit(policy: &Policy) -> Result<(), String> {
-    let mut limits = vec![
+    let limits = [
         (Resource::Cpu, policy.cpu_s),
         (Resource::As, policy.memory_bytes),
         (Resource::Fsize, policy.file_bytes),
         (Resource::Nofile, policy.open_files),
         (Resource::Core, 0),
+        (Resource::Nproc, policy.processes),
     ];
-    if policy.namespaces {
-        limits.push((Resource::Nproc, policy.processes));
-    }
     for (resource, most) in limits {
         // The soft limit on CPU time sends a signal that says so; the hard one a second later cannot be caught.
         let hard = if resource == Resource::Cpu { most + 1 } else { most };

@@ -11,7 +11,7 @@ use super::{BuildError, CompileLimits};
 /// Runs a shell script in the sandbox with a scratch folder of its own; `None` where there is no sandbox.
 fn shell(script: &str, limits: &CompileLimits) -> Option<Result<Outcome, BuildError>> {
     let job = sandboxed()?;
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = super::tests::toolchain().scratch.folder("shell-").expect("a folder");
     let bash = Path::new("/bin/bash");
     if !bash.exists() {
         eprintln!("skipped: no /bin/bash");
@@ -19,7 +19,8 @@ fn shell(script: &str, limits: &CompileLimits) -> Option<Result<Outcome, BuildEr
     }
     let readable = ["/bin", "/usr/bin"].map(Into::into).to_vec();
     let arguments = vec!["-c".into(), script.into()];
-    Some(job.launcher.run(&Run { program: bash, arguments, folder: folder.path(), readable, limits }))
+    let (cpu, wall) = (limits.cpu, limits.wall);
+    Some(job.launcher.run(&Run { program: bash, arguments, folder: folder.path(), readable, limits, cpu, wall }))
 }
 
 fn limits() -> CompileLimits {

@@ -1,14 +1,15 @@
 //! The builder's work in one process: check, compile, sign.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
+use parking_lot::Mutex;
 use sandstorm_api::abi::ABI_VERSION;
 use serde::{Deserialize, Serialize};
 
 use super::artifact::{Artifact, Header};
 use super::sign::{BuilderKey, PublicKey};
-use super::{BuildError, CompileLimits, Diagnostic, Job, Launcher, Source, Toolchain, ToolchainConfig};
+use super::{BuildError, Built, CompileLimits, Diagnostic, Job, Launcher, Source, Toolchain, ToolchainConfig};
 use super::{api_fingerprint, build_library, check};
 
 /// How a builder is set up.
@@ -27,6 +28,10 @@ pub struct BuilderConfig {
     pub program: Option<PathBuf>,
     /// What one compilation may use.
     pub limits: CompileLimits,
+    /// Compilations that may run at the same time.
+    pub compilers: usize,
+    /// Processors that compilers keep to; empty: all.
+    pub cores: Vec<usize>,
 }
 
 impl Default for BuilderConfig {
@@ -38,6 +43,8 @@ impl Default for BuilderConfig {
             allow_unsandboxed: false,
             program: None,
             limits: CompileLimits::default(),
+            compilers: super::limits::default_compilers(),
+            cores: Vec::new(),
         }
     }
 }
@@ -58,7 +65,12 @@ pub struct Builder {
     toolchain: Toolchain,
     key: BuilderKey,
     job: Job,
+    built: Mutex<VecDeque<(u32, [u8; 32], Built)>>,
 }
+
+/// Libraries that are remembered, so that the same source pushed again is only signed again: a few seconds' worth of a
+/// tenant that deploys to several names or goes back and forth.
+const REMEMBERED: usize = 8;
 
 impl Builder {
     /// Opens the state folder: finds the compiler, makes sysroot and key at the first start.
@@ -66,13 +78,19 @@ impl Builder {
     /// # Errors
     /// `Toolchain` when there is no usable compiler, `Sandbox` when it cannot be confined, `Internal` for files.
     pub fn open(config: &BuilderConfig) -> Result<Builder, BuildError> {
+        Builder::open_as(config, 0)
+    }
+
+    /// As [`Builder::open`], the `number`th of several that share the state folder.
+    pub(super) fn open_as(config: &BuilderConfig, number: usize) -> Result<Builder, BuildError> {
         std::fs::create_dir_all(&config.state)
             .map_err(|error| BuildError::io(&format!("creating {}", config.state.display()), error))?;
         let (state, rustc) = (config.state.clone(), config.rustc.clone());
         let toolchain = Toolchain::prepare(&ToolchainConfig { state, rustc, libraries: config.libraries.clone() })?;
-        let launcher = Launcher::for_config(config, &toolchain)?;
         let key = BuilderKey::open(&config.state)?;
-        Ok(Builder { toolchain, key, job: Job { launcher, limits: config.limits } })
+        let launcher = Launcher::for_config(config, number, &toolchain)?;
+        let job = Job { launcher, limits: config.limits };
+        Ok(Builder { toolchain, key, job, built: Mutex::default() })
     }
 
     /// Checks, compiles and signs a source; also returns the compiler's warnings.
@@ -82,7 +100,7 @@ impl Builder {
     pub fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
         source.validate()?;
         check::check(source, &self.toolchain.crate_names(source)?)?;
-        let built = build_library(&self.toolchain, source, &self.job)?;
+        let built = self.library(tenant, source)?;
         let header = Header {
             tenant,
             abi_version: ABI_VERSION,
@@ -94,6 +112,22 @@ impl Builder {
             name: source.manifest.name.clone(),
         };
         Ok((Artifact::sign(&self.key, header, built.elf), built.warnings))
+    }
+
+    /// Compiles a checked source, unless this tenant's last builds were of the very same one. Only the tenant's own: the
+    /// time that a push takes must not say what others have pushed. Compiler, API and libraries stay as they are for
+    /// as long as this process runs.
+    fn library(&self, tenant: u32, source: &Source) -> Result<Built, BuildError> {
+        let digest = source.digest();
+        let known = |(whose, what, _): &&(u32, [u8; 32], Built)| *whose == tenant && *what == digest;
+        if let Some((_, _, built)) = self.built.lock().iter().find(known) {
+            return Ok(built.clone());
+        }
+        let built = build_library(&self.toolchain, source, &self.job)?;
+        let mut remembered = self.built.lock();
+        remembered.push_front((tenant, digest, built.clone()));
+        remembered.truncate(REMEMBERED);
+        Ok(built)
     }
 
     /// The key that servers must trust.

@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
 use super::toolchain::{Rustc, TARGET};
-use super::{BuildError, Diagnostic, MANIFEST_FILE, Source, embedded};
+use super::{BuildError, Diagnostic, MANIFEST_FILE, Scratch, Source, embedded};
 
 /// Changes when the layout of the sysroot or the flags of its crates do.
 const LAYOUT: u32 = 1;
@@ -64,7 +65,7 @@ pub struct Toolchain {
     /// Our sysroot.
     pub root: PathBuf,
     /// Folder for the scratch files of builds.
-    pub scratch: PathBuf,
+    pub scratch: Scratch,
     /// The vetted libraries, by package name.
     pub libraries: BTreeMap<String, Library>,
     sources: BTreeMap<String, LibrarySource>,
@@ -86,10 +87,7 @@ impl Toolchain {
     pub fn prepare(config: &ToolchainConfig) -> Result<Toolchain, BuildError> {
         let rustc = Rustc::find(config.rustc.as_deref())?;
         let sources = library_sources(&config.libraries)?;
-        let scratch = config.state.join("scratch");
-        fs::create_dir_all(&scratch).map_err(|error| io("creating", &scratch, error))?;
-        // Absolute: compilers run in folders of their own.
-        let scratch = scratch.canonicalize().map_err(|error| io("resolving", &scratch, error))?;
+        let scratch = Scratch::open(&config.state)?;
         let state = config.state.canonicalize().map_err(|error| io("resolving", &config.state, error))?;
         let root = state.join(format!("sysroot-{}", fingerprint(&rustc, &sources)));
         let libraries = sources
@@ -103,6 +101,9 @@ impl Toolchain {
         if !toolchain.root.is_dir() {
             toolchain.make(&state)?;
         }
+        // Compilers that run as another user read it; there is nothing secret in it.
+        let readable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&toolchain.root, readable).map_err(|error| io("opening", &toolchain.root, error))?;
         Ok(toolchain)
     }
 
@@ -174,7 +175,7 @@ impl Toolchain {
         edition: &str,
         files: &[(&str, &str)],
     ) -> Result<(), BuildError> {
-        let folder = write_sources(&self.scratch, crate_name, files)?;
+        let folder = write_sources(self.scratch.path(), crate_name, files)?;
         let output = Command::new(&self.rustc.program)
             .env_clear()
             .current_dir(folder.path())

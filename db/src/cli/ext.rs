@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use sandstorm_client::control::{Budget, Extension, Push, SourceFile};
+use sandstorm_client::control::{Budget, Extension, Push, Pushed, SourceFile};
 use sandstorm_db::builder::local::{check_dir, new_extension, test_dir};
-use sandstorm_db::builder::{BuildError, MANIFEST_FILE, Source};
+use sandstorm_db::builder::{Artifact, BuildError, MANIFEST_FILE, Source};
 use serde_json::json;
 
 use super::output::{Failure, Out, bytes_in_words, columns, fields, rendered};
@@ -36,7 +36,13 @@ pub(super) enum ExtCommand {
         args: Vec<OsString>,
     },
     /// Send an extension's source: checked, compiled, loaded; a version that is loaded is replaced
-    Push(Folder),
+    Push {
+        #[command(flatten)]
+        folder: Folder,
+        /// Send an artifact that `sandstorm builder build` made, instead of source
+        #[arg(long, value_name = "FILE", conflicts_with = "folder")]
+        artifact: Option<PathBuf>,
+    },
     /// List the extensions that are loaded
     List,
     /// Show one extension: versions, budget, what it has done
@@ -95,7 +101,8 @@ pub(super) fn run(session: impl Fn() -> Session, command: ExtCommand, out: &Out)
         ExtCommand::New { folder, name } => new(&folder, name, out),
         ExtCommand::Check(Folder { folder }) => check(&folder, out),
         ExtCommand::Test { folder, args } => test(&folder.folder, &args, out),
-        ExtCommand::Push(Folder { folder }) => push(&session(), &folder, out),
+        ExtCommand::Push { folder, artifact: None } => push(&session(), &folder.folder, out),
+        ExtCommand::Push { artifact: Some(file), .. } => push_artifact(&session(), &file, out),
         ExtCommand::List => {
             let session = session();
             let tenant = session.tenant()?;
@@ -182,7 +189,22 @@ fn push(session: &Session, folder: &Path, out: &Out) -> Result<(), Failure> {
     let files = source.files.into_iter().map(|file| SourceFile { path: file.path, text: file.text }).collect();
     let tenant = session.tenant()?;
     let pushed = session.control().push(&tenant, &source.manifest.name, &Push { manifest, files })?;
-    out.show(&pushed, |pushed| {
+    show_pushed(&pushed, &tenant, out)
+}
+
+fn push_artifact(session: &Session, file: &Path, out: &Out) -> Result<(), Failure> {
+    let bytes = std::fs::read(file)
+        .map_err(|error| Failure::new(format!("cannot read {}: {error}", file.display())).code("io"))?;
+    // The name is read here; whether anything in the file is true is for the server to find out.
+    let artifact = Artifact::decode(&bytes)
+        .map_err(|error| Failure::new(format!("{}: {error}", file.display())).hint(error.hint()).code(error.code()))?;
+    let tenant = session.tenant()?;
+    let pushed = session.control().push_artifact(&tenant, &artifact.header.name, &bytes)?;
+    show_pushed(&pushed, &tenant, out)
+}
+
+fn show_pushed(pushed: &Pushed, tenant: &str, out: &Out) -> Result<(), Failure> {
+    out.show(pushed, |pushed| {
         let Extension { name, version, library_bytes, .. } = &pushed.extension;
         let warnings = rendered(&pushed.diagnostics);
         format!(

@@ -4,6 +4,7 @@
 //! `error: …` and `hint: …`, and end the process with a status that is not zero.
 
 mod bench;
+mod builder;
 mod bytes;
 mod data;
 mod demo;
@@ -103,9 +104,9 @@ enum Command {
     Stat(stat::StatArgs),
     /// Invocations that were ended lately
     Kills(stat::KillsArgs),
-    /// The builder's process: serves a server on standard input and output
-    #[command(hide = true)]
-    Builder,
+    /// A builder on its own host: serve, key, build
+    #[command(subcommand, arg_required_else_help = true)]
+    Builder(builder::BuilderCommand),
 }
 
 /// Parses the command line, runs the command, says what went wrong.
@@ -161,6 +162,6 @@ fn run(cli: Cli, out: &Out) -> Result<(), Failure> {
         Command::Invoke(args) => data::invoke(&session(), &args, out),
         Command::Stat(args) => stat::stat(&session(), &args, out),
         Command::Kills(args) => stat::kills(&session(), &args, out),
-        Command::Builder => Err(Failure::new("the builder takes no options").hint("run exactly `sandstorm builder`")),
+        Command::Builder(command) => builder::run(&cli.global, command, out),
     }
 }

@@ -95,6 +95,7 @@ impl From<BuildError> for Failure {
                 (format!("the source does not compile ({})", count(remarks.len())), "refused")
             }
             BuildError::Limit(_) => (error.to_string(), "limit"),
+            BuildError::Busy(_) => (error.to_string(), "busy"),
             BuildError::Toolchain(_) | BuildError::Sandbox(_) => (error.to_string(), "builder"),
             BuildError::Internal(text) => (text.clone(), "internal"),
         };

@@ -227,6 +227,7 @@ impl DirectoryError {
             }
             E::OldVersion { .. } => "push again if this source is the one you want",
             E::OverQuota { quota: "pushes_per_hour", .. } => "wait, or have the operator raise the quota",
+            E::OverQuota { quota: "waiting_pushes", .. } => "wait until one of those that wait is built",
             E::OverQuota { .. } => "remove what is not needed, or have the operator raise the quota",
             E::RecordMemory { .. } => {
                 "give the table a smaller quota, drop a table, or have the operator raise the quota"

@@ -106,6 +106,8 @@ quotas! {
     extensions: u32 = 64u32, 0u32, 4_096u32;
     /// Pushes within any hour: each costs a compilation.
     pushes_per_hour: u32 = 240u32, 0u32, 100_000u32;
+    /// Pushes that wait for the builder while another one of the tenant's is built: bounds what it holds in memory.
+    waiting_pushes: u32 = 4u32, 0u32, 64u32;
     /// Bytes of one invocation's reply.
     reply_bytes: u64 = REPLY_BYTES as u64, 0u64, sandstorm_net::rpc::MAX_VALUE_LEN as u64;
     /// CPU microseconds that an invocation may compute between two yields.

@@ -34,7 +34,7 @@ use crate::metrics::WorkerCounters;
 use crate::store::Participant;
 use crate::tenants::{Directory, Snapshot};
 
-pub use start::{WorkerOptions, WorkerStartError, Workers};
+pub use start::{WorkerOptions, WorkerStartError, Workers, free_processors};
 
 /// What the workers share.
 struct Shared {

@@ -211,6 +211,13 @@ fn desk() -> Desk {
     Desk::new(endpoint, once, Sessions::new(SESSIONS_PER_PORT), Outbox::default())
 }
 
+/// The processors that no worker is bound to, where each of so many workers has one of its own.
+pub fn free_processors(workers: usize) -> Vec<usize> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).skip(workers).collect()
+}
+
 /// Binds the calling thread to the processor of that number among those that the process may use.
 fn pin_to(index: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -1,0 +1,53 @@
+//! How little of the machine compilers get: what the workers leave over.
+//!
+//! Builders run as batch work of the lowest weight (nice 19). Compilers start under `SCHED_IDLE`, which gives way to
+//! everything; where all processors spin, that would take minutes, so one that has got next to nothing for a while is
+//! lifted to nice 19 as well. Who is not privileged cannot lift, and starts there.
+//!
+//! Guarantees: the unsafe blocks hold system calls that take numbers and one structure on the stack; they change how
+//! threads are scheduled and nothing else.
+#![allow(unsafe_code)]
+
+use rustix::process::nice;
+
+/// `ioprio_set`'s "this process" and "only when the disk is idle".
+const IOPRIO_WHO_PROCESS: libc::c_long = 1;
+const IOPRIO_IDLE: libc::c_long = 3 << 13;
+/// The lowest weight.
+const NICE: i32 = 19;
+
+/// Puts this process, and all that it starts, behind the server's. What the system refuses is left as it was: a builder
+/// that cannot step back still builds.
+pub(super) fn step_back() {
+    let _refused = nice(NICE);
+    schedule(0, libc::SCHED_BATCH);
+    // SAFETY: three numbers; affects this thread's disk priority alone, which children inherit.
+    let _refused = unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE) };
+}
+
+/// Lets everything else on the machine go before this thread and what it starts.
+pub(super) fn only_when_idle() {
+    schedule(0, libc::SCHED_IDLE);
+}
+
+/// Gives a thread its small share even where all processors are busy; `false` if the system refuses.
+pub(super) fn lift(thread: i32) -> bool {
+    schedule(thread, libc::SCHED_BATCH)
+}
+
+/// Whether this process may lift what it has put under `SCHED_IDLE`: tried out on a thread of its own.
+pub(super) fn may_lift() -> bool {
+    let tried = std::thread::Builder::new().name("priority".to_owned()).spawn(|| {
+        only_when_idle();
+        schedule(0, libc::SCHED_BATCH)
+    });
+    tried.is_ok_and(|thread| thread.join().unwrap_or(false))
+}
+
+fn schedule(thread: i32, policy: i32) -> bool {
+    // SAFETY: all zeroes is a value of this plain structure.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = 0;
+    // SAFETY: the structure outlives the call.
+    unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) == 0 }
+}

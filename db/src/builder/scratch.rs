@@ -1,0 +1,108 @@
+//! Scratch folders of builds: below a folder of each process's own, which the next start removes if the process has died.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::BuildError;
+
+/// An empty folder beside the scratch folders.
+pub(super) const ROOT_FOLDER: &str = "root";
+/// Held by the process that a folder is of; and, beside the folders, by who makes or removes them.
+const LOCK: &str = "lock";
+
+/// A process's own folder for scratch folders; removed with the last copy of this.
+#[derive(Clone, Debug)]
+pub struct Scratch(Arc<Own>);
+
+#[derive(Debug)]
+struct Own {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // What cannot be removed here is removed by the next start.
+        let _left = fs::remove_dir_all(&self.path);
+    }
+}
+
+impl Scratch {
+    /// Makes this process's folder in `state`, and removes those of processes that have died.
+    pub(super) fn open(state: &Path) -> Result<Scratch, BuildError> {
+        let all = state.join("builds");
+        let made = (|| {
+            fs::create_dir_all(&all)?;
+            // Absolute: compilers run in folders of their own.
+            let all = all.canonicalize()?;
+            passable(&all)?;
+            let making = File::create(all.join(LOCK))?;
+            making.lock()?;
+            sweep(&all)?;
+            let path = tempfile::Builder::new().prefix("builder-").tempdir_in(&all)?.keep();
+            passable(&path)?;
+            fs::create_dir(path.join(ROOT_FOLDER))?;
+            let lock = File::create(path.join(LOCK))?;
+            lock.lock()?;
+            io::Result::Ok(Own { path, _lock: lock })
+        })();
+        let own = made.map_err(|error| BuildError::io(&format!("making a folder in {}", all.display()), error))?;
+        Ok(Scratch(Arc::new(own)))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// A new folder in it, removed when dropped.
+    pub(super) fn folder(&self, prefix: &str) -> Result<tempfile::TempDir, BuildError> {
+        let made = tempfile::Builder::new().prefix(prefix).tempdir_in(self.path());
+        made.map_err(|error| BuildError::io("creating a scratch folder", error))
+    }
+}
+
+/// Compilers that run as another user have to get to their own folder; they cannot list those of others.
+fn passable(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
+}
+
+/// Removes the folders whose processes hold no lock any more.
+fn sweep(all: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(all)? {
+        let path = entry?.path();
+        if !path.is_dir() {
+            continue;
+        }
+        let alive = File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_err());
+        if !alive {
+            // It may be half gone, or another's.
+            let _left = fs::remove_dir_all(&path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_dead_builders_go_and_those_of_the_living_stay() {
+        let state = tempfile::tempdir().expect("a folder");
+        let living = Scratch::open(state.path()).expect("a folder");
+        let build = living.folder("build-").expect("a folder");
+        let dead = state.path().join("builds/builder-dead/build-x");
+        fs::create_dir_all(&dead).expect("a folder");
+        fs::write(dead.join("big"), b"left by a crash").expect("a file");
+        let other = Scratch::open(state.path()).expect("a folder");
+        assert!(build.path().exists() && living.path().exists(), "a build that runs is left alone");
+        assert!(!dead.exists(), "what a crash left is gone");
+        let path = other.path().to_owned();
+        drop(other);
+        assert!(!path.exists());
+    }
+}

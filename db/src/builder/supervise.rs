@@ -1,0 +1,183 @@
+//! Watches a compiler until it ends, or ends it at a limit: its processes together, where the kernel's own limits count
+//! each for itself.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::launch::{Outcome, Run};
+use super::tree::{Sample, disk_bytes};
+use super::{BuildError, CompileLimits, priority};
+
+/// Time between two looks at a compiler.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// How long a compiler may have got less than a tenth of a processor, though it could have used one, before it is lifted
+/// out of `SCHED_IDLE`.
+const STARVED: Duration = Duration::from_millis(750);
+
+/// A process group that is ended when this goes out of scope, whatever happens.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(id) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            // Gone already is fine: then there is nothing to end.
+            let _gone_already = rustix::process::kill_process_group(id, rustix::process::Signal::KILL);
+        }
+        let _reaped_already = self.0.wait();
+    }
+}
+
+/// Waits for a command and what it has to say. `idle`: it runs under `SCHED_IDLE`, and may be lifted out of it.
+pub(super) fn supervise(mut child: Child, run: &Run<'_>, idle: bool) -> Result<Outcome, BuildError> {
+    let stderr = child.stderr.take();
+    let mut group = Group(child);
+    let Some(stderr) = stderr else { return Err(BuildError::Internal("no pipe to the compiler".to_owned())) };
+    let mut watch = Watch::new(group.0.id(), run, idle);
+    let limits = run.limits;
+    let room = limits.output_bytes as u64;
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .name("compiler-output".to_owned())
+        .spawn(move || {
+            let mut bytes = Vec::new();
+            let read = stderr.take(room + 1).read_to_end(&mut bytes);
+            // The receiver gives up at the deadline.
+            let _receiver_gone = sender.send(read.map(|_| bytes));
+        })
+        .map_err(|error| BuildError::io("starting a thread", error))?;
+    let bytes = watch.output(&receiver)?;
+    if bytes.len() as u64 > room {
+        return Err(BuildError::Limit(format!("the compiler printed more than {room} bytes")));
+    }
+    let status = watch.end(&mut group.0)?;
+    let stderr = String::from_utf8_lossy(&bytes).into_owned();
+    if let Some(signal) = signal_of(status) {
+        return Err(BuildError::Limit(died(signal, limits)));
+    }
+    Ok(Outcome { success: status.success(), code: status.code(), stderr, cpu: watch.last.cpu })
+}
+
+struct Watch<'a> {
+    root: u32,
+    run: &'a Run<'a>,
+    started: Instant,
+    last: Sample,
+    looks: u32,
+    /// Looks that found it running, or waiting for a processor.
+    wanted: u32,
+    /// Whether it may yet be lifted; then since when, and at which CPU time, it has been looked at.
+    idle: bool,
+    since: (Instant, Duration),
+}
+
+impl<'a> Watch<'a> {
+    fn new(root: u32, run: &'a Run<'a>, idle: bool) -> Watch<'a> {
+        let started = Instant::now();
+        let since = (started, Duration::ZERO);
+        Watch { root, run, started, last: Sample::default(), looks: 0, wanted: 0, idle, since }
+    }
+
+    fn output(&mut self, receiver: &Receiver<std::io::Result<Vec<u8>>>) -> Result<Vec<u8>, BuildError> {
+        loop {
+            match receiver.recv_timeout(LOOK_EVERY) {
+                Ok(Ok(bytes)) => return Ok(bytes),
+                Ok(Err(error)) => return Err(BuildError::io("reading the compiler's output", error)),
+                Err(RecvTimeoutError::Timeout) => self.look()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(BuildError::Internal("the compiler's output was lost".to_owned()));
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of a child that has closed its output.
+    fn end(&mut self, child: &mut Child) -> Result<ExitStatus, BuildError> {
+        let mut nap = Duration::from_micros(200);
+        loop {
+            let waited = child.try_wait().map_err(|error| BuildError::io("waiting for the compiler", error))?;
+            if let Some(status) = waited {
+                return Ok(status);
+            }
+            std::thread::sleep(nap);
+            nap = nap * 2;
+            if nap >= LOOK_EVERY {
+                nap = LOOK_EVERY;
+                self.look()?;
+            }
+        }
+    }
+
+    /// One look: is it within its limits?
+    fn look(&mut self) -> Result<(), BuildError> {
+        let sample = Sample::of(self.root);
+        self.looks += 1;
+        self.wanted += u32::from(sample.runnable);
+        self.lift(&sample);
+        self.last = Sample { cpu: sample.cpu.max(self.last.cpu), ..sample };
+        let limits = self.run.limits;
+        let over = |what: String| Err(BuildError::Limit(what));
+        if self.last.memory > limits.memory_bytes {
+            return over(format!("the compiler used more than {} MiB of memory", limits.memory_bytes >> 20));
+        }
+        if self.last.threads.len() as u64 > limits.processes {
+            return over(format!("the compiler started more than {} processes and threads", limits.processes));
+        }
+        if self.last.cpu > self.run.cpu + Duration::from_secs(1) {
+            return over(format!("the compiler used more than {} s of CPU time", limits.cpu.as_secs()));
+        }
+        if disk_bytes(self.run.folder) > limits.scratch_bytes {
+            return over(format!("the compiler wrote more than {} MiB of files", limits.scratch_bytes >> 20));
+        }
+        if self.started.elapsed() > self.run.wall {
+            return Err(self.too_slow());
+        }
+        Ok(())
+    }
+
+    /// A compiler that wants a processor and gets next to nothing of one is given a small share.
+    fn lift(&mut self, sample: &Sample) {
+        if !self.idle {
+            return;
+        }
+        let (since, cpu) = self.since;
+        if !sample.runnable || sample.cpu.saturating_sub(cpu) > since.elapsed() / 10 {
+            self.since = (Instant::now(), sample.cpu);
+        } else if since.elapsed() > STARVED {
+            // Threads that were started since the look inherit what they are lifted to, or are lifted at the next one.
+            let lifted = sample.threads.iter().filter(|thread| priority::lift(**thread)).count();
+            tracing::debug!(lifted, "no processor is idle: compilers get a small share");
+        }
+    }
+
+    /// Who computed, or waited, for so long is at fault; who could not get a processor is not.
+    fn too_slow(&self) -> BuildError {
+        let wall = self.run.limits.wall.as_secs();
+        let starved = self.wanted * 2 > self.looks && self.last.cpu < self.run.cpu / 2;
+        if starved {
+            let ms = self.last.cpu.as_millis();
+            return BuildError::Busy(format!("in {wall} s the compiler got {ms} ms of CPU time"));
+        }
+        BuildError::Limit(format!("the compiler was ended after {wall} s"))
+    }
+}
+
+/// The signal that ended the process; a launcher in between passes it on as 128 + signal, as shells do.
+fn signal_of(status: ExitStatus) -> Option<i32> {
+    status.signal().or_else(|| status.code().filter(|code| *code > 128).map(|code| code - 128))
+}
+
+fn died(signal: i32, limits: &CompileLimits) -> String {
+    use rustix::process::Signal;
+    if signal == Signal::XCPU.as_raw() || signal == Signal::KILL.as_raw() {
+        format!("the compiler used more than {} s of CPU time", limits.cpu.as_secs())
+    } else if signal == Signal::XFSZ.as_raw() {
+        format!("the compiler wrote a file of more than {} bytes", limits.file_bytes)
+    } else if signal == Signal::ABORT.as_raw() {
+        format!("the compiler gave up, most likely for want of memory ({} MiB)", limits.memory_bytes >> 20)
+    } else {
+        format!("the compiler died of signal {signal}: the source is too complex for it")
+    }
+}
