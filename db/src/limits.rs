@@ -150,9 +150,14 @@ pub const SCAN_CALL_RECORDS: usize = 256;
 // Workers.
 // ---- workers ----
 
-/// CPU nanoseconds of one poll that do not count as debt of its tenant, times the tenant's weight: about the cost of
-/// the longest poll that only reads a few records, so plain round robin rules among those.
-pub const QUANTUM_NS: i64 = 5_000;
+/// CPU nanoseconds of invocations that a tenant gets in one round, times its weight: less than half a turn, so that a
+/// round of two tenants is over within one; enough for dozens of short polls to be interleaved.
+pub const QUANTUM_NS: i64 = 20_000;
+/// CPU nanoseconds that each operation, and each key of a multiget, counts as against its tenant's share of invocations: what
+/// a plain one takes at the least, from the packet to the answer. Not measured one by one: reading the clock takes as long.
+pub const REQUEST_NS: u64 = 200;
+/// Tenants whose place in the round a worker remembers while they have no invocations there; of more, the idle are forgotten.
+pub const LANES_KEPT: usize = 1_024;
 /// Workers, at most: their idle marks are the bits of one word.
 pub const MAX_WORKERS: usize = 64;
 /// Datagrams taken from a port in one turn: enough to overlap the cache misses of their lookups (a batch of 16-32
@@ -176,13 +181,18 @@ pub const POLLS_IN_A_ROW: usize = 16;
 /// CPU nanoseconds of invocations between two looks at the network: a finished invocation's answer and the packets that
 /// came meanwhile wait no longer than this and one more poll.
 pub const TURN_CPU_NS: u64 = 50_000;
+/// Turns after which invocations that nobody took are the worker's own again: an idle one was woken and has looked by then.
+pub const OFFERED_TURNS: u32 = 2;
 /// Invocations that a worker offers to others at once, of those it cannot run soon.
 pub const STEAL_BATCH: usize = 16;
 /// Sessions of one port that have presented a token; the oldest leave first and present it again.
 pub const SESSIONS_PER_PORT: usize = 65_536;
 /// Invocations alive on one worker, waiting or running. Beyond that a call is answered `Overloaded`: each holds an
-/// arena, and queues longer than this only add latency.
-pub const INVOCATIONS_PER_WORKER: usize = 1024;
+/// arena, and queues longer than this only add latency. One tenant alone gets 1,024 of them.
+pub const INVOCATIONS_PER_WORKER: usize = 1_536;
+/// Places of a worker that a tenant may hold for each one that is free: of `n` tenants that want all they can get, each has
+/// 2 of `2n + 1` parts, and one part is left for the others.
+pub const PLACES_PER_FREE: usize = 2;
 /// Microseconds that an idle worker spins before it sleeps in the kernel: a wake-up costs 15-50 us, so spinning about as
 /// long at most doubles the idle cost and keeps a busy closed loop out of the kernel's scheduler.
 pub const SPIN_US: u64 = 50;

@@ -284,6 +284,8 @@ mod tenant_counters {
             invocations_killed: counter by("cause", CAUSES),
             /// CPU time spent in the tenant's invocations, in nanoseconds.
             invocation_cpu_ns: counter,
+            /// Places that the tenant's invocations hold on workers.
+            invocations_live: gauge,
         }
     }
 }

@@ -98,7 +98,8 @@ quotas! {
     arena_bytes: u64 = ARENA_BYTES as u64, 64u64 << 10, ARENA_MAX_BYTES as u64;
     /// Invocations that run or wait at the same time; one more is answered `OverQuota`. Bounds arenas and queues.
     concurrent_invocations: u32 = 256u32, 1u32, 65_536u32;
-    /// Requests (messages) a second, 0: unlimited. A tenth of a second's worth may come at once.
+    /// Requests a second, 0: unlimited. Every operation of a message is one, and every key of a multiget. A tenth of a second's
+    /// worth may come at once; a message that is more than that passes once the tenant has been at rest, and is waited for after.
     requests_per_s: u32 = 0u32, 0u32, u32::MAX;
     /// Tables.
     tables: u32 = 64u32, 0u32, 65_536u32;

@@ -21,6 +21,8 @@ pub(super) struct Admitted<'d> {
     pub(super) operations: Operations<'d>,
     /// Whether an operation of it is an invocation.
     pub(super) invokes: bool,
+    /// How many requests it counts as.
+    pub(super) requests: u32,
 }
 
 /// What becomes of a message at the door.
@@ -53,15 +55,25 @@ struct Survey {
     pings: bool,
     /// Keys of all its multigets.
     keys: u64,
+    multigets: u64,
+}
+
+impl Survey {
+    /// How many requests a message of `operations` counts as: each key of a multiget is one, as if it were asked for alone.
+    fn requests(&self, operations: u16) -> u32 {
+        let others = u64::from(operations).saturating_sub(self.multigets);
+        u32::try_from(others + self.keys.max(self.multigets)).unwrap_or(u32::MAX)
+    }
 }
 
 fn survey(operations: &Operations<'_>) -> Result<Survey, Malformed> {
-    let mut survey = Survey { harmless: true, invokes: false, pings: true, keys: 0 };
+    let mut survey = Survey { harmless: true, invokes: false, pings: true, keys: 0, multigets: 0 };
     for operation in operations.clone() {
         let operation = operation?;
         let op = operation.op;
         if op == Op::MultiGet {
             survey.keys = survey.keys.saturating_add(operation.number);
+            survey.multigets += 1;
         }
         survey.pings &= op == Op::Ping;
         survey.invokes |= op == Op::Invoke;
@@ -103,21 +115,22 @@ pub(super) fn admit<'d>(
         refuse(door, &origin, operations, Status::Unauthenticated, text, response);
         return Verdict::Answer(origin);
     }
-    if !view.tenant.admit_requests(door.now_us.saturating_mul(1000), u32::from(header.operations)) {
+    if survey.keys > MULTIGET_KEYS {
+        let text = format!("the multigets of one message have at most {MULTIGET_KEYS} keys; ask in several");
+        refuse(door, &origin, operations, Status::TooLarge, &text, response);
+        return Verdict::Answer(origin);
+    }
+    let requests = survey.requests(header.operations);
+    if !view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests) {
         view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
         refuse(
             door,
             &origin,
             operations,
             Status::OverQuota,
-            "quota requests_per_s: too many requests a second",
+            "quota requests_per_s: too many requests a second; operations count one by one, and each key of a multiget",
             response,
         );
-        return Verdict::Answer(origin);
-    }
-    if survey.keys > MULTIGET_KEYS {
-        let text = format!("the multigets of one message have at most {MULTIGET_KEYS} keys; ask in several");
-        refuse(door, &origin, operations, Status::TooLarge, &text, response);
         return Verdict::Answer(origin);
     }
     origin.remembered = !survey.harmless && !header.is_idempotent();
@@ -144,7 +157,7 @@ pub(super) fn admit<'d>(
         }
     }
     view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
-    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes })
+    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests })
 }
 
 /// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now.
@@ -161,10 +174,15 @@ fn authenticate(
     match operations.clone().next() {
         Some(Ok(Operation { op: Op::Hello, value: token, .. })) => {
             let credential = tenant.credential_of(token).ok_or("this is not the tenant's token")?;
-            desk.sessions.admit(origin.peer, session, credential);
+            desk.sessions.admit(origin.peer, session, tenant.id, credential);
             Ok(())
         }
-        _ if tenant.credentials().any(|credential| desk.sessions.allows(origin.peer, session, credential)) => Ok(()),
+        _ if tenant
+            .credentials()
+            .any(|credential| desk.sessions.allows(origin.peer, session, tenant.id, credential)) =>
+        {
+            Ok(())
+        }
         _ => Err("the session has not shown the tenant's token: send a hello first"),
     }
 }

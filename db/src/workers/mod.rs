@@ -15,7 +15,6 @@ mod start;
 mod steal;
 mod tasks;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -27,7 +26,7 @@ use sandstorm_net::driver::{Burst, Driver};
 
 use self::port::{Port, PortState};
 use self::run_queue::RunQueue;
-use self::tasks::{Ended, Running, Task};
+use self::tasks::{Ended, Task};
 use crate::extensions::Engine;
 use crate::limits::{SPIN_US, STEAL_LOOK_MS};
 use crate::metrics::WorkerCounters;
@@ -62,9 +61,9 @@ struct Worker {
     counters: Arc<CachePadded<WorkerCounters>>,
     snapshot: Arc<Snapshot>,
     queue: RunQueue<Task>,
-    /// Tasks that are being interleaved: polled in turn until they end or have had their polls.
-    running: VecDeque<Running>,
     offered: Deque<Task>,
+    /// Turns since then that tasks were offered.
+    offered_turns: u32,
     ended: Vec<Ended>,
     /// Invocations in the run queue or being interleaved.
     live: usize,

@@ -1,238 +1,337 @@
-//! The run queue of one worker: ready invocations, round robin over tenants, deficit by CPU time.
+//! The run queue of one worker: whose invocation is polled next. Fair by CPU time between tenants, by their weights.
 //!
-//! Deficit round robin (Shreedhar & Varghese, SIGCOMM'95) with CPU nanoseconds for bytes: a visit polls one task of a
-//! tenant that is not in debt; what the poll cost is charged to the tenant; a tenant in debt is passed over, and each
-//! pass pays back a quantum times its weight. A share that nobody claims is lent: when all tenants are in debt, the
-//! rounds are skipped at once. One poll a visit, rather than a whole quantum, so that the cache misses of many tenants'
-//! invocations overlap.
+//! Deficit round robin (Shreedhar & Varghese, SIGCOMM'95) with CPU nanoseconds for bytes. In each round a tenant has a
+//! credit of a quantum times its weight; every poll is charged to it, however short; a tenant whose credit is used up waits
+//! for the next round, which begins when nobody has credit left. What a poll took beyond the credit is debt, paid by later
+//! rounds. A share that nobody claims is lent: rounds only wait for tenants that have work, and when all are in debt the
+//! rounds in between are skipped at once. Unused credit is not saved up.
+//!
+//! Up to [`INTERLEAVED`] tasks, of all tenants that have credit, take turns poll by poll: their cache misses overlap. They
+//! leave these places when their tenant's credit is used up, so the places follow the shares.
+//!
+//! The bound: between two moments at which a tenant always had work, it gets its share of the CPU time used but for
+//! [`QUANTUM_NS`] times its weight, and one longest poll of each tenant (`tests::shares_are_ideal_within_the_bound`).
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::limits::QUANTUM_NS;
+use crate::limits::{INTERLEAVED, LANES_KEPT, POLLS_IN_A_ROW, QUANTUM_NS};
 
-/// One tenant's ready tasks on this worker.
+/// One tenant on this worker.
 struct Lane<T> {
-    tasks: VecDeque<T>,
-    /// CPU nanoseconds that the tenant may still use in this round; negative: debt.
-    deficit_ns: i64,
+    tenant: u32,
     weight: u32,
-}
-
-impl<T> Default for Lane<T> {
-    fn default() -> Lane<T> {
-        Lane { tasks: VecDeque::new(), deficit_ns: 0, weight: 1 }
-    }
+    /// Tasks that wait for a place among those that take turns.
+    tasks: VecDeque<T>,
+    /// Tasks that take turns, or are being polled.
+    running: u32,
+    /// CPU nanoseconds that the tenant may still use in `round`; negative: debt.
+    credit_ns: i64,
+    round: u64,
+    /// Whether it stands in one of the rings.
+    ringed: bool,
 }
 
 impl<T> Lane<T> {
     fn quantum_ns(&self) -> i64 {
         QUANTUM_NS * i64::from(self.weight.max(1))
     }
+
+    fn is_idle(&self) -> bool {
+        self.tasks.is_empty() && self.running == 0
+    }
+
+    /// The credit in `round`: each round since it was looked at last has paid a quantum, up to one that is left unused.
+    fn credit(&mut self, round: u64) -> i64 {
+        if self.round != round {
+            let rounds = i64::try_from(round - self.round).unwrap_or(i64::MAX);
+            let quantum_ns = self.quantum_ns();
+            self.credit_ns = self.credit_ns.saturating_add(rounds.saturating_mul(quantum_ns)).min(quantum_ns);
+            self.round = round;
+        }
+        self.credit_ns
+    }
+
+    /// Rounds until there is credit again.
+    fn rounds_in_debt(&mut self, round: u64) -> u64 {
+        let debt_ns = -self.credit(round).min(0);
+        debt_ns.unsigned_abs() / self.quantum_ns().unsigned_abs() + 1
+    }
 }
 
-/// Ready tasks by tenant. Keeps a tenant's lane when it runs empty, so the steady state allocates nothing.
+/// A task whose turn it is, or was.
+pub(crate) struct Turn<T> {
+    pub(crate) task: T,
+    lane: u32,
+    polls: u32,
+}
+
+/// Tasks by tenant. Keeps a tenant's lane when it runs empty, so the steady state allocates nothing.
 pub(crate) struct RunQueue<T> {
-    lanes: HashMap<u32, Lane<T>>,
-    /// Tenants with ready tasks, in visiting order.
-    ring: VecDeque<u32>,
-    tasks: usize,
+    lanes: Vec<Lane<T>>,
+    by_tenant: HashMap<u32, u32>,
+    free: Vec<u32>,
+    /// The lane that was looked up last: requests come in runs.
+    last: Option<(u32, u32)>,
+    /// Lanes with waiting tasks, in visiting order: those that may have credit in this round, and those that have none.
+    fresh: VecDeque<u32>,
+    spent: VecDeque<u32>,
+    /// Tasks that take turns.
+    turns: VecDeque<Turn<T>>,
+    round: u64,
+    /// Tasks that wait.
+    waiting: usize,
+    /// Lanes with tasks, waiting or running.
+    active: usize,
 }
 
 impl<T> RunQueue<T> {
     pub(crate) fn new() -> RunQueue<T> {
-        RunQueue { lanes: HashMap::new(), ring: VecDeque::new(), tasks: 0 }
+        RunQueue {
+            lanes: Vec::new(),
+            by_tenant: HashMap::new(),
+            free: Vec::new(),
+            last: None,
+            fresh: VecDeque::new(),
+            spent: VecDeque::new(),
+            turns: VecDeque::with_capacity(INTERLEAVED),
+            round: 0,
+            waiting: 0,
+            active: 0,
+        }
     }
 
-    /// Ready tasks of all tenants.
-    pub(crate) fn len(&self) -> usize {
-        self.tasks
+    /// Tasks that wait for a place among those that take turns.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tasks == 0
+    /// Whether there are tasks that take turns with the one that is being polled.
+    pub(crate) fn interleaves(&self) -> bool {
+        !self.turns.is_empty()
     }
 
-    /// Puts a ready task at the end of its tenant's lane.
+    /// Whether another task would have its first turn soon.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting == 0 && self.turns.len() < INTERLEAVED
+    }
+
+    /// Whether any tenant has a task here.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active > 0
+    }
+
+    /// Takes a task in.
     pub(crate) fn push(&mut self, tenant: u32, weight: u32, task: T) {
-        let lane = self.lanes.entry(tenant).or_default();
-        lane.weight = weight;
-        if lane.tasks.is_empty() {
-            self.ring.push_back(tenant);
+        let has_room = self.has_room();
+        let lane = self.lane(tenant, weight);
+        let found = &mut self.lanes[lane as usize];
+        if found.is_idle() {
+            self.active += 1;
         }
-        lane.tasks.push_back(task);
-        self.tasks += 1;
+        found.running += 1;
+        let turn = Turn { task, lane, polls: 0 };
+        // Where nobody waits for a turn there is nothing to queue for.
+        if has_room { self.turns.push_back(turn) } else { self.wait(turn) }
     }
 
-    /// Takes the task to poll next: of the next tenant in the ring that is not in debt.
-    pub(crate) fn pop(&mut self) -> Option<(u32, T)> {
-        if self.tasks == 0 {
-            return None;
-        }
-        // Two passes find one: the first pays every lane its quantum, or all are in deeper debt and rounds are skipped.
-        for _ in 0..self.ring.len() {
-            if let Some(found) = self.visit() {
-                return Some(found);
-            }
-        }
-        self.skip_rounds();
-        for _ in 0..self.ring.len() {
-            if let Some(found) = self.visit() {
-                return Some(found);
-            }
-        }
-        None
+    fn lane(&mut self, tenant: u32, weight: u32) -> u32 {
+        let lane = match self.last {
+            Some((last, lane)) if last == tenant => lane,
+            _ => self.find_lane(tenant),
+        };
+        self.last = Some((tenant, lane));
+        self.lanes[lane as usize].weight = weight;
+        lane
     }
 
-    /// Visits the tenant at the front of the ring: one task if it is not in debt, else a quantum towards its debt.
-    fn visit(&mut self) -> Option<(u32, T)> {
-        let tenant = self.ring.pop_front()?;
-        let lane = self.lanes.get_mut(&tenant)?;
-        if lane.deficit_ns < 0 {
-            lane.deficit_ns = (lane.deficit_ns + lane.quantum_ns()).min(0);
-            self.ring.push_back(tenant);
-            return None;
+    fn find_lane(&mut self, tenant: u32) -> u32 {
+        if let Some(lane) = self.by_tenant.get(&tenant) {
+            return *lane;
         }
-        let task = lane.tasks.pop_front()?;
-        self.tasks -= 1;
-        if !lane.tasks.is_empty() {
-            self.ring.push_back(tenant);
+        if self.free.is_empty() && self.lanes.len() >= LANES_KEPT {
+            self.forget_idle_lanes();
         }
-        Some((tenant, task))
-    }
-
-    /// All are in debt: pays as many rounds at once as it takes for the first to be out of it.
-    fn skip_rounds(&mut self) {
-        let rounds = self.ring.iter().filter_map(|tenant| self.lanes.get(tenant)).map(|lane| {
-            let quantum_ns = lane.quantum_ns();
-            (-lane.deficit_ns).max(0).saturating_add(quantum_ns - 1) / quantum_ns
+        let lane = self.free.pop().unwrap_or_else(|| {
+            let tasks = VecDeque::new();
+            self.lanes.push(Lane { tenant, weight: 1, tasks, running: 0, credit_ns: 0, round: 0, ringed: false });
+            (self.lanes.len() - 1) as u32
         });
-        let Some(rounds) = rounds.min() else { return };
-        for tenant in &self.ring {
-            if let Some(lane) = self.lanes.get_mut(tenant) {
-                lane.deficit_ns = (lane.deficit_ns + rounds * lane.quantum_ns()).min(0);
+        let found = &mut self.lanes[lane as usize];
+        (found.tenant, found.weight, found.credit_ns, found.round) = (tenant, 1, QUANTUM_NS, self.round);
+        self.by_tenant.insert(tenant, lane);
+        lane
+    }
+
+    #[cold]
+    fn forget_idle_lanes(&mut self) {
+        self.last = None;
+        for (number, lane) in (0u32..).zip(&self.lanes) {
+            if lane.is_idle() && !lane.ringed && self.by_tenant.remove(&lane.tenant).is_some() {
+                self.free.push(number);
             }
         }
     }
 
-    /// Charges a tenant for CPU time that one of its tasks used. Below a quantum a round it never falls into debt.
-    pub(crate) fn charge(&mut self, tenant: u32, cpu_ns: u64) {
-        let lane = self.lanes.entry(tenant).or_default();
-        // A poll is free up to its part of the quantum; what passes it is debt.
-        let over = i64::try_from(cpu_ns).unwrap_or(i64::MAX) - lane.quantum_ns();
-        if over > 0 {
-            lane.deficit_ns = lane.deficit_ns.saturating_sub(over);
-        }
-    }
-
-    /// Takes up to `count` tasks from the tenants' far ends, for a thief.
-    pub(crate) fn surrender(&mut self, count: usize, mut take: impl FnMut(u32, T)) {
-        let mut left = count.min(self.tasks);
-        while left > 0 {
-            let Some(tenant) = self.ring.pop_front() else { return };
-            let Some(lane) = self.lanes.get_mut(&tenant) else { continue };
-            if let Some(task) = lane.tasks.pop_back() {
-                self.tasks -= 1;
-                left -= 1;
-                take(tenant, task);
-            }
-            if !lane.tasks.is_empty() {
-                self.ring.push_back(tenant);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn tenants_take_turns_however_many_tasks_each_has() {
-        let mut queue = RunQueue::new();
-        for task in 0..6 {
-            queue.push(1, 1, task);
-        }
-        queue.push(2, 1, 100);
-        queue.push(3, 1, 200);
-        let order: Vec<u32> = std::iter::from_fn(|| queue.pop()).map(|(tenant, _)| tenant).collect();
-        assert_eq!(order, [1, 2, 3, 1, 1, 1, 1, 1]);
-    }
-
-    #[test]
-    fn a_tenant_in_debt_waits_while_others_have_work_and_runs_when_they_have_none() {
-        let mut queue = RunQueue::new();
-        queue.push(1, 1, 0);
-        assert_eq!(queue.pop(), Some((1, 0)));
-        queue.charge(1, 1_000_000);
-        queue.push(1, 1, 1);
-        for task in 0..10 {
-            queue.push(2, 1, task);
-        }
-        let order: Vec<u32> = (0..11).filter_map(|_| queue.pop()).map(|(tenant, _)| tenant).collect();
-        assert_eq!(order, [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
-    }
-
-    /// CPU time that two always-ready tenants get when every poll costs what its tenant's polls cost.
-    fn shares(costs_ns: [u64; 2], weights: [u32; 2]) -> [u64; 2] {
-        let mut queue = RunQueue::new();
-        let mut used = [0, 0];
-        for (tenant, weight) in (0..).zip(weights) {
-            queue.push(tenant, weight, ());
-            queue.push(tenant, weight, ());
-        }
-        while used[0] + used[1] < 1_000_000_000 {
-            let (tenant, ()) = queue.pop().expect("tasks are always ready");
-            used[tenant as usize] += costs_ns[tenant as usize];
-            queue.charge(tenant, costs_ns[tenant as usize]);
-            queue.push(tenant, weights[tenant as usize], ());
-        }
-        used
-    }
-
-    #[test]
-    fn long_polls_do_not_buy_a_larger_share() {
-        let [long, short] = shares([1_000_000, QUANTUM_NS as u64], [1, 1]);
-        let ratio = long as f64 / short as f64;
-        assert!((0.9..1.1).contains(&ratio), "shares {long} and {short} ns");
-    }
-
-    #[test]
-    fn weights_divide_the_cpu() {
-        let [heavy, light] = shares([300_000, 300_000], [3, 1]);
-        let ratio = heavy as f64 / light as f64;
-        assert!((2.6..3.4).contains(&ratio), "shares {heavy} and {light} ns");
-    }
-
-    proptest! {
-        /// Every task that goes in comes out once, in its tenant's order, whatever is charged in between.
-        #[test]
-        fn nothing_is_lost(steps in prop::collection::vec((0u32..5, 0u64..3_000_000, any::<bool>()), 1..300)) {
-            let mut queue = RunQueue::new();
-            let (mut next, mut seen) = ([0u32; 5], [0u32; 5]);
-            let mut check = |(tenant, number): (u32, u32)| {
-                prop_assert_eq!(number, seen[tenant as usize]);
-                seen[tenant as usize] += 1;
-                Ok(())
+    /// The task to poll next. It is to be given back with [`RunQueue::again`], [`RunQueue::switched_out`] or
+    /// [`RunQueue::done`].
+    pub(crate) fn next(&mut self) -> Option<Turn<T>> {
+        loop {
+            self.fill();
+            let Some(turn) = self.turns.pop_front() else {
+                if self.waiting == 0 {
+                    return None;
+                }
+                self.begin_round(None);
+                continue;
             };
-            for (tenant, cost_ns, push) in steps {
-                if push {
-                    queue.push(tenant, 1 + tenant, next[tenant as usize]);
-                    next[tenant as usize] += 1;
-                } else if let Some(found) = queue.pop() {
-                    queue.charge(found.0, cost_ns);
-                    check(found)?;
+            let (round, lanes) = (self.round, &mut self.lanes);
+            if lanes[turn.lane as usize].credit(round) > 0 {
+                return Some(turn);
+            }
+            let alone = self.active == 1
+                || (self.fresh.is_empty()
+                    && !self.turns.iter().any(|turn| lanes[turn.lane as usize].credit(round) > 0));
+            if alone {
+                self.begin_round(Some(turn.lane));
+                self.turns.push_front(turn);
+            } else {
+                self.wait(turn);
+            }
+        }
+    }
+
+    /// Fills the places of those that take turns, a task from each lane that has credit, and again.
+    fn fill(&mut self) {
+        while self.turns.len() < INTERLEAVED
+            && let Some(lane) = self.fresh.pop_front()
+        {
+            let found = &mut self.lanes[lane as usize];
+            if found.tasks.is_empty() {
+                found.ringed = false;
+            } else if found.credit(self.round) <= 0 {
+                self.spent.push_back(lane);
+            } else if let Some(task) = found.tasks.pop_front() {
+                found.running += 1;
+                found.ringed = !found.tasks.is_empty();
+                if found.ringed {
+                    self.fresh.push_back(lane);
+                }
+                self.waiting -= 1;
+                self.turns.push_back(Turn { task, lane, polls: 0 });
+            }
+        }
+    }
+
+    /// Begins the round in which somebody has credit again: of all who have tasks, nobody has any now.
+    fn begin_round(&mut self, polled: Option<u32>) {
+        let round = self.round;
+        let lanes = &mut self.lanes;
+        let mut rounds = |lane: u32| lanes[lane as usize].rounds_in_debt(round);
+        let turns = self.turns.iter().map(|turn| turn.lane);
+        let all = polled.into_iter().chain(turns).chain(self.spent.iter().copied());
+        self.round += match polled {
+            Some(lane) if self.active == 1 => rounds(lane),
+            _ => all.map(rounds).min().unwrap_or(1),
+        };
+        self.fresh.append(&mut self.spent);
+    }
+
+    /// Charges the tenant of a task for CPU time that a poll of it used.
+    #[inline]
+    pub(crate) fn charge(&mut self, turn: &Turn<T>, cpu_ns: u64) {
+        let lane = &mut self.lanes[turn.lane as usize];
+        lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
+    }
+
+    /// Charges a tenant for work that is done before tasks are polled, up to a debt of [`BILL_ROUNDS`] rounds: more would
+    /// shut it out for long after it has stopped.
+    pub(crate) fn bill(&mut self, tenant: u32, weight: u32, cpu_ns: u64) {
+        let (lane, round) = (self.lane(tenant, weight), self.round);
+        let lane = &mut self.lanes[lane as usize];
+        let floor_ns = (-BILL_ROUNDS * lane.quantum_ns()).min(lane.credit(round));
+        lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX)).max(floor_ns);
+    }
+
+    /// Gives back a task that has yielded: it keeps its place until it has had [`POLLS_IN_A_ROW`] polls.
+    pub(crate) fn again(&mut self, mut turn: Turn<T>) {
+        turn.polls += 1;
+        if turn.polls < POLLS_IN_A_ROW as u32 { self.turns.push_back(turn) } else { self.wait(turn) }
+    }
+
+    /// Gives back a task that was switched out: it goes to the back of its tenant's lane.
+    pub(crate) fn switched_out(&mut self, turn: Turn<T>) {
+        self.wait(turn);
+    }
+
+    /// Gives back a task that has ended.
+    pub(crate) fn done(&mut self, turn: Turn<T>) -> T {
+        let lane = &mut self.lanes[turn.lane as usize];
+        lane.running -= 1;
+        if lane.is_idle() {
+            self.left(1);
+        }
+        turn.task
+    }
+
+    /// Puts the tasks that take turns back into their lanes.
+    pub(crate) fn requeue(&mut self) {
+        while let Some(turn) = self.turns.pop_front() {
+            self.wait(turn);
+        }
+    }
+
+    /// Puts a task at the end of its tenant's lane.
+    fn wait(&mut self, turn: Turn<T>) {
+        let lane = &mut self.lanes[turn.lane as usize];
+        lane.running -= 1;
+        lane.tasks.push_back(turn.task);
+        self.waiting += 1;
+        if !lane.ringed {
+            lane.ringed = true;
+            let ring = if lane.credit(self.round) > 0 { &mut self.fresh } else { &mut self.spent };
+            ring.push_back(turn.lane);
+        }
+    }
+
+    /// Lanes have no tasks any more. When none has, there is nobody to whom anything is owed: all debts are forgiven.
+    fn left(&mut self, lanes: usize) {
+        self.active -= lanes;
+        if self.active == 0 {
+            self.round += FORGIVING_ROUNDS;
+        }
+    }
+
+    /// Takes up to `count` waiting tasks from the lanes' far ends, for a thief; first of those that would wait longest.
+    pub(crate) fn surrender(&mut self, count: usize, mut take: impl FnMut(T)) {
+        let mut left = count.min(self.waiting);
+        while left > 0 {
+            let Some(lane) = self.spent.pop_back().or_else(|| self.fresh.pop_back()) else { return };
+            let found = &mut self.lanes[lane as usize];
+            let task = found.tasks.pop_back();
+            found.ringed = !found.tasks.is_empty();
+            if found.ringed {
+                // To the other end: the next one comes from another lane.
+                let ring = if found.credit(self.round) > 0 { &mut self.fresh } else { &mut self.spent };
+                ring.push_front(lane);
+            }
+            if let Some(task) = task {
+                self.waiting -= 1;
+                left -= 1;
+                take(task);
+                if self.lanes[lane as usize].is_idle() {
+                    self.left(1);
                 }
             }
-            while !queue.is_empty() {
-                let found = queue.pop();
-                prop_assert!(found.is_some(), "{} tasks are stuck", queue.len());
-                check(found.expect("checked"))?;
-            }
-            prop_assert_eq!(next, seen);
         }
     }
 }
+
+/// Rounds of debt that [`RunQueue::bill`] leaves at most.
+const BILL_ROUNDS: i64 = 8;
+/// Rounds that pay any debt of a second; few enough that their number does not run out.
+const FORGIVING_ROUNDS: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,7 @@ use super::assembly::{Ticket, start_response};
 use super::plain;
 use super::port::{Desk, pooled};
 use super::tasks::Caller;
-use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, QUANTUM_NS, TURN_CPU_NS};
+use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, TURN_CPU_NS};
 use crate::tenants::{Snapshot, TableEntry, TenantView};
 
 /// An operation on its way: the cache lines that it will touch are being fetched.
@@ -102,6 +102,7 @@ impl Worker {
         for (buffer, (request, response)) in requests.iter().zip(&mut responses).enumerate() {
             match admit(&door, request, desk, response) {
                 Verdict::Run(message) => {
+                    self.bill(&message);
                     let header = &message.origin.header;
                     start_response(header, header.operations, response);
                     let parts = usize::from(header.operations);
@@ -128,6 +129,14 @@ impl Worker {
         }
         responses.iter_mut().take(requests.len()).for_each(pooled);
         self.responses = responses;
+    }
+
+    /// Charges a message's operations to its tenant's share of the CPU, where invocations are waiting for theirs.
+    fn bill(&mut self, message: &Admitted<'_>) {
+        if self.queue.is_active() {
+            let tenant = &message.view.tenant;
+            self.queue.bill(tenant.id, tenant.quotas.weight, u64::from(message.requests) * REQUEST_NS);
+        }
     }
 
     /// Runs what was planned, in order. By now the buckets are in the cache; the records come next.
@@ -208,17 +217,16 @@ impl Worker {
         self.shared.held_up[self.index].store(true, Relaxed);
         self.rouse();
         self.engine.turn();
+        self.take_back_offered();
         // A part of the answers is worth sending alone, if not too small: whoever waits for them goes on meanwhile.
         let enough = (self.live / 4).max(BURST);
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.ended.len() < enough {
             let Some(mut next) = self.next_task() else { break };
             let before_ns = next.task.invocation.cpu_ns();
-            let interleave = !self.running.is_empty();
+            let interleave = self.queue.interleaves();
             let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);
             let used_ns = next.task.invocation.cpu_ns() - before_ns;
-            if used_ns > QUANTUM_NS as u64 {
-                self.queue.charge(next.tenant, used_ns);
-            }
+            self.queue.charge(&next, used_ns);
             cpu_ns += used_ns;
             polls += 1;
             self.after_poll(next, polled);
@@ -226,7 +234,7 @@ impl Worker {
         self.shared.held_up[self.index].store(false, Relaxed);
         self.last_turn_was_long = cpu_ns >= TURN_CPU_NS;
         if self.last_turn_was_long {
-            self.requeue_running();
+            self.queue.requeue();
         }
         self.counters.polls.add(polls as u64);
         self.counters.invocation_cpu_ns.add(cpu_ns);

@@ -1,46 +1,66 @@
 //! Which sessions have shown which credential on a port. A tenant whose token is changed gets a new credential, so no
-//! session has to be looked for then. Bounded: the oldest leave first, and a client that is
-//! told `Unauthenticated` presents its token again.
+//! session has to be looked for then. Bounded, and fairly: where there is no room, the tenant that has the most sessions
+//! loses its oldest, so one that opens sessions without end loses its own. A client that is told `Unauthenticated` presents
+//! its token again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
 
 use hashbrown::HashMap;
 
-/// Authenticated sessions of one port, by peer and session number.
+/// Authenticated sessions of one port, by peer, session number and tenant.
 pub(crate) struct Sessions<P> {
     limit: usize,
-    credentials: HashMap<(P, u64), u64>,
-    /// In the order in which they were let in; entries of sessions that were let in again or removed are stale.
-    order: VecDeque<(P, u64)>,
+    /// The credentials that were shown.
+    shown: HashMap<(P, u64, u32), u64>,
+    /// Each tenant's sessions in the order in which they were let in.
+    tenants: HashMap<u32, VecDeque<(P, u64)>>,
+    /// The tenants by the number of their sessions.
+    by_number: BTreeSet<(usize, u32)>,
     /// The session that was looked up last: packets come in runs.
-    last: Option<((P, u64), u64)>,
+    last: Option<((P, u64, u32), u64)>,
 }
 
 impl<P: Copy + Eq + Hash> Sessions<P> {
     /// Room for `limit` sessions.
     pub(crate) fn new(limit: usize) -> Sessions<P> {
-        Sessions { limit, credentials: HashMap::new(), order: VecDeque::new(), last: None }
+        Sessions { limit, shown: HashMap::new(), tenants: HashMap::new(), by_number: BTreeSet::new(), last: None }
     }
 
-    /// Lets a session act under a credential from here on (and under no other).
-    pub(crate) fn admit(&mut self, peer: P, session: u64, credential: u64) {
+    /// Lets a session act for a tenant under this credential from here on, and under no other of that tenant.
+    pub(crate) fn admit(&mut self, peer: P, session: u64, tenant: u32, credential: u64) {
         self.last = None;
-        if self.credentials.insert((peer, session), credential).is_some() {
+        if self.shown.insert((peer, session, tenant), credential).is_some() {
             return;
         }
-        self.order.push_back((peer, session));
-        while self.credentials.len() > self.limit {
-            let Some(oldest) = self.order.pop_front() else { return };
-            self.credentials.remove(&oldest);
+        let name = (peer, session);
+        self.change(tenant, |own| own.push_back(name));
+        while self.shown.len() > self.limit {
+            let Some(&(_, largest)) = self.by_number.last() else { return };
+            let mut oldest = None;
+            self.change(largest, |own| oldest = own.pop_front());
+            let Some((peer, session)) = oldest else { return };
+            self.shown.remove(&(peer, session, largest));
         }
     }
 
-    /// Whether the session has shown that credential.
-    pub(crate) fn allows(&mut self, peer: P, session: u64, credential: u64) -> bool {
-        let name = (peer, session);
+    /// Changes the list of a tenant's sessions, and its place among the tenants.
+    fn change(&mut self, tenant: u32, change: impl FnOnce(&mut VecDeque<(P, u64)>)) {
+        let own = self.tenants.entry(tenant).or_default();
+        self.by_number.remove(&(own.len(), tenant));
+        change(own);
+        if own.is_empty() {
+            self.tenants.remove(&tenant);
+        } else {
+            self.by_number.insert((own.len(), tenant));
+        }
+    }
+
+    /// Whether the session has shown that credential of the tenant.
+    pub(crate) fn allows(&mut self, peer: P, session: u64, tenant: u32, credential: u64) -> bool {
+        let name = (peer, session, tenant);
         if self.last.as_ref().is_none_or(|(last, _)| *last != name) {
-            self.last = self.credentials.get(&name).map(|shown| (name, *shown));
+            self.last = self.shown.get(&name).map(|shown| (name, *shown));
         }
         self.last.as_ref().is_some_and(|(_, shown)| *shown == credential)
     }
@@ -53,22 +73,41 @@ mod tests {
     #[test]
     fn a_session_acts_for_the_tenant_whose_token_it_showed_and_no_other() {
         let mut sessions = Sessions::new(10);
-        sessions.admit(1u8, 100, 7);
-        assert!(sessions.allows(1, 100, 7));
-        assert!(!sessions.allows(1, 100, 8) && !sessions.allows(1, 101, 7) && !sessions.allows(2, 100, 7));
-        sessions.admit(1, 100, 8);
-        assert!(sessions.allows(1, 100, 8) && !sessions.allows(1, 100, 7));
+        sessions.admit(1u8, 100, 1, 7);
+        assert!(sessions.allows(1, 100, 1, 7));
+        assert!(!sessions.allows(1, 100, 1, 8) && !sessions.allows(1, 101, 1, 7) && !sessions.allows(2, 100, 1, 7));
+        assert!(!sessions.allows(1, 100, 2, 7));
+        sessions.admit(1, 100, 1, 8);
+        assert!(sessions.allows(1, 100, 1, 8) && !sessions.allows(1, 100, 1, 7));
     }
 
     #[test]
     fn the_oldest_sessions_leave_when_there_is_no_room() {
         let mut sessions = Sessions::new(3);
         for session in 0..10 {
-            sessions.admit(1u8, session, 7);
-            sessions.admit(1u8, session, 7);
+            sessions.admit(1u8, session, 1, 7);
+            sessions.admit(1u8, session, 1, 7);
         }
-        let left: Vec<u64> = (0..10).filter(|session| sessions.allows(1, *session, 7)).collect();
+        let left: Vec<u64> = (0..10).filter(|session| sessions.allows(1, *session, 1, 7)).collect();
         assert_eq!(left, [7, 8, 9]);
-        assert_eq!((sessions.credentials.len(), sessions.order.len()), (3, 3));
+        assert_eq!((sessions.shown.len(), sessions.tenants[&1].len()), (3, 3));
+    }
+
+    #[test]
+    fn a_tenant_that_opens_sessions_without_end_pushes_out_its_own() {
+        let mut sessions = Sessions::new(100);
+        for session in 0..20 {
+            sessions.admit(1u8, session, 1, 7);
+        }
+        for session in 0..100_000 {
+            sessions.admit(2u8, session, 2, 8);
+            if session % 1000 == 0 {
+                sessions.admit(3u8, session, 3, 9);
+            }
+        }
+        assert!((0..20).all(|session| sessions.allows(1, session, 1, 7)), "who holds little keeps it");
+        assert!(sessions.allows(3, 99_000, 3, 9), "and who comes late gets in");
+        assert_eq!(sessions.shown.len(), 100);
+        assert_eq!(sessions.by_number.iter().map(|(number, _)| number).sum::<usize>(), 100);
     }
 }

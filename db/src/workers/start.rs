@@ -1,6 +1,5 @@
 //! Starting and stopping the workers.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use super::run_queue::RunQueue;
 use super::sessions::Sessions;
 use super::{Shared, Worker};
 use crate::extensions::{Engine, Watchdog};
-use crate::limits::{BURST, INTERLEAVED, MAX_WORKERS, SESSIONS_PER_PORT};
+use crate::limits::{BURST, MAX_WORKERS, SESSIONS_PER_PORT};
 use crate::metrics::Metrics;
 use crate::store::Epochs;
 use crate::tenants::Directory;
@@ -159,8 +158,8 @@ impl Workers {
                 counters,
                 snapshot,
                 queue: RunQueue::new(),
-                running: VecDeque::with_capacity(INTERLEAVED),
                 offered,
+                offered_turns: 0,
                 ended: Vec::new(),
                 live: 0,
                 last_turn_was_long: false,

@@ -8,24 +8,40 @@ use crossbeam_deque::Steal;
 use sandstorm_net::driver::Burst;
 
 use super::Worker;
-use crate::limits::{INTERLEAVED, STEAL_BATCH, STEAL_LOOK_MS};
+use crate::limits::{INTERLEAVED, OFFERED_TURNS, STEAL_BATCH, STEAL_LOOK_MS};
 
 impl Worker {
     /// Offers what this worker will not come to within its next turn, if somebody is idle to take it.
     pub(super) fn offer_tasks(&mut self) {
-        let backlog = self.queue.len();
+        let backlog = self.queue.waiting();
         if backlog <= 1 || self.shared.idle.load(SeqCst) == 0 || !self.offered.is_empty() {
             return;
         }
         // Long invocations are worth sharing at once; short ones are done before a thief has woken.
         let surplus = if self.last_turn_was_long { backlog / 2 } else { backlog.saturating_sub(INTERLEAVED) };
-        let (offered, live) = (&self.offered, &mut self.live);
-        self.queue.surrender(surplus.min(STEAL_BATCH), |_, task| {
+        let (offered, live, worker) = (&self.offered, &mut self.live, self.index);
+        self.queue.surrender(surplus.min(STEAL_BATCH), |task| {
             *live -= 1;
+            task.count_place(worker, -1);
             offered.push(task);
         });
+        self.offered_turns = 0;
         if surplus > 0 {
             self.wake_an_idle_one();
+        }
+    }
+
+    /// Takes tasks back that nobody took although there was time: while they are on offer it is nobody's turn to run them,
+    /// and others of the same tenants go on.
+    pub(super) fn take_back_offered(&mut self) {
+        if self.offered.is_empty() {
+            return;
+        }
+        self.offered_turns += 1;
+        if self.offered_turns > OFFERED_TURNS || self.shared.idle.load(Relaxed) == 0 {
+            while let Some(task) = self.offered.pop() {
+                self.take_task(task);
+            }
         }
     }
 

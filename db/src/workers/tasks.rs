@@ -11,8 +11,9 @@ use super::admit::count;
 use super::assembly::Ticket;
 use super::plain;
 use super::port::PortState;
+use super::run_queue::Turn;
 use crate::extensions::{BeginError, Extension, Invocation, Polled};
-use crate::limits::{INTERLEAVED, INVOCATIONS_PER_WORKER, POLLS_IN_A_ROW};
+use crate::limits::{INVOCATIONS_PER_WORKER, PLACES_PER_FREE};
 use crate::metrics::cause_index;
 use crate::tenants::{Kill, TenantView};
 
@@ -40,14 +41,28 @@ impl Task {
     fn share(&self) -> (u32, u32) {
         self.invocation.view().map_or((0, 1), |view| (view.tenant.id, view.tenant.quotas.weight))
     }
+
+    /// Counts the places that its tenant holds on a worker; for that worker.
+    pub(super) fn count_place(&self, worker: usize, change: i64) {
+        if let Some(view) = self.invocation.view() {
+            let places = &view.tenant.usage.worker(worker).invocations_live;
+            places.set(places.get().wrapping_add_signed(change));
+        }
+    }
 }
 
-/// A task among those that are being interleaved.
-pub(super) struct Running {
-    pub(super) tenant: u32,
-    pub(super) task: Task,
-    /// Polls since it left the run queue.
-    polls: usize,
+/// Whether a tenant that holds `held` of the `live` places of a worker may take one more: it may hold so many times what is
+/// free. So one tenant alone gets two thirds of the places, two get two fifths each, and however many want all they can get,
+/// something is left for one that holds little.
+fn may_take_place(live: usize, held: usize) -> Result<(), &'static str> {
+    let free = INVOCATIONS_PER_WORKER.saturating_sub(live);
+    if free == 0 {
+        Err("the worker has all the invocations that it can hold; try again later")
+    } else if held >= free * PLACES_PER_FREE {
+        Err("the tenant has its share of the invocations that the worker can hold; try again later")
+    } else {
+        Ok(())
+    }
 }
 
 /// A task that ended and is not answered yet.
@@ -69,11 +84,11 @@ impl Worker {
             Ok(extension) => extension,
             Err((status, text)) => return Some(plain::refuse(operation, status, text, answer)),
         };
-        if self.live >= INVOCATIONS_PER_WORKER {
-            let text = "the worker has all the invocations that it can hold; try again later";
+        let tenant = &view.tenant;
+        let places = &tenant.usage.worker(self.index).invocations_live;
+        if let Err(text) = may_take_place(self.live, places.get() as usize) {
             return Some(plain::refuse(operation, Status::Overloaded, text, answer));
         }
-        let tenant = &view.tenant;
         if let Err(text) = tenant.begin_invocation() {
             tenant.usage.worker(self.index).over_quota.add(1);
             return Some(plain::refuse(operation, Status::OverQuota, text, answer));
@@ -84,13 +99,9 @@ impl Worker {
             Ok(invocation) => {
                 self.counters.invocations_started.add(1);
                 self.live += 1;
+                places.set(places.get() + 1);
                 let task = Task { invocation, caller, begun_us: self.now_us };
-                // Where nobody waits for a turn there is nothing to queue for.
-                if self.queue.is_empty() && self.running.len() < INTERLEAVED {
-                    self.running.push_back(Running { tenant: tenant.id, task, polls: 0 });
-                } else {
-                    self.queue.push(tenant.id, tenant.quotas.weight, task);
-                }
+                self.queue.push(tenant.id, tenant.quotas.weight, task);
                 None
             }
             Err(error) => {
@@ -108,50 +119,34 @@ impl Worker {
         }
     }
 
-    /// The task to poll next: of those being interleaved, which are joined by others of the run queue, or by one that was
-    /// offered and nobody took, while there are few of them.
-    pub(super) fn next_task(&mut self) -> Option<Running> {
-        while self.running.len() < INTERLEAVED {
-            if self.queue.is_empty() {
-                let Some(task) = self.offered.pop() else { break };
-                self.take_task(task);
-            }
-            let Some((tenant, task)) = self.queue.pop() else { break };
-            self.running.push_back(Running { tenant, task, polls: 0 });
+    /// The task to poll next. Those that were offered and nobody took come back when there is room for them.
+    pub(super) fn next_task(&mut self) -> Option<Turn<Task>> {
+        while self.queue.has_room() {
+            let Some(task) = self.offered.pop() else { break };
+            self.take_task(task);
         }
-        self.running.pop_front()
+        self.queue.next()
     }
 
     /// Puts a task into the run queue that was offered, by this worker or another.
     pub(super) fn take_task(&mut self, task: Task) {
         let (tenant, weight) = task.share();
+        task.count_place(self.index, 1);
         self.live += 1;
         self.queue.push(tenant, weight, task);
     }
 
-    /// Puts a polled task where it belongs now: among those that ended, those being interleaved, or, when it has had its
-    /// polls, at the end of its tenant's lane.
-    pub(super) fn after_poll(&mut self, mut running: Running, polled: Polled) {
-        running.polls += 1;
+    /// Puts a polled task where it belongs now: back into the queue, or among those that ended.
+    pub(super) fn after_poll(&mut self, turn: Turn<Task>, polled: Polled) {
         match polled {
-            Polled::Pending if running.polls < POLLS_IN_A_ROW => self.running.push_back(running),
-            Polled::Pending | Polled::Preempted => {
-                let (_, weight) = running.task.share();
-                self.queue.push(running.tenant, weight, running.task);
-            }
+            Polled::Pending => self.queue.again(turn),
+            Polled::Preempted => self.queue.switched_out(turn),
             Polled::Done | Polled::Failed { .. } | Polled::Killed(_) => {
+                let task = self.queue.done(turn);
+                task.count_place(self.index, -1);
                 self.live -= 1;
-                self.ended.push(Ended { task: running.task, polled });
+                self.ended.push(Ended { task, polled });
             }
-        }
-    }
-
-    /// Puts what is being interleaved back into the run queue: where polls are long, taking turns hides no cache misses,
-    /// and it is for the queue to say whose turn it is, or for an idle worker to take some.
-    pub(super) fn requeue_running(&mut self) {
-        while let Some(running) = self.running.pop_front() {
-            let (_, weight) = running.task.share();
-            self.queue.push(running.tenant, weight, running.task);
         }
     }
 
@@ -256,4 +251,36 @@ fn encode_ended(invocation: &Invocation, polled: &Polled, answer: &mut Vec<u8>) 
     let value = &value[..value.len().min(MAX_VALUE_LEN)];
     encode_operation(&Operation { status, number, value, ..Operation::new(Op::Invoke) }, answer);
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tenants that take all the places they can get, in turns, until none can take more.
+    fn filled(tenants: usize) -> (usize, Vec<usize>) {
+        let mut held = vec![0; tenants];
+        loop {
+            let before = held.clone();
+            for tenant in 0..tenants {
+                let live = held.iter().sum();
+                held[tenant] += usize::from(may_take_place(live, held[tenant]).is_ok());
+            }
+            if held == before {
+                return (held.iter().sum(), held);
+            }
+        }
+    }
+
+    #[test]
+    fn however_many_take_all_they_can_get_another_one_still_gets_in() {
+        for tenants in [1, 2, 3, 10, 100, 500] {
+            let (live, held) = filled(tenants);
+            assert!(may_take_place(live, 0).is_ok(), "{tenants} tenants hold {live}");
+            let (least, most) = (held.iter().min(), held.iter().max());
+            assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "and share alike: {held:?}");
+        }
+        assert_eq!(filled(1).0, 1024, "what the limit's documentation says");
+        assert!(may_take_place(INVOCATIONS_PER_WORKER, 0).is_err());
+    }
 }

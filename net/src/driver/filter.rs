@@ -167,11 +167,8 @@ impl Throttle {
             statement(XOR, 0xffffu32.wrapping_mul(third)),
             statement(STORE, 0),
         ];
-        let mut of_ipv6 = vec![
-            statement(LOAD_WORD, NETWORK + IPV6_SOURCE),
-            statement(MULTIPLY, first),
-            statement(STORE, 0),
-        ];
+        let mut of_ipv6 =
+            vec![statement(LOAD_WORD, NETWORK + IPV6_SOURCE), statement(MULTIPLY, first), statement(STORE, 0)];
         for (word, key) in (1..).zip([second, third, fourth]) {
             of_ipv6.extend([
                 statement(LOAD_WORD, NETWORK + IPV6_SOURCE + 4 * word),
@@ -201,7 +198,8 @@ impl Throttle {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             IpAddr::V6(ip) => ip.octets(),
         };
-        let words = octets.chunks_exact(4).map(|word| word.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)));
+        let words =
+            octets.chunks_exact(4).map(|word| word.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)));
         words.chain([u32::from(peer.port())]).zip(keys).fold(0, |hash, (word, key)| hash ^ word.wrapping_mul(key))
     }
 }

@@ -1,8 +1,8 @@
 //! Kernel sockets: one UDP socket per worker, bursts by `recvmmsg` and `sendmmsg`, segmentation offload both ways where the
 //! kernel has it. (Its cost is per packet: offload is worth a factor of three to twenty-six, bursts alone next to nothing.)
 
-use super::sys::{self, Group};
 use super::filter::Instruction;
+use super::sys::{self, Group};
 use super::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
 use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER};
 use crate::r2p2::Peer;

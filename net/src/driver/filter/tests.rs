@@ -98,8 +98,12 @@ fn a_tenant_over_its_share_is_dropped_in_part_plain_or_sealed_and_others_are_not
 fn strangers_are_dropped_in_part_whatever_they_say_and_known_addresses_are_not() {
     for known in [0, 1, 8, 9, 100, MAX_KNOWN] {
         let known: Vec<SocketAddr> = (0..known as u16).map(|number| peer(1000 + number)).collect();
-        let throttle =
-            Throttle { strangers: Some(1 << 31), known: known.clone(), keys: [9, 99, 999, 77, 7], ..Throttle::default() };
+        let throttle = Throttle {
+            strangers: Some(1 << 31),
+            known: known.clone(),
+            keys: [9, 99, 999, 77, 7],
+            ..Throttle::default()
+        };
         let program = throttle.program();
         for datagram in [plain(7), sealed(7), part(), vec![0; 30]] {
             for friend in &known {

@@ -1,0 +1,265 @@
+//! The run queue against an ideal share, by simulation: costs are drawn from seeds, time is what polls cost.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+
+use super::*;
+
+/// What a tenant's tasks do.
+#[derive(Clone, Debug)]
+struct Habit {
+    weight: u32,
+    /// Tasks that it always has.
+    tasks: usize,
+    /// CPU nanoseconds of a poll: from, to.
+    cost_ns: (u64, u64),
+    /// Polls until a task ends, and another one comes.
+    polls: u32,
+    /// Whether its polls are switched out rather than yield.
+    switched_out: bool,
+}
+
+fn habit() -> impl Strategy<Value = Habit> {
+    let cost = prop_oneof![
+        Just((4_900, 4_900)),
+        Just((100_000, 100_000)),
+        Just((20, 200)),
+        (1u64..200_000, 0u64..50_000).prop_map(|(from, more)| (from, from + more)),
+    ];
+    (1u32..20, 1usize..80, cost, 1u32..40, any::<bool>())
+        .prop_map(|(weight, tasks, cost_ns, polls, switched_out)| Habit { weight, tasks, cost_ns, polls, switched_out })
+}
+
+/// A small generator; nothing here depends on its quality.
+fn random(state: &mut u64, from: u64, to: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    from + (*state >> 33) % (to - from + 1)
+}
+
+struct Simulation {
+    queue: RunQueue<(usize, u32)>,
+    habits: Vec<Habit>,
+    used_ns: Vec<u64>,
+    total_ns: u64,
+    state: u64,
+}
+
+impl Simulation {
+    fn new(habits: Vec<Habit>, seed: u64) -> Simulation {
+        let used_ns = vec![0; habits.len()];
+        let mut simulation = Simulation { queue: RunQueue::new(), habits, used_ns, total_ns: 0, state: seed };
+        for tenant in 0..simulation.habits.len() {
+            (0..simulation.habits[tenant].tasks).for_each(|_| simulation.come(tenant));
+        }
+        simulation
+    }
+
+    fn come(&mut self, tenant: usize) {
+        self.queue.push(tenant as u32, self.habits[tenant].weight, (tenant, 0));
+    }
+
+    /// One poll, as the worker does it; tells whose.
+    fn step(&mut self) -> usize {
+        let mut turn = self.queue.next().expect("there are always tasks");
+        let tenant = turn.task.0;
+        let habit = self.habits[tenant].clone();
+        let cost_ns = random(&mut self.state, habit.cost_ns.0, habit.cost_ns.1);
+        self.queue.charge(&turn, cost_ns);
+        self.used_ns[tenant] += cost_ns;
+        self.total_ns += cost_ns;
+        turn.task.1 += 1;
+        if turn.task.1 >= habit.polls {
+            self.queue.done(turn);
+            self.come(tenant);
+        } else if habit.switched_out {
+            self.queue.switched_out(turn);
+        } else {
+            self.queue.again(turn);
+        }
+        // The end of a long turn.
+        if random(&mut self.state, 0, 20) == 0 {
+            self.queue.requeue();
+        }
+        tenant
+    }
+
+    fn share(&self, tenant: usize) -> f64 {
+        let weights: u32 = self.habits.iter().map(|habit| habit.weight).sum();
+        f64::from(self.habits[tenant].weight) / f64::from(weights)
+    }
+
+    /// What the module's documentation promises.
+    fn bound_ns(&self, tenant: usize) -> f64 {
+        let longest: u64 = self.habits.iter().map(|habit| habit.cost_ns.1).sum();
+        let weight = f64::from(self.habits[tenant].weight);
+        2.0 * (QUANTUM_NS as f64 * weight + longest as f64)
+    }
+}
+
+fn config() -> Config {
+    Config { cases: 200, failure_persistence: None, rng_seed: RngSeed::Fixed(3), ..Config::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// In any stretch of time, a tenant that always has work gets its share less the bound, whatever the others do.
+    #[test]
+    fn shares_are_ideal_within_the_bound(habits in prop::collection::vec(habit(), 2..8), seed: u64) {
+        let mut simulation = Simulation::new(habits, seed);
+        let tenants = simulation.habits.len();
+        let mut least_lag_ns = vec![0f64; tenants];
+        for _ in 0..4_000 {
+            simulation.step();
+            for tenant in 0..tenants {
+                let ideal_ns = simulation.share(tenant) * simulation.total_ns as f64;
+                let lag_ns = ideal_ns - simulation.used_ns[tenant] as f64;
+                least_lag_ns[tenant] = least_lag_ns[tenant].min(lag_ns);
+                let behind_ns = lag_ns - least_lag_ns[tenant];
+                prop_assert!(
+                    behind_ns <= simulation.bound_ns(tenant),
+                    "tenant {} is {} ns behind its share, allowed {}: {:?}",
+                    tenant, behind_ns, simulation.bound_ns(tenant), simulation.habits
+                );
+            }
+        }
+    }
+
+    /// Every task that goes in comes out, whatever is charged, billed, given back or surrendered in between, and tasks of one
+    /// tenant that only wait come out in order.
+    #[test]
+    fn nothing_is_lost(steps in prop::collection::vec((0u32..5, 0u64..3_000_000, 0u8..9), 1..300)) {
+        let mut queue = RunQueue::new();
+        let (mut inside, mut next) = (std::collections::BTreeSet::new(), 0u32);
+        for (tenant, cost_ns, what) in steps {
+            match what {
+                0..=2 => {
+                    queue.push(tenant, 1 + tenant, next);
+                    inside.insert(next);
+                    next += 1;
+                }
+                3 => queue.bill(tenant, 1 + tenant, cost_ns),
+                4 => queue.requeue(),
+                5 => queue.surrender(cost_ns as usize % 3, |task| { inside.remove(&task); }),
+                _ => {
+                    let Some(turn) = queue.next() else { continue };
+                    queue.charge(&turn, cost_ns);
+                    match what {
+                        6 => queue.again(turn),
+                        7 => queue.switched_out(turn),
+                        _ => { let task = queue.done(turn); prop_assert!(inside.remove(&task)); }
+                    }
+                }
+            }
+            prop_assert_eq!(queue.is_active(), !inside.is_empty());
+        }
+        while !inside.is_empty() {
+            let turn = queue.next();
+            prop_assert!(turn.is_some(), "{} tasks are stuck", inside.len());
+            let task = queue.done(turn.expect("checked"));
+            prop_assert!(inside.remove(&task));
+        }
+        prop_assert!(queue.next().is_none() && queue.waiting() == 0 && !queue.is_active());
+    }
+}
+
+fn plain(cost_ns: u64) -> Habit {
+    Habit { weight: 1, tasks: 40, cost_ns: (cost_ns, cost_ns), polls: 7, switched_out: false }
+}
+
+/// CPU time of each of two tenants, as a ratio, after a simulated second.
+fn ratio(habits: [Habit; 2]) -> f64 {
+    let mut simulation = Simulation::new(habits.into(), 1);
+    while simulation.total_ns < 1_000_000_000 {
+        simulation.step();
+    }
+    simulation.used_ns[0] as f64 / simulation.used_ns[1] as f64
+}
+
+#[test]
+fn neither_long_nor_short_polls_nor_many_tasks_buy_a_larger_share() {
+    let one = Habit { tasks: 1, ..plain(1_000) };
+    let quick = Habit { polls: 1, ..plain(300) };
+    let slices = Habit { switched_out: true, polls: 100, ..plain(100_000) };
+    for (one, other) in [
+        (plain(1_000_000), plain(100)),
+        (plain(4_900), plain(100_000)),
+        (plain(4_900), one.clone()),
+        (slices.clone(), one),
+        (slices, quick),
+    ] {
+        let ratio = ratio([one.clone(), other.clone()]);
+        assert!((0.95..1.05).contains(&ratio), "{ratio} for {one:?} against {other:?}");
+    }
+}
+
+#[test]
+fn weights_divide_the_cpu() {
+    let ratio = ratio([Habit { weight: 3, ..plain(30_000) }, plain(4_000)]);
+    assert!((2.9..3.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_share_that_nobody_claims_is_lent_and_not_owed() {
+    let mut simulation = Simulation::new(vec![plain(100_000), Habit { tasks: 0, ..plain(10_000) }], 1);
+    for _ in 0..1_000 {
+        assert_eq!(simulation.step(), 0, "alone, it has all");
+    }
+    simulation.come(1);
+    simulation.come(1);
+    let before_ns = simulation.used_ns[0];
+    while simulation.used_ns[1] < 10_000_000 {
+        simulation.step();
+    }
+    let since_ns = simulation.used_ns[0] - before_ns;
+    assert!((9_000_000..11_000_000).contains(&since_ns), "{since_ns} ns against 10 ms");
+}
+
+#[test]
+fn one_that_comes_waits_for_no_more_than_what_the_others_have_left_of_a_round() {
+    let heavy = Habit { tasks: 256, switched_out: true, polls: 100, ..plain(100_000) };
+    let mut simulation = Simulation::new(vec![heavy, Habit { tasks: 0, ..plain(1_000) }], 1);
+    for _ in 0..100 {
+        (0..10).for_each(|_| {
+            simulation.step();
+        });
+        let before_ns = simulation.total_ns;
+        simulation.habits[1].polls = 1;
+        simulation.come(1);
+        while simulation.step() != 1 {}
+        // It came again when it ended: take that one out.
+        while let Some(turn) = simulation.queue.next() {
+            let light = turn.task.0 == 1;
+            if light {
+                simulation.queue.done(turn);
+                break;
+            }
+            simulation.queue.switched_out(turn);
+        }
+        let waited_ns = simulation.total_ns - before_ns - 1_000;
+        assert!(waited_ns <= 100_000, "it waited {waited_ns} ns: more than one slice");
+    }
+}
+
+#[test]
+fn what_is_billed_counts_against_the_share_and_no_more_than_some_rounds() {
+    let mut simulation = Simulation::new(vec![plain(1_000), plain(1_000)], 1);
+    simulation.queue.bill(0, 1, u64::MAX);
+    let mut others_ns = 0;
+    while simulation.step() == 1 {
+        others_ns += 1_000;
+    }
+    let allowed = BILL_ROUNDS as u64 * QUANTUM_NS as u64;
+    assert!((allowed / 2..=allowed * 2).contains(&others_ns), "{others_ns} ns");
+}
+
+#[test]
+fn lanes_of_those_who_left_are_used_again() {
+    let mut queue = RunQueue::new();
+    for tenant in 0..10 * LANES_KEPT as u32 {
+        queue.push(tenant, 1, ());
+        let turn = queue.next().expect("just pushed");
+        queue.done(turn);
+    }
+    assert!(queue.lanes.len() <= LANES_KEPT);
+}
