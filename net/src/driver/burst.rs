@@ -86,6 +86,21 @@ impl Burst {
         })
     }
 
+    /// Lets `open` look at datagram `index` and change it. What it answers, a sender and a part of the datagram, takes the datagram's
+    /// place; without an answer it is empty from then on.
+    #[inline]
+    pub fn open(&mut self, index: usize, open: impl FnOnce(Peer, &mut [u8]) -> Option<(Peer, std::ops::Range<usize>)>) {
+        let Some(datagram) = self.datagrams.get_mut(index) else { return };
+        let (peer, start, len) = *datagram;
+        let Some(bytes) = self.bytes.get_mut(start as usize..(start + len) as usize) else { return };
+        *datagram = match open(peer, bytes) {
+            Some((peer, part)) if part.start <= part.end && part.end <= len as usize => {
+                (peer, start + part.start as u32, (part.end - part.start) as u32)
+            }
+            _ => (peer, start, 0),
+        };
+    }
+
     /// Lists the datagrams of message `slot`: `len` bytes that the kernel has coalesced from segments of `segment` bytes.
     pub(super) fn list(&mut self, slot: usize, peer: Peer, len: usize, segment: usize) {
         let start = slot * self.stride;

@@ -37,6 +37,15 @@ impl Transmit for Outbox {
         }
         self.queue.push((peer, start, size as u32));
     }
+
+    #[inline]
+    fn send_then(&mut self, peer: Peer, parts: &[&[u8]], finish: &mut dyn FnMut(&mut [u8])) {
+        let (start, queued) = (self.bytes.len(), self.queue.len());
+        self.send(peer, parts);
+        if self.queue.len() > queued {
+            finish(self.bytes.get_mut(start..).unwrap_or_default());
+        }
+    }
 }
 
 impl Outbox {

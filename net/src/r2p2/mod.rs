@@ -28,6 +28,13 @@ pub type Peer = std::net::SocketAddr;
 pub trait Transmit {
     /// Appends one datagram, the parts behind each other. It may be lost: there is no error.
     fn send(&mut self, peer: Peer, parts: &[&[u8]]);
+
+    /// The same, and lets `finish` change the datagram's bytes before it is sent, where they are if possible.
+    fn send_then(&mut self, peer: Peer, parts: &[&[u8]], finish: &mut dyn FnMut(&mut [u8])) {
+        let mut datagram = parts.concat();
+        finish(&mut datagram);
+        self.send(peer, &[&datagram]);
+    }
 }
 
 impl Transmit for Vec<(Peer, Vec<u8>)> {

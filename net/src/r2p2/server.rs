@@ -6,6 +6,7 @@ use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, id
 use crate::limits::{
     MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US, WINDOW,
 };
+use crate::seal::overhead;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -432,7 +433,7 @@ impl ServerEndpoint {
     #[inline]
     pub fn respond(&mut self, now_us: u64, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
         let head = single(Kind::Response, request_id);
-        if head.len() + message.len() > self.limits.max_datagram {
+        if head.len() + message.len() > self.limits.max_datagram - overhead(peer) {
             return self.respond_long(now_us, peer, request_id, message, tx);
         }
         self.counters.single_responses += 1;
@@ -457,7 +458,7 @@ impl ServerEndpoint {
         if !self.outgoing_have_room(size) {
             self.give_up_stalled(now_us);
         }
-        let shape = Shape::of(size, self.limits.max_datagram).filter(|_| {
+        let shape = Shape::of(size, self.limits.max_datagram - overhead(peer)).filter(|_| {
             size <= self.limits.max_message
                 && self.outgoing_have_room(size)
                 && peer_bytes + size <= self.limits.outgoing_bytes_per_peer

@@ -1,8 +1,61 @@
-//! Sealed sessions: what a tenant's packets look like where others can read, forge or repeat them.
+//! Sealed sessions: a tenant's packets where others can read, forge or repeat them.
 //!
-//! [`keys`] derives from a tenant's token what either side holds of it.
-//! Nothing here has a socket or a clock: datagrams and times come in, datagrams go out.
+//! [`keys`] derives from a tenant's token what either side holds of it; [`ClientSeal`] and [`ServerSeal`] make a session of it
+//! (`handshake`), and seal and open packets in place (`crypt`); [`ReplayWindow`] takes each packet number once. `packet` is
+//! what anybody sees. To R2P2 and all that stands on it a session is a peer like any other, under an address that no
+//! packet can come from ([`session_peer`]).
+//!
+//! Nothing here has a socket or a clock: datagrams and times come in, datagrams go out. Randomness is the operating
+//! system's, for ephemeral keys and probes alone.
 
+mod client;
+mod counters;
+mod crypt;
+mod handshake;
 pub mod keys;
+pub mod limits;
+mod packet;
+mod rate;
+mod server;
+mod table;
+#[cfg(test)]
+mod tests;
+mod window;
 
+pub use client::{ClientSeal, Refusal, Through};
+pub use counters::{ClientSealCounters, SealCounters};
+pub use handshake::PATTERN;
 pub use keys::{TokenKeys, Verifier};
+pub use limits::SealLimits;
+pub use packet::{
+    BadSeal, HEADER_LEN, Head, Kind, MAGIC, OVERHEAD, REJECT_LEN, Reason, TAG_LEN, TENANT_AT, VERSION, is_sealed,
+    overhead, session_of, session_peer,
+};
+pub use server::{Doorkeeper, Sealing, ServerSeal};
+pub use window::{ReplayWindow, Seen};
+
+use crate::r2p2::{Peer, Transmit};
+
+/// Parts of a packet that are sealed without being put together first. R2P2 has two.
+const PARTS: usize = 4;
+
+/// Sends a header, the parts of a packet, and room for a tag, which `seal` works on where they will be sent from.
+#[inline]
+fn send_sealed(
+    to: Peer,
+    head: &[u8; HEADER_LEN],
+    parts: &[&[u8]],
+    tx: &mut impl Transmit,
+    seal: &mut dyn FnMut(&mut [u8]),
+) {
+    const ROOM: [u8; TAG_LEN] = [0; TAG_LEN];
+    let mut all: [&[u8]; PARTS + 2] = [&[]; PARTS + 2];
+    all[0] = head;
+    if let Some(places) = all.get_mut(1..=parts.len()).filter(|_| parts.len() <= PARTS) {
+        places.copy_from_slice(parts);
+        all[PARTS + 1] = &ROOM;
+        tx.send_then(to, &all, seal);
+    } else {
+        tx.send_then(to, &[head, &parts.concat(), &ROOM], seal);
+    }
+}

@@ -1,0 +1,85 @@
+//! What sealed sessions count.
+
+/// Of a server's port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SealCounters {
+    /// Packets opened.
+    pub opened: u64,
+    /// Packets sealed.
+    pub sealed: u64,
+    /// Handshakes done.
+    pub handshakes: u64,
+    /// Packets of a session, or of keys, that is not known.
+    pub unknown: u64,
+    /// Packets whose tag is wrong: forged or damaged.
+    pub bad_tag: u64,
+    /// Packets that came before.
+    pub replayed: u64,
+    /// Packets too far below the newest to tell.
+    pub too_old: u64,
+    /// Packets that were cut short.
+    pub cut: u64,
+    /// Packets of an unknown version, kind or length.
+    pub malformed: u64,
+    /// Hellos not made with the tenant's token, or of an unknown tenant.
+    pub bad_hello: u64,
+    /// Hellos that came before, or are older than the session's keys.
+    pub old_hello: u64,
+    /// Hellos whose time was too far from the server's.
+    pub clock: u64,
+    /// Hellos dropped because there were too many.
+    pub rate: u64,
+    /// Rejects sent.
+    pub rejects: u64,
+    /// Packets not sent because their address was not proven.
+    pub unproven: u64,
+    /// Times that a client's address changed.
+    pub moved: u64,
+    /// Sessions that had to leave for others.
+    pub evicted: u64,
+    /// Sessions forgotten because they were idle, or their token was replaced.
+    pub ended: u64,
+    /// Packets not sent or taken because their keys had been used for as many as they may.
+    pub spent: u64,
+    /// Packets to a session that is gone.
+    pub homeless: u64,
+}
+
+impl SealCounters {
+    /// Packets that were refused, all reasons.
+    pub fn refused(&self) -> u64 {
+        let packets = self.unknown + self.bad_tag + self.replayed + self.too_old + self.cut + self.malformed;
+        packets + self.bad_hello + self.old_hello + self.clock + self.rate
+    }
+}
+
+/// Of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientSealCounters {
+    /// Packets opened.
+    pub opened: u64,
+    /// Packets sealed.
+    pub sealed: u64,
+    /// Handshakes done.
+    pub handshakes: u64,
+    /// Hellos sent.
+    pub hellos: u64,
+    /// Rejects received.
+    pub rejects: u64,
+    /// Packets of another session, or of keys that are not known.
+    pub foreign: u64,
+    /// Packets or welcomes whose tag is wrong.
+    pub bad_tag: u64,
+    /// Packets that came before.
+    pub replayed: u64,
+    /// Packets that were cut short.
+    pub cut: u64,
+    /// Packets that are not sealed.
+    pub plain: u64,
+    /// Packets of an unknown version, kind or length.
+    pub malformed: u64,
+    /// Packets dropped because their keys had been used for as many as they may.
+    pub spent: u64,
+    /// Packets dropped because there was no session yet.
+    pub unsealed: u64,
+}

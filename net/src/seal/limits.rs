@@ -1,0 +1,77 @@
+//! Every limit of sealed sessions: default, unit, reason. A server takes those in [`SealLimits`], so that a test may make
+//! them tiny; those that both sides must agree on are constants.
+
+use super::packet::{HEADER_LEN, TAG_LEN};
+
+/// Packet numbers below the newest that may still come: a window of 2,048 rides out any reordering that a burst of a
+/// whole socket buffer (4 MiB) of full packets can make, for 264 bytes a session and direction.
+pub const REPLAY_WINDOW: u64 = 2048;
+/// Packets of one direction under one set of keys, after which the client makes new ones. 2^22 take four seconds at a
+/// million a second, and leave time to retry before [`PACKETS_PER_KEY`].
+pub const RENEW_AFTER_PACKETS: u64 = 1 << 22;
+/// Packets of one direction under one set of keys, at most; then nothing is sent under them any more. AES-GCM loses its margin
+/// of 2^-57 after 2^24.5 full packets (RFC 8446, 5.5; ours are far shorter than TLS's 16 KiB records).
+pub const PACKETS_PER_KEY: u64 = 1 << 24;
+/// Age at which the client makes new keys, microseconds: what a stolen key opens is no more than half an hour.
+pub const RENEW_AFTER_US: u64 = 1_800_000_000;
+/// Time for which old keys still open packets after new ones are in use, microseconds: well over what a packet is under way.
+pub const OLD_KEYS_US: u64 = 10_000_000;
+/// Bytes of a hello: header, ephemeral key, its sealed payload (time, and 8 bytes for later use), tag.
+pub const HELLO_LEN: usize = HEADER_LEN + 32 + 16 + TAG_LEN;
+/// Bytes of a welcome: 8 less than the hello that it answers, so that nobody can use a server to send more than he sends.
+pub const WELCOME_LEN: usize = HEADER_LEN + 32 + 8 + TAG_LEN;
+/// How far a hello's time may be from the server's, milliseconds: the life of a recorded hello. A client whose clock is
+/// wrong is told the server's time, at the price of one more round trip.
+pub const HELLO_LIFE_MS: u64 = 30_000;
+/// Times that a client corrects its clock in one handshake, at most.
+pub const CLOCK_TRIES: u32 = 3;
+/// Time for which a client goes on asking after a server has said that it does not know the token, microseconds. Such a
+/// packet is not sealed, so it may be forged; a genuine welcome that comes meanwhile wins.
+pub const REFUSAL_PATIENCE_US: u64 = 200_000;
+/// Least time between two handshakes that a client begins because it was told that its session is not known,
+/// microseconds: bounds what forged packets of that kind make it do.
+pub const REJECT_GAP_US: u64 = 200_000;
+
+/// Limits of a server's sealed sessions (one port).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealLimits {
+    /// Sessions. Default 16,384, about 2 KiB each. Beyond it the tenant with most of them loses its longest idle one.
+    pub sessions: usize,
+    /// Time without a packet after which a session is forgotten, microseconds. Default 10 min: coming back costs a client
+    /// one round trip.
+    pub idle_us: u64,
+    /// Hellos whose token is checked in one turn. Default 8, at 3 us each.
+    pub checks_per_turn: u32,
+    /// Hellos whose token is checked in a second. Default 20,000: 6 % of a worker, whoever floods it.
+    pub checks_per_s: u32,
+    /// Handshakes (curve operations, 100 us) done in one turn. Default 1: nobody waits longer than a slice for them.
+    pub handshakes_per_turn: u32,
+    /// Handshakes of one tenant in a second. Default 100: 1 % of a worker.
+    pub handshakes_per_s: u32,
+    /// Handshakes of all tenants in a second. Default 2000: 20 % of a worker, and what remembering good hellos for two
+    /// lives takes (16 bytes each, 4 MiB).
+    pub all_handshakes_per_s: u32,
+    /// Handshakes that wait for their turn. Default 128.
+    pub waiting: usize,
+    /// The same of one tenant. Default 32.
+    pub waiting_per_tenant: usize,
+    /// Rejects in a second. Default 1000: a restarted server's clients learn of it at once, and a flood is not answered.
+    pub rejects_per_s: u32,
+}
+
+impl Default for SealLimits {
+    fn default() -> SealLimits {
+        SealLimits {
+            sessions: 16_384,
+            idle_us: 600_000_000,
+            checks_per_turn: 8,
+            checks_per_s: 20_000,
+            handshakes_per_turn: 1,
+            handshakes_per_s: 100,
+            all_handshakes_per_s: 2000,
+            waiting: 128,
+            waiting_per_tenant: 32,
+            rejects_per_s: 1000,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The outside of a sealed packet: a header that anybody may read, then what nobody may.
+
+use super::limits::{HELLO_LEN, WELCOME_LEN};
+use crate::r2p2::Peer;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::ops::Range;
+use thiserror::Error;
+
+/// First byte of every packet of a sealed session. R2P2's is `0xCC`.
+pub const MAGIC: u8 = 0x5E;
+/// The version of this format.
+pub const VERSION: u8 = 1;
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 24;
+/// Bytes of the tag at the end of what is sealed.
+pub const TAG_LEN: usize = 16;
+/// Bytes that sealing adds to a packet.
+pub const OVERHEAD: usize = HEADER_LEN + TAG_LEN;
+/// Where the tenant's id stands, u32 little-endian: for whoever has to choose packets before they are opened.
+pub const TENANT_AT: Range<usize> = 4..8;
+/// Bytes of a [`Kind::Reject`]: less than the least packet that it answers.
+pub const REJECT_LEN: usize = HEADER_LEN + 8;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A sealed R2P2 packet from the client.
+    ToServer = 0,
+    /// A sealed R2P2 packet from the server.
+    ToClient = 1,
+    /// The client's half of a handshake.
+    Hello = 2,
+    /// The server's half of it.
+    Welcome = 3,
+    /// The server cannot open a packet, or does not shake hands: not sealed, a hint.
+    Reject = 4,
+    /// The server asks whether the client is at an address: sealed, 8 bytes.
+    Probe = 5,
+    /// The client says so by repeating them.
+    Proof = 6,
+}
+
+impl Kind {
+    const ALL: [Kind; 7] =
+        [Kind::ToServer, Kind::ToClient, Kind::Hello, Kind::Welcome, Kind::Reject, Kind::Probe, Kind::Proof];
+
+    fn from_byte(byte: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Why a server rejects a packet; stands in the flags of a [`Kind::Reject`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    /// It does not have this session, or not these keys of it.
+    Session = 1,
+    /// The hello was not made with the tenant's token.
+    Token = 2,
+    /// It has no such tenant.
+    Tenant = 3,
+    /// The hello's time is too far from the server's, which the packet tells.
+    Clock = 4,
+}
+
+impl Reason {
+    /// The reason of that number, if there is one.
+    pub fn from_byte(byte: u8) -> Option<Reason> {
+        [Reason::Session, Reason::Token, Reason::Tenant, Reason::Clock].into_iter().find(|it| *it as u8 == byte)
+    }
+}
+
+/// What is wrong with the outside of a packet.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum BadSeal {
+    /// Not all of it is there.
+    #[error("the packet was cut short")]
+    Cut,
+    /// Another first byte.
+    #[error("not a sealed packet")]
+    Magic,
+    /// An unknown version, kind or flag, or a length that the kind does not have.
+    #[error("a sealed packet of an unknown version, kind or length")]
+    Form,
+}
+
+/// The header of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// What it is.
+    pub kind: Kind,
+    /// Of sealed packets the low 8 bits of their keys' epoch, of a reject its reason, else 0.
+    pub flags: u8,
+    /// The tenant's id.
+    pub tenant: u32,
+    /// The session's number: random, chosen by the client.
+    pub session: u64,
+    /// Of sealed packets their number, of hello and welcome the epoch, of a reject the number of what it rejects.
+    pub number: u64,
+}
+
+impl Head {
+    /// The header as bytes.
+    #[inline]
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..4].copy_from_slice(&[MAGIC, self.kind as u8, VERSION, self.flags]);
+        bytes[TENANT_AT].copy_from_slice(&self.tenant.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.session.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.number.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the header of a datagram whose length is one that its kind can have.
+    ///
+    /// # Errors
+    /// [`BadSeal`] says what is wrong with it.
+    #[inline]
+    pub fn parse(datagram: &[u8]) -> Result<Head, BadSeal> {
+        let Some((head, _)) = datagram.split_first_chunk::<HEADER_LEN>() else {
+            return Err(if is_sealed(datagram) { BadSeal::Cut } else { BadSeal::Magic });
+        };
+        if head[0] != MAGIC {
+            return Err(BadSeal::Magic);
+        }
+        let kind = Kind::from_byte(head[1]).filter(|_| head[2] == VERSION).ok_or(BadSeal::Form)?;
+        let length = datagram.len();
+        let (least, most) = match kind {
+            Kind::ToServer | Kind::ToClient => (OVERHEAD + crate::r2p2::header::SINGLE_HEADER_LEN, usize::MAX),
+            Kind::Hello => (HELLO_LEN, HELLO_LEN),
+            Kind::Welcome => (WELCOME_LEN, WELCOME_LEN),
+            Kind::Reject => (REJECT_LEN, REJECT_LEN),
+            Kind::Probe | Kind::Proof => (OVERHEAD + 8, OVERHEAD + 8),
+        };
+        if length < least {
+            return Err(BadSeal::Cut);
+        }
+        if length > most || (matches!(kind, Kind::Hello | Kind::Welcome) && head[3] != 0) {
+            return Err(BadSeal::Form);
+        }
+        let word = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| head[at + byte]));
+        let tenant = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        Ok(Head { kind, flags: head[3], tenant, session: word(8), number: word(16) })
+    }
+}
+
+/// Whether a datagram belongs to a sealed session (or pretends to): a look at its first byte.
+#[inline]
+pub fn is_sealed(datagram: &[u8]) -> bool {
+    datagram.first() == Some(&MAGIC)
+}
+
+/// First half of the addresses under which sealed sessions appear: the discard prefix 100::/64 (RFC 6666), from which no
+/// packet may come.
+const PREFIX: u128 = 0x0100 << 112;
+
+/// The address under which a sealed session appears to everything that knows peers by their address: it holds the tenant's id
+/// and the session's number, and stays the same when the client moves or renews its keys.
+#[inline]
+pub fn session_peer(tenant: u32, session: u64) -> Peer {
+    Peer::V6(SocketAddrV6::new(Ipv6Addr::from_bits(PREFIX | u128::from(session)), 0, 0, tenant))
+}
+
+/// The tenant and number of the sealed session that appears under this address; `None` for any other peer.
+#[inline]
+pub fn session_of(peer: Peer) -> Option<(u32, u64)> {
+    let Peer::V6(address) = peer else { return None };
+    let bits = address.ip().to_bits();
+    (bits >> 64 == PREFIX >> 64).then(|| (address.scope_id(), bits as u64))
+}
+
+/// Bytes that sealing adds to packets for this peer.
+#[inline]
+pub fn overhead(peer: Peer) -> usize {
+    if session_of(peer).is_some() { OVERHEAD } else { 0 }
+}
