@@ -70,6 +70,11 @@ pub enum Error {
     /// The table is another tenant's, granted for reading only.
     #[error("the table was granted for reading only; its owner may grant it with --read-write")]
     ReadOnly,
+    /// From another machine the tenant's data are reached in a sealed session only.
+    #[error(
+        "from another machine this tenant's data are reached in a sealed session only: do not choose plain packets, and give its token"
+    )]
+    SealRequired,
     /// The server is stopping; the request was not run.
     #[error("the server is shutting down and did not run the request; send it again when it is back")]
     ShuttingDown,
@@ -145,6 +150,7 @@ impl Error {
             Status::Suspended => Error::Suspended,
             Status::ShuttingDown => Error::ShuttingDown,
             Status::ReadOnly => Error::ReadOnly,
+            Status::SealRequired => Error::SealRequired,
         })
     }
 
@@ -167,6 +173,7 @@ impl Error {
             Error::Overloaded => "overloaded",
             Error::ShuttingDown => "shutting_down",
             Error::ReadOnly => "read_only",
+            Error::SealRequired => "seal_required",
             Error::Stale => "stale",
             Error::Timeout { .. } => "timeout",
             Error::Busy { .. } => "busy",

@@ -68,6 +68,8 @@ pub struct Config {
     pub control_tls: ControlTls,
     /// Whether the control port may be reached from other machines in the clear.
     pub allow_plain_control: bool,
+    /// Whether other machines may use closed tenants' data without a sealed session.
+    pub allow_plaintext: bool,
     /// Limits of the server.
     pub limits: Limits,
     /// Quotas of a tenant for which none are given.
@@ -184,6 +186,8 @@ pub struct Overrides {
     pub control_tls: TlsOverrides,
     /// See [`Config::allow_plain_control`].
     pub allow_plain_control: Option<bool>,
+    /// See [`Config::allow_plaintext`].
+    pub allow_plaintext: Option<bool>,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
     /// See [`BuilderSettings::enabled`].
@@ -207,6 +211,7 @@ struct File {
     tenants: Vec<TenantSettings>,
     control_tls: FileControlTls,
     allow_plain_control: Option<bool>,
+    allow_plaintext: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -275,6 +280,7 @@ impl Config {
             control,
             control_tls: ControlTls::build(file.control_tls, &over.control_tls, control)?,
             allow_plain_control: over.allow_plain_control.or(file.allow_plain_control).unwrap_or(false),
+            allow_plaintext: over.allow_plaintext.or(file.allow_plaintext).unwrap_or(false),
             workers,
             pin: over.pin.or(file.pin).unwrap_or(true),
             poll: over.poll.or(file.poll).unwrap_or(false),

@@ -59,6 +59,7 @@ impl DataPlane {
             pin: config.pin,
             poll: config.poll,
             udp: UdpOptions::default(),
+            allow_plaintext: config.allow_plaintext,
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         let janitor = Janitor::start(Arc::clone(&directory), Arc::clone(&epochs))?;

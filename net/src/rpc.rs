@@ -135,6 +135,8 @@ pub enum Status {
     ShuttingDown = 19,
     /// The table is another tenant's and was granted for reading only; nothing was written.
     ReadOnly = 20,
+    /// The tenant's data are reached in a sealed session only from where this came from.
+    SealRequired = 21,
 }
 
 /// Why an invocation was ended; travels as `number` beside [`Status::Killed`].
@@ -201,6 +203,7 @@ from_byte!(Status {
     Suspended,
     ShuttingDown,
     ReadOnly,
+    SealRequired,
 });
 from_byte!(KillCause {
     SliceBudget,

@@ -42,6 +42,9 @@ pub(super) struct ServeArgs {
     /// Allow a control port without TLS although other machines reach it: tokens cross the network in the clear
     #[arg(long)]
     allow_plain_control: bool,
+    /// Let other machines use closed tenants' data without a sealed session: tokens and records cross the network in the clear
+    #[arg(long)]
+    allow_plaintext: bool,
     /// Number of workers [default: all cores but one]
     #[arg(long)]
     workers: Option<usize>,
@@ -80,6 +83,7 @@ impl ServeArgs {
                 names: self.control_names.clone(),
             },
             allow_plain_control: self.allow_plain_control.then_some(true),
+            allow_plaintext: self.allow_plaintext.then_some(true),
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }

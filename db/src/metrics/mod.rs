@@ -101,7 +101,11 @@ pub const STATUSES: &[&str] = &[
     "suspended",
     "shutting_down",
     "read_only",
+    "seal_required",
 ];
+
+/// Reasons for refusing a packet of a sealed session, in the order of `SealCounters::refused_by_reason`.
+pub const SEAL_REASONS: &[&str] = &sandstorm_net::seal::SealCounters::REASONS;
 
 /// Causes of kills, in the order of their numbers less one.
 pub const CAUSES: &[&str] = &[
@@ -258,6 +262,12 @@ metrics! {
         invocations_live: gauge,
         /// Sessions that the worker remembers.
         sessions: gauge,
+        /// Sealed sessions that the worker has keys of.
+        sealed_sessions: gauge,
+        /// Handshakes of sealed sessions.
+        handshakes: counter,
+        /// Packets of sealed sessions that were refused, by reason.
+        sealed_refused: counter by("reason", SEAL_REASONS),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sandstorm_net::once::Admit;
 use sandstorm_net::r2p2::{Peer, Request};
 use sandstorm_net::rpc::{Malformed, MessageHeader, Op, Operation, Operations, Status, encode_operation};
+use sandstorm_net::seal::session_of;
 
 use super::assembly::{Origin, start_response};
 use super::plain;
@@ -41,7 +42,13 @@ pub(super) struct Door<'d, 'w> {
     pub(super) counters: &'w WorkerCounters,
     pub(super) worker: usize,
     pub(super) now_us: u64,
+    /// Whether other machines may use closed tenants' data without a sealed session.
+    pub(super) allow_plaintext: bool,
 }
+
+/// What a plain message from another machine is told.
+const SEAL_REQUIRED: &str = "from another machine this tenant's data are reached in a sealed session only: use a client that \
+    seals (all do by default), or have the operator say --allow-plaintext";
 
 /// A message that asks for nothing has no answer to wait for.
 const NONE: Malformed = Malformed::Operations(0);
@@ -111,8 +118,8 @@ pub(super) fn admit<'d>(
         }
         return Verdict::Answer(origin);
     };
-    if let Err(text) = authenticate(view, &origin, &operations, desk) {
-        refuse(door, &origin, operations, Status::Unauthenticated, text, response);
+    if let Err((status, text)) = authenticate(door, view, &origin, &operations, desk) {
+        refuse(door, &origin, operations, status, text, response);
         return Verdict::Answer(origin);
     }
     if survey.keys > MULTIGET_KEYS {
@@ -160,31 +167,42 @@ pub(super) fn admit<'d>(
     Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests })
 }
 
-/// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now.
+/// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now. A sealed
+/// session has shown it by its handshake, for its own tenant alone; it says hello all the same, so that a client learns
+/// of a server that restarted. From other machines a closed tenant's data are reached in no other way.
 fn authenticate(
+    door: &Door<'_, '_>,
     view: &TenantView,
     origin: &Origin<Peer>,
     operations: &Operations<'_>,
     desk: &mut Desk,
-) -> Result<(), &'static str> {
-    let (tenant, session) = (&view.tenant, origin.header.session);
+) -> Result<(), (Status, &'static str)> {
+    let (tenant, session, peer) = (&view.tenant, origin.header.session, origin.peer);
+    let no = |text| Err((Status::Unauthenticated, text));
+    let sealed = session_of(peer);
+    if sealed.is_some_and(|(of, _)| of != tenant.id) {
+        return no("a sealed session acts for the tenant alone whose token it was opened with");
+    }
     if tenant.open {
         return Ok(());
     }
-    match operations.clone().next() {
-        Some(Ok(Operation { op: Op::Hello, value: token, .. })) => {
-            let credential = tenant.credential_of(token).ok_or("this is not the tenant's token")?;
-            desk.sessions.admit(origin.peer, session, tenant.id, credential);
-            Ok(())
-        }
-        _ if tenant
-            .credentials()
-            .any(|credential| desk.sessions.allows(origin.peer, session, tenant.id, credential)) =>
-        {
-            Ok(())
-        }
-        _ => Err("the session has not shown the tenant's token: send a hello first"),
+    if sealed.is_none() && !door.allow_plaintext && !peer.ip().to_canonical().is_loopback() {
+        return Err((Status::SealRequired, SEAL_REQUIRED));
     }
+    let credential = match operations.clone().next() {
+        Some(Ok(Operation { op: Op::Hello, .. })) if sealed.is_some() => {
+            let opened_with = desk.seal.credential(peer);
+            tenant.credentials().find(|credential| Some(*credential) == opened_with)
+        }
+        Some(Ok(Operation { op: Op::Hello, value: token, .. })) => tenant.credential_of(token),
+        _ if tenant.credentials().any(|credential| desk.sessions.allows(peer, session, tenant.id, credential)) => {
+            return Ok(());
+        }
+        _ => return no("the session has not shown the tenant's token: send a hello first"),
+    };
+    let Some(credential) = credential else { return no("this is not the tenant's token") };
+    desk.sessions.admit(peer, session, tenant.id, credential);
+    Ok(())
 }
 
 /// Answers a message that is none: with its header if it has one, and one operation that says what is wrong.

@@ -50,6 +50,8 @@ struct Shared {
     epoch: Instant,
     /// Never sleep.
     poll: bool,
+    /// See [`WorkerOptions::allow_plaintext`].
+    allow_plaintext: bool,
 }
 
 /// One worker's own.
@@ -167,5 +169,11 @@ impl Worker {
         counters.packets_dropped.set(endpoint.malformed.total() + driver.truncated);
         counters.retransmissions.set(endpoint.retransmissions);
         counters.sessions.set(state.desk.once.sessions() as u64);
+        counters.sealed_sessions.set(state.desk.seal.sessions() as u64);
+        let seal = state.desk.seal.counters();
+        counters.handshakes.set(seal.handshakes);
+        for (counter, (_, refused)) in counters.sealed_refused.iter().zip(seal.refused_by_reason()) {
+            counter.set(refused);
+        }
     }
 }

@@ -2,13 +2,15 @@
 //! same lock. The lock is never held while tenant code runs.
 
 use parking_lot::{Mutex, MutexGuard};
-use sandstorm_net::driver::{Driver, Outbox, UdpDriver, Waiter, Waker};
+use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, Waiter, Waker};
 use sandstorm_net::once::OnceWindow;
-use sandstorm_net::r2p2::{Peer, ServerEndpoint};
+use sandstorm_net::r2p2::{Peer, Request, ServerEndpoint};
+use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_sealed, session_of};
 
 use super::assembly::{Assembly, Origin, Ticket, start_response};
 use super::sessions::Sessions;
 use crate::limits::POOLED_RESPONSE_BYTES;
+use crate::tenants::Snapshot;
 
 /// What a port remembers of its peers, and the way to them.
 pub(super) struct PortState {
@@ -20,6 +22,8 @@ pub(super) struct PortState {
 pub(super) struct Desk {
     pub(super) endpoint: ServerEndpoint,
     pub(super) once: OnceWindow,
+    /// What stands between the outbox and the rest for peers that are sealed sessions.
+    pub(super) seal: ServerSeal,
     pub(super) sessions: Sessions<Peer>,
     pub(super) assembly: Assembly<Peer>,
     pub(super) outbox: Outbox,
@@ -52,10 +56,17 @@ impl Port {
 }
 
 impl Desk {
-    pub(super) fn new(endpoint: ServerEndpoint, once: OnceWindow, sessions: Sessions<Peer>, outbox: Outbox) -> Desk {
+    pub(super) fn new(
+        endpoint: ServerEndpoint,
+        once: OnceWindow,
+        seal: ServerSeal,
+        sessions: Sessions<Peer>,
+        outbox: Outbox,
+    ) -> Desk {
         Desk {
             endpoint,
             once,
+            seal,
             sessions,
             assembly: Assembly::new(),
             outbox,
@@ -71,7 +82,8 @@ impl Desk {
             let header = &origin.header;
             self.once.complete(origin.peer, header.tenant, header.session, header.sequence, response);
         }
-        self.endpoint.respond(now_us, origin.peer, origin.request_id, response, &mut self.outbox);
+        let tx = &mut self.seal.through(&mut self.outbox);
+        self.endpoint.respond(now_us, origin.peer, origin.request_id, response, tx);
     }
 
     /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is missing.
@@ -95,9 +107,42 @@ impl Desk {
         self.answer = answer;
     }
 
-    /// Lets the endpoint resend what was not acknowledged in time.
+    /// Takes a datagram that was opened if it had been sealed. Gives the request that it completes, if it does.
+    pub(super) fn receive<'p>(&mut self, now_us: u64, peer: Peer, datagram: &'p [u8]) -> Option<Request<'p>> {
+        self.endpoint.receive(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox))
+    }
+
+    /// Lets the endpoint resend what was not acknowledged in time, and handshakes go on.
     pub(super) fn timers(&mut self, now_us: u64) {
-        self.timer_us = self.endpoint.poll_timers(now_us, &mut self.outbox);
+        self.seal.work(now_us, &mut self.outbox);
+        let resend_us = self.endpoint.poll_timers(now_us, &mut self.seal.through(&mut self.outbox));
+        self.timer_us = [resend_us, self.seal.timer_us(now_us)].into_iter().flatten().min();
+    }
+
+    /// Opens the sealed packets of a burst where they stand. From here on they come from their sessions' addresses, from
+    /// which no other packet may come.
+    pub(super) fn open_sealed(&mut self, now_us: u64, burst: &mut Burst, snapshot: &Snapshot) {
+        for index in 0..burst.len() {
+            let sealed =
+                burst.get(index).is_some_and(|(peer, datagram)| is_sealed(datagram) || session_of(peer).is_some());
+            if sealed {
+                burst.open(index, |peer, datagram| {
+                    let from_nowhere = session_of(peer).is_some();
+                    (!from_nowhere)
+                        .then(|| self.seal.receive(now_us, peer, datagram, &Tokens(snapshot), &mut self.outbox))?
+                });
+            }
+        }
+    }
+}
+
+/// The tenants' tokens, as sealed sessions want them.
+struct Tokens<'s>(&'s Snapshot);
+
+impl Doorkeeper for Tokens<'_> {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+        let (credential, token) = self.0.tenant(tenant)?.tenant.verifiers().nth(which)?;
+        Some((*token.verifier(), credential))
     }
 }
 

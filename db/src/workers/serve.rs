@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
-use sandstorm_net::driver::{Burst, Driver};
+use sandstorm_net::driver::{Burst, Driver, NOBODY};
 use sandstorm_net::r2p2::Request;
 use sandstorm_net::rpc::{HelloAnswer, Op, Operation, Status, encode_operation};
 
@@ -57,12 +57,16 @@ impl Worker {
         let Some(mut state) = shared.ports[port].open(own) else { return 0 };
         let state = &mut *state;
         let begun_with = if self.served < burst.len() { self.served } else { 0 };
-        if begun_with == 0 {
+        let received = begun_with == 0;
+        if received {
             state.driver.receive(burst);
         }
         // After the packets: whoever was told that a tenant or table is there may use it at once.
         self.take_directory();
         let snapshot = Arc::clone(&self.snapshot);
+        if received {
+            state.desk.open_sealed(self.now_us, burst, &snapshot);
+        }
         self.served = begun_with;
         while self.served < burst.len() {
             if own && self.served > begun_with && self.live >= BEGUN_AT_ONCE {
@@ -71,8 +75,9 @@ impl Worker {
             let mut requests: ArrayVec<Request<'_>, BURST> = ArrayVec::new();
             while let (false, Some((peer, datagram))) = (requests.is_full(), burst.get(self.served)) {
                 self.served += 1;
-                let (endpoint, outbox) = (&mut state.desk.endpoint, &mut state.desk.outbox);
-                requests.extend(endpoint.receive(self.now_us, peer, datagram, outbox));
+                if peer != NOBODY {
+                    requests.extend(state.desk.receive(self.now_us, peer, datagram));
+                }
             }
             self.serve_messages(&snapshot, &requests, port, &mut state.desk);
             requests.into_iter().for_each(|request| state.desk.endpoint.recycle(request.message));
@@ -96,7 +101,8 @@ impl Worker {
     ) {
         let mut responses = mem::take(&mut self.responses);
         let counters = Arc::clone(&self.counters);
-        let door = Door { snapshot, counters: &counters, worker: self.index, now_us: self.now_us };
+        let (now_us, allow_plaintext) = (self.now_us, self.shared.allow_plaintext);
+        let door = Door { snapshot, counters: &counters, worker: self.index, now_us, allow_plaintext };
         // Each admitted message, where its response is written, and what to wait for before it is sent.
         let mut admitted: ArrayVec<(Admitted<'d>, usize, Option<Ticket>), BURST> = ArrayVec::new();
         for (buffer, (request, response)) in requests.iter().zip(&mut responses).enumerate() {

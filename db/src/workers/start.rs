@@ -7,13 +7,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
 use sandstorm_net::driver::{BindError, Burst, Driver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
+use sandstorm_net::seal::{SealLimits, ServerSeal};
 
 use super::port::{Desk, Port};
 use super::run_queue::RunQueue;
@@ -38,6 +39,8 @@ pub struct WorkerOptions {
     pub poll: bool,
     /// How to open the sockets.
     pub udp: UdpOptions,
+    /// Whether other machines may use closed tenants' data without a sealed session.
+    pub allow_plaintext: bool,
 }
 
 /// Why the workers did not start.
@@ -114,6 +117,7 @@ impl Workers {
             stop: AtomicBool::new(false),
             epoch: Instant::now(),
             poll: options.poll,
+            allow_plaintext: options.allow_plaintext,
         });
         let waking = Arc::downgrade(&shared);
         shared.directory.wake_on_change(move || {
@@ -207,7 +211,10 @@ impl Drop for Workers {
 fn desk() -> Desk {
     let endpoint = ServerEndpoint::new(net_limits::ServerLimits::default());
     let once = OnceWindow::new(net_limits::OnceLimits::default());
-    Desk::new(endpoint, once, Sessions::new(SESSIONS_PER_PORT), Outbox::default())
+    // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
+    let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let seal = ServerSeal::new(SealLimits::default(), clock_ms);
+    Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), Outbox::default())
 }
 
 /// The processors that no worker is bound to, where each of so many workers has one of its own.

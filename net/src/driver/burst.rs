@@ -4,6 +4,9 @@ use super::sys::Arrived;
 use crate::limits::{BURST, GRO_BUFFER};
 use crate::r2p2::Peer;
 
+/// The sender of a datagram that is dealt with.
+pub const NOBODY: Peer = Peer::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+
 /// Datagrams received in one call, in buffers that are allocated once.
 #[derive(Debug)]
 pub struct Burst {
@@ -87,7 +90,7 @@ impl Burst {
     }
 
     /// Lets `open` look at datagram `index` and change it. What it answers, a sender and a part of the datagram, takes the datagram's
-    /// place; without an answer it is empty from then on.
+    /// place; without an answer it is empty from then on, and from [`NOBODY`].
     #[inline]
     pub fn open(&mut self, index: usize, open: impl FnOnce(Peer, &mut [u8]) -> Option<(Peer, std::ops::Range<usize>)>) {
         let Some(datagram) = self.datagrams.get_mut(index) else { return };
@@ -97,7 +100,7 @@ impl Burst {
             Some((peer, part)) if part.start <= part.end && part.end <= len as usize => {
                 (peer, start + part.start as u32, (part.end - part.start) as u32)
             }
-            _ => (peer, start, 0),
+            _ => (NOBODY, start, 0),
         };
     }
 

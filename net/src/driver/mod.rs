@@ -13,7 +13,7 @@ mod tests;
 mod udp;
 mod wait;
 
-pub use burst::Burst;
+pub use burst::{Burst, NOBODY};
 pub use outbox::Outbox;
 pub use udp::{BindError, UdpDriver, UdpOptions};
 pub use wait::{Waiter, Waker, Woken};

@@ -46,10 +46,46 @@ pub struct SealCounters {
 }
 
 impl SealCounters {
-    /// Packets that were refused, all reasons.
+    /// The reasons for which a packet is refused, in the order of [`SealCounters::refused_by_reason`].
+    pub const REASONS: [&str; 11] = [
+        "unknown",
+        "bad_tag",
+        "replayed",
+        "too_old",
+        "cut",
+        "malformed",
+        "bad_hello",
+        "old_hello",
+        "clock",
+        "rate",
+        "spent",
+    ];
+
+    /// Packets that were refused, by reason.
+    pub fn refused_by_reason(&self) -> [(&'static str, u64); 11] {
+        let counts = [
+            self.unknown,
+            self.bad_tag,
+            self.replayed,
+            self.too_old,
+            self.cut,
+            self.malformed,
+            self.bad_hello,
+            self.old_hello,
+            self.clock,
+            self.rate,
+            self.spent,
+        ];
+        let mut place = 0;
+        Self::REASONS.map(|reason| {
+            place += 1;
+            (reason, counts[place - 1])
+        })
+    }
+
+    /// The same, all together.
     pub fn refused(&self) -> u64 {
-        let packets = self.unknown + self.bad_tag + self.replayed + self.too_old + self.cut + self.malformed;
-        packets + self.bad_hello + self.old_hello + self.clock + self.rate
+        self.refused_by_reason().iter().map(|(_, count)| count).sum()
     }
 }
 
