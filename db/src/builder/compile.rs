@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::check::type_parameters;
 use super::diagnostic::{self, Diagnostic, Severity};
 use super::launch::{Launcher, Run};
 use super::sysroot::{CODEGEN, Toolchain};
@@ -169,7 +170,8 @@ impl Build<'_> {
         self.rustc(arguments)?;
         let mir =
             fs::read(self.folder.join("tenant.mir")).map_err(|error| BuildError::io("reading tenant.mir", error))?;
-        let refused = audit::function_pointers(&String::from_utf8_lossy(&mir), self.source);
+        let parameters = type_parameters(self.source)?;
+        let refused = audit::refused(&String::from_utf8_lossy(&mir), self.source, &parameters);
         if refused.is_empty() { Ok(()) } else { Err(BuildError::Refused(refused)) }
     }
 

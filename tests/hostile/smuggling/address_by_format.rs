@@ -1,4 +1,4 @@
-//! expect: ok
+//! expect: refused address
 //! Prints an address: it tells where, and without unsafe code nobody can follow it.
 #![no_std]
 #![forbid(unsafe_code)]

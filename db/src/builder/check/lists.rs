@@ -105,8 +105,12 @@ pub(super) const CORE: [&str; 45] = [
 ];
 
 /// Modules of alloc that may be named.
-pub(super) const ALLOC: [&str; 12] =
-    ["borrow", "boxed", "collections", "fmt", "format", "rc", "slice", "str", "string", "sync", "task", "vec"];
+/// Not `task`: `Wake` turns a value into a `Waker`, whose type says nothing of it (rust-lang issue 84366).
+pub(super) const ALLOC: [&str; 11] =
+    ["borrow", "boxed", "collections", "fmt", "format", "rc", "slice", "str", "string", "sync", "vec"];
+
+/// Functions that give addresses. The audit of the compiler's intermediate form finds all others.
+pub(super) const ADDRESSES: [&str; 5] = ["as_ptr", "as_mut_ptr", "as_ptr_range", "as_mut_ptr_range", "into_raw"];
 
 /// What of the extension API may not be named.
 pub(super) const API_HIDDEN: [&str; 5] = ["abi", "rt", "host", "export", "testing"];
@@ -126,6 +130,9 @@ pub(super) const DYN: [&str; 12] = [
     "Send",
     "Write",
 ];
+
+/// Names that rules look for, so that no import may rename them.
+pub(super) const KNOWN: [&str; 2] = ["Peekable", "ToOwned"];
 
 /// Crates that every extension may use.
 pub(super) const CRATES: [&str; 3] = ["alloc", "core", "sandstorm_api"];

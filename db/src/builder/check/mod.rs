@@ -5,6 +5,7 @@
 
 mod depth;
 mod lists;
+mod projections;
 pub mod rules;
 mod shapes;
 #[cfg(test)]
@@ -30,15 +31,39 @@ const STACK_BYTES: usize = 256 << 20;
 /// # Errors
 /// `Refused` with every place that is refused, in the order of files and lines; `Internal` when there is no thread.
 pub fn check(source: &Source, libraries: &[String]) -> Result<(), BuildError> {
-    let found = std::thread::scope(|scope| {
+    let found = with_a_deep_stack(|| Check::new(source, libraries).run())?;
+    if found.is_empty() { Ok(()) } else { Err(BuildError::Refused(found)) }
+}
+
+/// The names of all type parameters of a source that passed, for those who look at what the compiler makes of it.
+///
+/// # Errors
+/// `Internal` when there is no thread.
+pub(super) fn type_parameters(source: &Source) -> Result<HashSet<String>, BuildError> {
+    let collect = || {
+        let mut parameters = tokens::TypeParameters::default();
+        for file in &source.files {
+            let shallow = depth::deep_text(&file.text).is_none();
+            let tokens =
+                TokenStream::from_str(&file.text).ok().filter(|tokens| shallow && depth::deep_tokens(tokens).is_none());
+            if let Some(Ok(parsed)) = tokens.map(syn::parse2::<syn::File>) {
+                syn::visit::Visit::visit_file(&mut parameters, &parsed);
+            }
+        }
+        parameters.names
+    };
+    with_a_deep_stack(collect)
+}
+
+fn with_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, BuildError> {
+    std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("checker".to_owned()).stack_size(STACK_BYTES);
         thread
-            .spawn_scoped(scope, || Check::new(source, libraries).run())
+            .spawn_scoped(scope, work)
             .map_err(|error| BuildError::io("starting the checker's thread", error))?
             .join()
             .map_err(|_| BuildError::Internal("the checker panicked".to_owned()))
-    })?;
-    if found.is_empty() { Ok(()) } else { Err(BuildError::Refused(found)) }
+    })
 }
 
 /// A refused place of a file: rule, bytes, and a remark that adds to the rule's reason.
@@ -157,6 +182,9 @@ fn check_file(file: &SourceFile, libraries: &[String], test: bool) -> (Vec<Refus
     };
     if let Some(span) = depth::deep_tokens(&tokens) {
         return refuse(&rules::DEPTH, span.byte_range(), String::new());
+    }
+    if let Some(span) = tokens::foreign_name(&tokens).filter(|_| !test) {
+        return refuse(&rules::IDENTIFIER, span.byte_range(), String::new());
     }
     let parsed = match syn::parse2::<syn::File>(tokens) {
         Ok(parsed) => parsed,

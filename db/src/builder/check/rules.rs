@@ -59,6 +59,9 @@ rules! {
     MACRO_DEFINITION: "macro-definition", "an extension defines no macros: their expansion can hide and multiply anything",
         "macro_rules! twice { ($e:expr) => { $e; $e } }",
         "fn twice(mut f: impl FnMut()) { f(); f(); }";
+    IDENTIFIER: "identifier", "names are of ASCII letters: the compiler takes some others for the same letter",
+        "fn \u{e9}() {}",
+        "fn e() {}";
     IMPORT: "import", "this import would hide what a name stands for",
         "use core::include_str as format;",
         "use core::cmp::Ordering as Order;";
@@ -86,6 +89,12 @@ rules! {
     RAW_POINTER: "raw-pointer", "raw pointers are only of use to unsafe code",
         "fn f(x: *const u8) -> bool { x.is_null() }",
         "fn f(x: Option<&u8>) -> bool { x.is_none() }";
+    ADDRESS: "address", "addresses tell where the server's memory lies, and comparing them is miscompiled (rust-lang issue 107975)",
+        "fn f(x: &[u8]) -> usize { x.as_ptr() as usize }",
+        "fn f(x: &[u8]) -> usize { x.len() }\nfn g(x: &[u8]) -> String { format!(\"{x:?} {:>8}\", 1) }";
+    ERASED: "erased", "a closure's type does not say how long what it returns lives (rust-lang issue 84366): keep such a value only where its own type is named, and make objects from types without parameters",
+        "fn f(x: &str) -> usize { x.split(',').map(|part| part.trim()).peekable().count() }\nfn g<T: core::fmt::Debug>(x: Box<T>) -> Box<T> { Box::leak(x); loop {} }",
+        "fn f(x: &str) -> Option<char> { x.chars().peekable().next() }\nfn g(step: u64) -> Box<dyn Fn(u64) -> u64> { Box::new(move |x| x + step) }\nfn h<T: core::fmt::Debug>(x: &T) -> String { let shown: &dyn core::fmt::Debug = x; format!(\"{shown:?}\") }";
     FN_POINTER: "fn-pointer", "function pointers lose bounds of lifetimes (rust-lang issues 25860, 157316): take `impl Fn` instead",
         "fn call(f: fn(u8) -> u8) -> u8 { f(1) }",
         "fn call(f: impl Fn(u8) -> u8) -> u8 { f(1) }";
@@ -104,13 +113,13 @@ rules! {
     IMPL_TARGET: "impl-target", "traits can be implemented for named types, slices, arrays and tuples only (rust-lang issues 84366, 100051)",
         "trait Size { fn size(&self) -> usize; }\nimpl<T: AsRef<[u8]>> Size for T { fn size(&self) -> usize { self.as_ref().len() } }",
         "trait Size { fn size(&self) -> usize; }\nimpl Size for Vec<u8> { fn size(&self) -> usize { self.len() } }";
-    PROJECTION: "projection", "an associated type can only be taken of a type parameter (rust-lang issue 100051): name the type itself",
-        "fn f(x: <Vec<u8> as IntoIterator>::Item) -> u8 { x }",
-        "fn f<I: Iterator>(mut x: I) -> Option<<I as Iterator>::Item> { x.next() }\nfn g() -> u8 { <u8 as Default>::default() }";
+    PROJECTION: "projection", "an associated type can only be taken of a type parameter, and not where it would be kept or stand behind a lifetime (rust-lang issues 100051, 84366): name the type itself, or a parameter of its own",
+        "fn f(x: <Vec<u8> as IntoIterator>::Item) -> u8 { x }\nstruct Pairs<I: Iterator> { rest: I, last: Option<I::Item> }",
+        "fn f<I: Iterator>(mut x: I) -> Option<<I as Iterator>::Item> { x.next() }\nfn g() -> u8 { <u8 as Default>::default() }\nstruct Pairs<T, I: Iterator<Item = T>> { rest: I, last: Option<T> }\nfn h<I: Iterator>(mut x: I, keep: impl Fn(&I::Item) -> bool) -> Vec<I::Item> { x.filter(|one| keep(one)).collect() }";
     WHERE: "where", "a `where` clause can only bound a type parameter or its associated type",
         "fn f<'a, T>(x: &'a T) -> bool where &'a T: PartialEq { x == x }",
         "fn f<T>(x: &T) -> bool where T: PartialEq { x == x }";
-    OUTLIVES: "outlives", "types cannot be bounded by lifetimes (rust-lang issue 84366): the compiler infers what is needed",
+    OUTLIVES: "outlives", "types cannot be bounded by lifetimes (rust-lang issue 84366): the compiler infers what is needed, and `impl Trait` captures it",
         "fn f<T: 'static>(x: T) -> T { x }",
         "fn f<'a, 'b: 'a>(x: &'a str, y: &'b str) -> &'a str { if x.is_empty() { x } else { y } }";
     NESTED_LIFETIME: "nested-lifetime", "a named reference around another lifetime implies a bound that can get lost (rust-lang issue 25860): write the bound, `'inner: 'outer`",

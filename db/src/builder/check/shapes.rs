@@ -12,12 +12,22 @@ use super::{lists, rules};
 impl Walk<'_> {
     /// Does something with an item's type parameters in scope.
     pub(super) fn with_generics(&mut self, generics: &syn::Generics, mut inside: impl FnMut(&mut Self)) {
+        let lifetimes = generics.lifetimes().count();
         self.type_parameters.push(generics.type_params().map(|parameter| name(&parameter.ident)).collect());
+        self.lifetimes += lifetimes;
+        inside(self);
+        self.lifetimes -= lifetimes;
+        self.type_parameters.pop();
+    }
+
+    /// Does something inside of a trait, where `Self` is a type parameter.
+    pub(super) fn with_self(&mut self, inside: impl FnOnce(&mut Self)) {
+        self.type_parameters.push(vec!["Self".to_owned()]);
         inside(self);
         self.type_parameters.pop();
     }
 
-    fn is_type_parameter(&self, text: &str) -> bool {
+    pub(super) fn is_type_parameter(&self, text: &str) -> bool {
         self.type_parameters.iter().flatten().any(|parameter| parameter == text)
     }
 
@@ -54,6 +64,7 @@ impl Walk<'_> {
         if !self.is_named_type(&item.self_ty) {
             self.refuse(&rules::IMPL_TARGET, &*item.self_ty, "");
         }
+        self.check_impl_head(item);
     }
 
     /// A type that is spelled by name, or made of such: no reference, no projection, no parameter on its own.
@@ -124,6 +135,11 @@ impl Walk<'_> {
         if let Some(variadic) = &signature.variadic {
             self.refuse(&rules::EXTERN, variadic, "");
         }
+        self.check_projections_of(signature);
+        self.check_nested_lifetimes(signature);
+    }
+
+    fn check_nested_lifetimes(&mut self, signature: &syn::Signature) {
         // A lifetime with a bound in the parameter list or a where clause belongs to the function's type and cannot
         // be chosen anew when its type is converted: those are safe.
         let free: HashSet<String> = signature

@@ -61,7 +61,8 @@ fn page() -> String {
          A push is read as a syntax tree, whole, before any compiler runs. What the lists of harmless attributes, macros,\n\
          items, types and paths (`lists.rs`) do not name is refused, with file, line and the offending text. Items under\n\
          `#[cfg(test)]` are left alone: the server never compiles them. After the tree, the compiler's own intermediate\n\
-         form is looked through for function pointers that no syntax shows (`db/src/builder/audit.rs`).\n",
+         form is looked through (`db/src/builder/audit.rs`) for what no syntax shows: function pointers, addresses, and objects\n\
+         made of type parameters.\n",
     );
     for rule in RULES {
         page.push_str(&format!(

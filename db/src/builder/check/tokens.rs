@@ -95,6 +95,9 @@ impl Walk<'_> {
                 .or_else(|_| arguments(tokens)),
             _ => arguments(tokens),
         };
+        if let Some(literal) = expressions.iter().flatten().find_map(shows_an_address) {
+            self.refuse(&rules::ADDRESS, literal, "`{:p}`");
+        }
         match expressions {
             Ok(expressions) => expressions.iter().for_each(|expression| self.visit_expr(expression)),
             Err(error) => self.refuse(&rules::MACRO_BODY, &error.span(), ""),
@@ -165,6 +168,43 @@ fn hidden(tokens: &TokenStream) -> Option<proc_macro2::Span> {
         }
     }
     None
+}
+
+/// The format string that holds `{:p}` in any form.
+fn shows_an_address(expression: &Expr) -> Option<&syn::LitStr> {
+    let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(literal), .. }) = expression else { return None };
+    let text = literal.value();
+    let specs = text.split('{').skip(1).filter_map(|rest| rest.split('}').next()?.split_once(':'));
+    let mut letters = specs.map(|(_, how)| how.trim_end().chars().last());
+    letters.any(|last| last == Some('p')).then_some(literal)
+}
+
+/// A name that is not of ASCII letters alone: the compiler takes the Kelvin sign for a `K`.
+pub(super) fn foreign_name(tokens: &TokenStream) -> Option<proc_macro2::Span> {
+    let mut waiting = vec![tokens.clone()];
+    while let Some(tokens) = waiting.pop() {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => waiting.push(group.stream()),
+                TokenTree::Ident(ident) if !ident.to_string().is_ascii() => return Some(ident.span()),
+                TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+            }
+        }
+    }
+    None
+}
+
+/// Collects the names of type parameters.
+#[derive(Default)]
+pub(super) struct TypeParameters {
+    pub(super) names: std::collections::HashSet<String>,
+}
+
+impl<'ast> Visit<'ast> for TypeParameters {
+    fn visit_type_param(&mut self, found: &'ast syn::TypeParam) {
+        self.names.insert(name(&found.ident));
+        syn::visit::visit_type_param(self, found);
+    }
 }
 
 fn is_word(tokens: &TokenStream, words: &[&str]) -> bool {

@@ -18,6 +18,8 @@ pub(super) struct Walk<'a> {
     modules: Vec<String>,
     /// Type parameters in scope, innermost last.
     pub(super) type_parameters: Vec<Vec<String>>,
+    /// How many lifetimes are in scope.
+    pub(super) lifetimes: usize,
     files: Vec<ModuleFile>,
     refused: Vec<Refusal>,
 }
@@ -52,6 +54,8 @@ fn attributes_of(item: &Item) -> &[syn::Attribute] {
         Item::Type(item) => &item.attrs,
         Item::Use(item) => &item.attrs,
         Item::ExternCrate(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
         _ => &[],
     }
 }
@@ -59,7 +63,16 @@ fn attributes_of(item: &Item) -> &[syn::Attribute] {
 impl<'a> Walk<'a> {
     pub(super) fn new(libraries: &'a [String], is_root: bool, test: bool) -> Walk<'a> {
         let (modules, type_parameters) = (Vec::new(), Vec::new());
-        Walk { libraries, is_root, test, modules, type_parameters, files: Vec::new(), refused: Vec::new() }
+        Walk {
+            libraries,
+            is_root,
+            test,
+            modules,
+            type_parameters,
+            lifetimes: 0,
+            files: Vec::new(),
+            refused: Vec::new(),
+        }
     }
 
     pub(super) fn finish(self) -> (Vec<Refusal>, Vec<ModuleFile>) {
@@ -108,11 +121,20 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Functions that give addresses or make memory static.
+    fn check_function_name(&mut self, function: &str, at: &impl Spanned) {
+        if is_one_of(&lists::ADDRESSES, function) {
+            self.refuse(&rules::ADDRESS, at, format!("`{function}`"));
+        } else if function == "leak" {
+            self.refuse(&rules::ERASED, at, "`leak` makes a reference as long as one likes");
+        }
+    }
+
     fn check_use(&mut self, tree: &syn::UseTree, before: &mut Vec<String>) {
         match tree {
             syn::UseTree::Path(path) => {
                 before.push(name(&path.ident));
-                if let [first, second] = before.as_slice() {
+                if let [.., first, second] = before.as_slice() {
                     let (first, second) = (first.clone(), second.clone());
                     self.check_crate_path(&first, Some(&second), &path.ident);
                 } else if let [first] = before.as_slice()
@@ -126,8 +148,7 @@ impl<'a> Walk<'a> {
             syn::UseTree::Name(used) => self.check_used(before, &used.ident, None),
             syn::UseTree::Rename(used) => self.check_used(before, &used.ident, Some(&used.rename)),
             syn::UseTree::Glob(glob) => {
-                if let [first] = before.as_slice()
-                    && self.is_crate(first)
+                if let Some(first) = before.last()
                     && is_one_of(&lists::CRATES, first)
                 {
                     self.refuse(&rules::IMPORT, glob, "name what you import, or use the API's prelude");
@@ -146,10 +167,13 @@ impl<'a> Walk<'a> {
         match before {
             [] if used == "std" => self.refuse(&rules::STD, ident, ""),
             [] if self.is_crate(&used) => self.refuse(&rules::IMPORT, ident, "crates keep their names"),
-            [first] if used == "self" && self.is_crate(first) => {
+            [.., first] if used == "self" && self.is_crate(first) => {
                 self.refuse(&rules::IMPORT, ident, "crates keep their names");
             }
-            [first] => {
+            [_, ..] if rename.is_some() && self.is_crate(&used) => {
+                self.refuse(&rules::IMPORT, ident, "crates keep their names");
+            }
+            [.., first] => {
                 let first = first.clone();
                 self.check_crate_path(&first, Some(&used), ident);
             }
@@ -157,6 +181,9 @@ impl<'a> Walk<'a> {
         }
         if is_one_of(&lists::NEVER_IMPORTED, &used) && before.first().is_some_and(|first| self.is_crate(first)) {
             self.refuse(&rules::IMPORT, ident, "this macro is not allowed");
+        }
+        if rename.is_some() && is_one_of(&lists::KNOWN, &used) {
+            self.refuse(&rules::IMPORT, ident, "this name is looked for by the checker and must stay");
         }
         if let Some(rename) = rename {
             let renamed = name(rename);
@@ -219,7 +246,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
 
     fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
         self.check_trait(item);
-        self.with_generics(&item.generics, |walk| visit::visit_item_trait(walk, item));
+        self.with_self(|walk| walk.with_generics(&item.generics, |walk| visit::visit_item_trait(walk, item)));
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
@@ -230,11 +257,26 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        self.with_generics(&item.generics, |walk| visit::visit_item_struct(walk, item));
+        self.with_generics(&item.generics, |walk| {
+            item.fields.iter().for_each(|field| walk.check_field(&field.ty, &item.generics));
+            visit::visit_item_struct(walk, item);
+        });
+    }
+
+    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
+        self.with_generics(&item.generics, |walk| {
+            walk.check_no_projection(&item.ty, "an alias would hide it");
+            walk.check_kept_items(&item.ty, None);
+            visit::visit_item_type(walk, item);
+        });
     }
 
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.with_generics(&item.generics, |walk| visit::visit_item_enum(walk, item));
+        self.with_generics(&item.generics, |walk| {
+            let fields = item.variants.iter().flat_map(|variant| &variant.fields);
+            fields.for_each(|field| walk.check_field(&field.ty, &item.generics));
+            visit::visit_item_enum(walk, item);
+        });
     }
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
@@ -247,6 +289,10 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             syn::ImplItem::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
             syn::ImplItem::Fn(found) => {
                 self.with_generics(&found.sig.generics, |walk| visit::visit_impl_item(walk, item));
+            }
+            syn::ImplItem::Type(found) => {
+                self.check_associated(&found.ty);
+                visit::visit_impl_item(self, item);
             }
             _ => visit::visit_impl_item(self, item),
         }
@@ -287,13 +333,22 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        if path.segments.len() > 1
-            && let Some(first) = path.segments.first()
-        {
-            let second = path.segments.get(1).map(|segment| name(&segment.ident));
-            self.check_crate_path(&name(&first.ident), second.as_deref(), path);
+        // A crate's name may stand further on, too: `crate::alloc::…`, behind an `extern crate alloc;`.
+        let names: Vec<String> = path.segments.iter().map(|segment| name(&segment.ident)).collect();
+        for (index, pair) in names.windows(2).enumerate() {
+            if index == 0 || is_one_of(&lists::CRATES, &pair[0]) {
+                self.check_crate_path(&pair[0], Some(&pair[1]), path);
+            }
+        }
+        if let [_, .., last] = names.as_slice() {
+            self.check_function_name(last, path);
         }
         visit::visit_path(self, path);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.check_function_name(&name(&call.method), &call.method);
+        visit::visit_expr_method_call(self, call);
     }
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
@@ -345,6 +400,11 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         visit::visit_predicate_type(self, predicate);
     }
 
+    fn visit_constraint(&mut self, constraint: &'ast syn::Constraint) {
+        self.check_outlives(&constraint.bounds);
+        visit::visit_constraint(self, constraint);
+    }
+
     fn visit_type_impl_trait(&mut self, found: &'ast syn::TypeImplTrait) {
         for bound in &found.bounds {
             if let TypeParamBound::Lifetime(lifetime) = bound
@@ -360,6 +420,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         if let TypeParamBound::Verbatim(found) = bound {
             self.refuse(&rules::SPECIAL, found, "");
         }
+        self.check_bound(bound);
         visit::visit_type_param_bound(self, bound);
     }
 

@@ -1,0 +1,325 @@
+//! Associated types of type parameters: where they can hide how long a value lives.
+//!
+//! A closure's type says nothing of the lifetimes in what the closure returns (rust-lang issue 84366), so `I: 'long` does
+//! not mean `I::Item: 'long`, but the compiler concludes it. That does harm where `I::Item` is kept by a type that names
+//! only `I`, or where a lifetime stands around `I::Item`: both are refused. A parameter for the item's type says the
+//! same and is sound: `struct Pairs<T, I: Iterator<Item = T>>`.
+
+use proc_macro2::Span;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{GenericArgument, PathArguments, ReturnType, Type, TypeParamBound};
+
+use super::rules;
+use super::walk::{Walk, name};
+
+/// How references without a named lifetime count.
+#[derive(Clone, Copy, PartialEq)]
+enum Elided {
+    /// As those with one: something is handed out.
+    Counts,
+    /// Not: something is only looked at.
+    IsFine,
+}
+
+impl Walk<'_> {
+    /// `T::Item` and `<T as Iterator>::Item`, for a type parameter or a trait's `Self`.
+    fn is_projection(&self, path: &syn::TypePath) -> bool {
+        let first = path.path.segments.first().map(|segment| name(&segment.ident)).unwrap_or_default();
+        path.qself.is_some() || (path.path.segments.len() > 1 && self.is_type_parameter(&first))
+    }
+
+    /// The place of a projection anywhere in a type.
+    fn projection_in(&self, kind: &Type) -> Option<Span> {
+        let mut finder = Finder { walk: self, elided: Elided::IsFine, under: 1, found: None };
+        finder.visit_type(kind);
+        finder.found
+    }
+
+    fn projection_under_lifetime(&self, kind: &Type, elided: Elided) -> Option<Span> {
+        let mut finder = Finder { walk: self, elided, under: 0, found: None };
+        finder.visit_type(kind);
+        finder.found
+    }
+
+    /// Fields, aliases and heads of implementations name no associated types.
+    pub(super) fn check_no_projection(&mut self, kind: &Type, remark: &str) {
+        if let Some(span) = self.projection_in(kind) {
+            self.refuse(&rules::PROJECTION, &span, remark);
+        }
+    }
+
+    /// A field of a struct or enum: besides, `Peekable<I>` keeps an item, so the item's type must be known.
+    pub(super) fn check_field(&mut self, kind: &Type, generics: &syn::Generics) {
+        self.check_no_projection(kind, "give the type a parameter for it");
+        self.check_kept_items(kind, Some(generics));
+    }
+
+    /// `Peekable<I>` for a parameter `I` whose bound does not say what its items are.
+    pub(super) fn check_kept_items(&mut self, kind: &Type, generics: Option<&syn::Generics>) {
+        let mut kept = Kept { parameters: Vec::new() };
+        kept.visit_type(kind);
+        for ident in kept.parameters {
+            let parameter = name(&ident);
+            let says_item = generics.is_some_and(|generics| says_item(generics, &parameter));
+            if self.is_type_parameter(&parameter) && !says_item {
+                self.refuse(&rules::PROJECTION, &ident, "bound it by `Iterator<Item = …>`, which says what is kept");
+            }
+        }
+    }
+
+    pub(super) fn check_impl_head(&mut self, item: &syn::ItemImpl) {
+        self.check_no_projection(&item.self_ty, "not in the head of an implementation");
+        let Some((path, _)) = &item.trait_ else { return };
+        for segment in &path.segments {
+            let PathArguments::AngleBracketed(arguments) = &segment.arguments else { continue };
+            for argument in &arguments.args {
+                if let GenericArgument::Type(kind) = argument {
+                    self.check_no_projection(kind, "not in the head of an implementation");
+                }
+            }
+        }
+        let last = path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
+        if last == "ToOwned" {
+            self.refuse(&rules::IMPL_TARGET, path, "`Cow` keeps what `ToOwned` only names: derive `Clone` instead");
+        }
+    }
+
+    /// What an implementation says an associated type is.
+    pub(super) fn check_associated(&mut self, kind: &Type) {
+        if let Some(span) = self.projection_under_lifetime(kind, Elided::Counts) {
+            self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
+        }
+        self.check_kept_items(kind, None);
+    }
+
+    /// What a function takes and gives.
+    pub(super) fn check_projections_of(&mut self, signature: &syn::Signature) {
+        let mut taken = None;
+        for input in &signature.inputs {
+            let syn::FnArg::Typed(typed) = input else { continue };
+            if let Some(span) = self.projection_under_lifetime(&typed.ty, Elided::IsFine) {
+                self.refuse(&rules::PROJECTION, &span, "not behind a named lifetime");
+            }
+            taken = taken.or_else(|| self.projection_in_value(&typed.ty));
+        }
+        let ReturnType::Type(_, output) = &signature.output else {
+            return self.check_hidden(signature, taken, false);
+        };
+        if let Some(span) = self.projection_under_lifetime(output, Elided::Counts) {
+            self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
+        }
+        let mut opaque = Opaque::default();
+        opaque.visit_type(output);
+        self.check_hidden(signature, taken, opaque.any);
+        let lifetimes = self.lifetimes + elided_lifetimes(signature);
+        let generic = self.type_parameters.iter().any(|parameters| !parameters.is_empty())
+            || signature.inputs.iter().any(|input| Opaque::of(input).any);
+        if let Some(bound) = opaque.bound.filter(|_| generic || lifetimes > 1) {
+            let remark = "leave it out: `impl Trait` captures all that it needs";
+            self.refuse(&rules::OUTLIVES, &bound, remark);
+        }
+    }
+
+    /// A projection in what a value is, other than in what an `impl Fn(…)` takes and gives.
+    fn projection_in_value(&self, kind: &Type) -> Option<Span> {
+        match kind {
+            Type::ImplTrait(_) => None,
+            _ => self.projection_in(kind),
+        }
+    }
+
+    /// A future or `impl Trait` names its function's parameters only, and would keep what it was given.
+    fn check_hidden(&mut self, signature: &syn::Signature, taken: Option<Span>, opaque: bool) {
+        if let Some(span) = taken.filter(|_| opaque || signature.asyncness.is_some()) {
+            self.refuse(&rules::PROJECTION, &span, "not in what an `async fn` or `-> impl Trait` takes");
+        }
+    }
+
+    /// `T: Trait<…>`, `impl Fn(…) -> …`.
+    pub(super) fn check_bound(&mut self, bound: &TypeParamBound) {
+        let TypeParamBound::Trait(bound) = bound else { return };
+        for segment in &bound.path.segments {
+            match &segment.arguments {
+                PathArguments::None => {}
+                PathArguments::AngleBracketed(arguments) => {
+                    for argument in &arguments.args {
+                        let kind = match argument {
+                            GenericArgument::Type(kind) => kind,
+                            GenericArgument::AssocType(is) => &is.ty,
+                            _ => continue,
+                        };
+                        self.check_associated(kind);
+                    }
+                }
+                PathArguments::Parenthesized(function) => self.check_function_bound(function),
+            }
+        }
+    }
+
+    fn check_function_bound(&mut self, function: &syn::ParenthesizedGenericArguments) {
+        let mut looked_at = None;
+        for input in function.inputs.iter().map(|input| &input.ty) {
+            if let Some(span) = self.projection_under_lifetime(input, Elided::IsFine) {
+                self.refuse(&rules::PROJECTION, &span, "not behind a named lifetime");
+            }
+            looked_at = looked_at.or_else(|| self.projection_under_lifetime(input, Elided::Counts));
+        }
+        let ReturnType::Type(_, output) = &function.output else { return };
+        if let Some(span) = self.projection_under_lifetime(output, Elided::Counts) {
+            self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
+        }
+        let mut lifetimes = Lifetimes::default();
+        lifetimes.visit_type(output);
+        if let Some(span) = looked_at.filter(|_| lifetimes.count > 0) {
+            self.refuse(&rules::PROJECTION, &span, "not where the function gives a reference");
+        }
+    }
+}
+
+/// References without a name in what a function takes.
+fn elided_lifetimes(signature: &syn::Signature) -> usize {
+    let mut lifetimes = Lifetimes::default();
+    for input in &signature.inputs {
+        lifetimes.visit_fn_arg(input);
+    }
+    lifetimes.elided
+}
+
+/// Whether the parameter is bounded by something that says `Item = …`.
+fn says_item(generics: &syn::Generics, parameter: &str) -> bool {
+    let says = |bounds: &syn::punctuated::Punctuated<TypeParamBound, syn::Token![+]>| {
+        bounds.iter().any(|bound| {
+            let TypeParamBound::Trait(bound) = bound else { return false };
+            let Some(PathArguments::AngleBracketed(found)) = bound.path.segments.last().map(|last| &last.arguments)
+            else {
+                return false;
+            };
+            found.args.iter().any(|one| matches!(one, GenericArgument::AssocType(is) if name(&is.ident) == "Item"))
+        })
+    };
+    let declared = generics.type_params().any(|found| name(&found.ident) == parameter && says(&found.bounds));
+    declared
+        || generics.where_clause.iter().flat_map(|clause| &clause.predicates).any(|predicate| {
+            matches!(predicate, syn::WherePredicate::Type(found)
+                if matches!(&found.bounded_ty, Type::Path(path) if path.path.is_ident(parameter)) && says(&found.bounds))
+        })
+}
+
+/// Finds a projection under a lifetime; `under` starts above 0 to find any.
+struct Finder<'w, 'a> {
+    walk: &'w Walk<'a>,
+    elided: Elided,
+    under: usize,
+    found: Option<Span>,
+}
+
+impl Finder<'_, '_> {
+    fn inside(&mut self, counts: bool, look: impl FnOnce(&mut Self)) {
+        self.under += usize::from(counts);
+        look(self);
+        self.under -= usize::from(counts);
+    }
+}
+
+impl<'ast> Visit<'ast> for Finder<'_, '_> {
+    fn visit_type_reference(&mut self, found: &'ast syn::TypeReference) {
+        let counts = found.lifetime.is_some() || self.elided == Elided::Counts;
+        self.inside(counts, |finder| finder.visit_type(&found.elem));
+    }
+
+    fn visit_type_path(&mut self, found: &'ast syn::TypePath) {
+        if self.under > 0 && self.found.is_none() && self.walk.is_projection(found) {
+            self.found = Some(found.span());
+        }
+        visit::visit_type_path(self, found);
+    }
+
+    fn visit_angle_bracketed_generic_arguments(&mut self, found: &'ast syn::AngleBracketedGenericArguments) {
+        let counts = found.args.iter().any(|argument| matches!(argument, GenericArgument::Lifetime(_)));
+        self.inside(counts, |finder| visit::visit_angle_bracketed_generic_arguments(finder, found));
+    }
+}
+
+/// Parameters inside of a `Peekable<…>`.
+struct Kept {
+    parameters: Vec<syn::Ident>,
+}
+
+impl<'ast> Visit<'ast> for Kept {
+    fn visit_path_segment(&mut self, found: &'ast syn::PathSegment) {
+        if name(&found.ident) == "Peekable" {
+            let mut words = Words(Vec::new());
+            words.visit_path_arguments(&found.arguments);
+            self.parameters.extend(words.0);
+        }
+        visit::visit_path_segment(self, found);
+    }
+}
+
+struct Words(Vec<syn::Ident>);
+
+impl<'ast> Visit<'ast> for Words {
+    fn visit_ident(&mut self, found: &'ast syn::Ident) {
+        self.0.push(found.clone());
+    }
+}
+
+/// Looks for `impl Trait` and its bound by a lifetime.
+#[derive(Default)]
+struct Opaque {
+    any: bool,
+    bound: Option<Span>,
+}
+
+impl Opaque {
+    fn of(input: &syn::FnArg) -> Opaque {
+        let mut opaque = Opaque::default();
+        opaque.visit_fn_arg(input);
+        opaque
+    }
+}
+
+impl<'ast> Visit<'ast> for Opaque {
+    fn visit_type_impl_trait(&mut self, found: &'ast syn::TypeImplTrait) {
+        self.any = true;
+        for bound in &found.bounds {
+            if let TypeParamBound::Lifetime(lifetime) = bound {
+                self.bound = self.bound.or(Some(lifetime.span()));
+            }
+        }
+        visit::visit_type_impl_trait(self, found);
+    }
+}
+
+/// Counts lifetimes, and those among them without a name.
+#[derive(Default)]
+struct Lifetimes {
+    count: usize,
+    elided: usize,
+}
+
+impl<'ast> Visit<'ast> for Lifetimes {
+    fn visit_type_reference(&mut self, found: &'ast syn::TypeReference) {
+        if found.lifetime.is_none() {
+            self.count += 1;
+            self.elided += 1;
+        }
+        visit::visit_type_reference(self, found);
+    }
+
+    fn visit_receiver(&mut self, found: &'ast syn::Receiver) {
+        if let syn::ReceiverKind::Reference(_, None, _) = &found.kind {
+            self.count += 1;
+            self.elided += 1;
+        }
+        visit::visit_receiver(self, found);
+    }
+
+    fn visit_lifetime(&mut self, found: &'ast syn::Lifetime) {
+        self.count += 1;
+        self.elided += usize::from(found.ident == "_");
+    }
+
+    fn visit_parenthesized_generic_arguments(&mut self, _: &'ast syn::ParenthesizedGenericArguments) {}
+}

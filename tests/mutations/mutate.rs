@@ -1,0 +1,230 @@
+//! Makes new sources of old ones, for the test `mutations` and the fuzz target of the same name: tokens swapped, dropped,
+//! doubled and replaced, whole items and the insides of brackets taken from other sources.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+use sandstorm_db::builder::{BuildError, ROOT_FILE, Source, SourceFile, check::check};
+
+/// What the checker may take for one source on a busy machine. It takes milliseconds; more than this is a hang.
+const HANG: Duration = Duration::from_secs(120);
+/// Changes to one source at most.
+const CHANGES: usize = 6;
+
+/// Words that a change may put in the place of any token.
+const WORDS: [&str; 28] = [
+    "unsafe",
+    "static",
+    "extern",
+    "union",
+    "macro_rules",
+    "dyn",
+    "impl",
+    "fn",
+    "for",
+    "where",
+    "Self",
+    "self",
+    "crate",
+    "core",
+    "alloc",
+    "std",
+    "leak",
+    "as_ptr",
+    "include_str",
+    "Peekable",
+    "'static",
+    "*const",
+    "&raw",
+    "async",
+    "move",
+    "T",
+    "r#unsafe",
+    "\u{212a}",
+];
+
+/// Decisions, read from bytes: a fuzzer's, or random ones.
+pub struct Choices<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Choices<'a> {
+    pub fn new(bytes: &'a [u8]) -> Choices<'a> {
+        Choices { bytes }
+    }
+
+    /// A number below `limit`; 0 when the bytes are used up.
+    fn below(&mut self, limit: usize) -> usize {
+        let (head, tail) = self.bytes.split_at(self.bytes.len().min(2));
+        self.bytes = tail;
+        let number = head.iter().fold(0_usize, |number, byte| number << 8 | usize::from(*byte));
+        if limit == 0 { 0 } else { number % limit }
+    }
+}
+
+/// A token, or a bracket with what is inside.
+#[derive(Clone)]
+enum Node {
+    /// The text, and whether the next token touches it.
+    Leaf(String, bool),
+    Group(Delimiter, Vec<Node>),
+}
+
+/// A source as nodes.
+#[derive(Clone)]
+pub struct Base(Vec<Node>);
+
+/// Reads all sources below a folder of the repository; those that are no tokens are left out.
+pub fn bases(folder: &Path) -> Vec<Base> {
+    let mut found = Vec::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(folder) = waiting.pop() {
+        let mut paths: Vec<_> =
+            std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("text");
+                found.extend(TokenStream::from_str(&text).ok().map(|tokens| Base(nodes(tokens))));
+            }
+        }
+    }
+    found
+}
+
+fn nodes(tokens: TokenStream) -> Vec<Node> {
+    let node = |token| match token {
+        TokenTree::Group(group) => Node::Group(group.delimiter(), nodes(group.stream())),
+        TokenTree::Punct(punct) => Node::Leaf(punct.as_char().to_string(), punct.spacing() == Spacing::Joint),
+        other => Node::Leaf(other.to_string(), false),
+    };
+    tokens.into_iter().map(node).collect()
+}
+
+fn print(nodes: &[Node], out: &mut String) {
+    for node in nodes {
+        match node {
+            Node::Leaf(text, joint) => {
+                out.push_str(text);
+                if !joint {
+                    out.push(' ');
+                }
+            }
+            Node::Group(delimiter, inside) => {
+                let (open, close) = match delimiter {
+                    Delimiter::Parenthesis => ("(", ") "),
+                    Delimiter::Brace => ("{ ", "}\n"),
+                    Delimiter::Bracket => ("[", "] "),
+                    Delimiter::None => ("", ""),
+                };
+                out.push_str(open);
+                print(inside, out);
+                out.push_str(close);
+            }
+        }
+    }
+}
+
+/// The inside of some bracket, however deep.
+fn inside<'n>(nodes: &'n mut Vec<Node>, choices: &mut Choices<'_>) -> &'n mut Vec<Node> {
+    let groups: Vec<usize> =
+        nodes.iter().enumerate().filter(|(_, node)| matches!(node, Node::Group(..))).map(|(at, _)| at).collect();
+    // Four times of five deeper: most of a source is deep inside.
+    if groups.is_empty() || choices.below(5) == 0 {
+        return nodes;
+    }
+    let at = groups[choices.below(groups.len())];
+    let Node::Group(_, deeper) = &mut nodes[at] else { unreachable!("only groups were counted") };
+    inside(deeper, choices)
+}
+
+fn change(nodes: &mut Vec<Node>, donors: &[Base], choices: &mut Choices<'_>) {
+    let mut donor = donors[choices.below(donors.len())].clone();
+    let kind = choices.below(8);
+    let place = if kind < 2 { nodes } else { inside(nodes, choices) };
+    let (at, other) = (choices.below(place.len()), choices.below(place.len()));
+    match kind {
+        // A whole run of the other's items.
+        0 | 1 => {
+            let start = choices.below(donor.0.len());
+            let run: Vec<Node> = donor.0.into_iter().skip(start).take(1 + choices.below(40)).collect();
+            place.extend(run);
+        }
+        2 if !place.is_empty() => place.swap(at, other),
+        3 if !place.is_empty() => drop(place.drain(at..(at + 1 + choices.below(3)).min(place.len()))),
+        4 if !place.is_empty() => place.insert(other, place[at].clone()),
+        5 => *place = inside(&mut donor.0, choices).clone(),
+        6 => place.splice(at..at, inside(&mut donor.0, choices).clone()).for_each(drop),
+        _ => {
+            let word = Node::Leaf(WORDS[choices.below(WORDS.len())].to_owned(), false);
+            if choices.below(2) == 0 || place.is_empty() { place.insert(at, word) } else { place[at] = word }
+        }
+    }
+}
+
+/// Makes one source and has it checked; gives it back when the checker passes it.
+///
+/// # Panics
+/// When the checker panics, hangs, or passes what it must never pass.
+pub fn mutant(bases: &[Base], bytes: &[u8]) -> Option<Source> {
+    let mut choices = Choices::new(bytes);
+    let mut nodes = bases[choices.below(bases.len())].0.clone();
+    for _ in 0..=choices.below(CHANGES) {
+        change(&mut nodes, bases, &mut choices);
+    }
+    let mut text = String::new();
+    print(&nodes, &mut text);
+    let files = vec![SourceFile { path: ROOT_FILE.to_owned(), text }];
+    let source = Source::new("name = \"mutant\"\n", files).ok()?;
+    let begun = Instant::now();
+    let checked = check(&source, &[]);
+    assert!(begun.elapsed() < HANG, "the checker took {:?}:\n{}", begun.elapsed(), source.files[0].text);
+    match checked {
+        Ok(()) => {}
+        Err(BuildError::Refused(found)) => {
+            assert!(!found.is_empty(), "refused without a reason");
+            return None;
+        }
+        Err(other) => panic!("{other}:\n{}", source.files[0].text),
+    }
+    never_passed(&source.files[0].text);
+    Some(source)
+}
+
+/// What stands in no source that passed, however it is spelled. Tests of the tenant's own are never compiled.
+fn never_passed(text: &str) {
+    let tokens = TokenStream::from_str(text).expect("what passed is tokens");
+    if text.contains("cfg") {
+        return;
+    }
+    let mut waiting = vec![tokens];
+    while let Some(tokens) = waiting.pop() {
+        let mut before = String::new();
+        for token in tokens {
+            let word = token.to_string();
+            let keyword = matches!(token, TokenTree::Ident(_));
+            let forbidden = match word.as_str() {
+                "unsafe" | "macro_rules" | "asm" | "global_asm" | "naked_asm" | "include_str" | "leak" | "as_ptr" => {
+                    !matches!(before.as_str(), "fn" | "mod" | "struct") && keyword && before != "."
+                }
+                "static" => keyword && before != "'",
+                _ => false,
+            };
+            let called = before == "." && matches!(word.as_str(), "leak" | "as_ptr");
+            assert!(!called && (!forbidden || is_a_name(&word)), "`{before} {word}` passed in:\n{text}");
+            if let TokenTree::Group(group) = &token {
+                waiting.push(group.stream());
+            }
+            before = word;
+        }
+    }
+}
+
+/// Words that are names like any other where nothing comes of them: a variable may be called `leak`.
+fn is_a_name(word: &str) -> bool {
+    !matches!(word, "unsafe" | "static")
+}
