@@ -5,7 +5,10 @@ mod common;
 use common::{BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant};
 use sandstorm_client::Error;
 use sandstorm_db::extensions::BudgetOverride;
-use sandstorm_net::rpc::{Answers, Condition, Op, Operation, Status, encode_message, push_key};
+use sandstorm_net::rpc::{
+    Answers, Condition, MESSAGE_HEADER_LEN, MessageHeader, OP_HEADER_LEN, Op, Operation, Status, encode_message,
+    push_key,
+};
 
 #[test]
 fn records_are_written_read_counted_and_deleted() {
@@ -104,20 +107,80 @@ fn bytes_that_are_no_message_are_answered_with_what_is_wrong_and_change_nothing(
     let header = wire.header(2);
     let mut message = Vec::new();
     encode_message(&header, &[Operation::put(1, b"k", b"v"), Operation::get(1, b"k")], &mut message);
+    let counter = |name: &str| -> u64 {
+        plane.metrics.read().iter().find(|r| r.metric.name == name).expect("a metric").values.iter().sum()
+    };
+    // The shortest answer there is: what is shorter gets none, lest it be sent in somebody else's name.
+    let shortest = MESSAGE_HEADER_LEN + OP_HEADER_LEN;
     for cut in 0..message.len() {
         wire.send(cut as u16, &message[..cut]);
-        let (request_id, _, answers) = wire.receive();
-        assert_eq!((request_id, answers.len(), answers[0].status), (cut as u16, 1, Status::Malformed), "cut at {cut}");
-        assert!(!answers[0].value.is_empty(), "the answer says what was wrong");
+        if cut >= shortest {
+            let (request_id, _, answers) = wire.receive();
+            assert_eq!(
+                (request_id, answers.len(), answers[0].status),
+                (cut as u16, 1, Status::Malformed),
+                "cut at {cut}"
+            );
+            assert!(cut < shortest + 25 || !answers[0].value.is_empty(), "where there is room, it says what was wrong");
+        }
     }
+    assert_eq!(counter("refusals_unsent"), shortest as u64);
     let mut other_version = message.clone();
     other_version[0] = 99;
     wire.send(1, &other_version);
     assert_eq!(wire.receive().2[0].status, Status::Version);
-    let malformed: u64 =
-        plane.metrics.read().iter().find(|r| r.metric.name == "malformed").expect("a metric").values.iter().sum();
-    assert_eq!(malformed, message.len() as u64 + 1);
+    assert_eq!(counter("malformed"), message.len() as u64 + 1);
     assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::NotFound, "nothing of the cut puts was run");
+}
+
+#[test]
+fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
+    let plane = data_plane(1);
+    let (closed, _) = tenant(&plane, "closed", false);
+    let mut wire = Wire::new(&plane, 0, closed);
+    let many = vec![Operation::get(1, b""); 1024];
+    let questions = [
+        vec![Operation::get(1, b"")],
+        vec![Operation::get(1, b"a key of a few bytes, and a few more")],
+        vec![Operation::hello(b"")],
+        vec![Operation::hello(b"wrong")],
+        vec![Operation::invoke(b"x", &[7; 500])],
+        vec![Operation::multiget(1, u64::MAX, b"")],
+        vec![Operation { value: &[1; 900], ..Operation::new(Op::Ping) }],
+        many[..20].to_vec(),
+        many[..40].to_vec(),
+    ];
+    let (mut answered, mut asked) = (0, 0);
+    for tenant in [closed, 999, 0] {
+        for question in &questions {
+            wire.tenant = tenant;
+            let header = wire.header(question.len());
+            let mut message = Vec::new();
+            encode_message(&header, question, &mut message);
+            for message in [&message[..], &message[..message.len() - 1], &message[..message.len().min(40)]] {
+                asked += 1;
+                wire.send(1, message);
+                // What comes before the answer to this is the answer to that.
+                let pings = wire.header(1);
+                let mut ping = Vec::new();
+                encode_message(&MessageHeader { tenant: 998, ..pings }, &[Operation::new(Op::Ping)], &mut ping);
+                wire.send(2, &ping);
+                let mut buffer = vec![0; 65_536];
+                loop {
+                    let len = wire.socket.recv(&mut buffer).expect("the ping is answered");
+                    assert!(len <= 8 + if buffer[5] == 1 { message.len() } else { ping.len() }, "{question:?}");
+                    if buffer[5] == 2 {
+                        break;
+                    }
+                    answered += 1;
+                }
+            }
+        }
+    }
+    assert!(
+        (asked / 2..asked).contains(&answered),
+        "of {asked} only those too short for any answer got none: {answered}"
+    );
 }
 
 #[test]

@@ -178,6 +178,40 @@ pub const BEGUN_AT_ONCE: usize = 256;
 pub const INTERLEAVED: usize = 32;
 /// Polls that an invocation gets before it goes back to the end of its tenant's lane: a chain of five reads.
 pub const POLLS_IN_A_ROW: usize = 16;
+/// CPU nanoseconds of serving between two looks at the network, with more waiting: what came meanwhile waits no longer, and
+/// then for its turn among the lanes. Answers leave in segments of 64, which takes about as long.
+pub const SERVE_NS: u64 = 30_000;
+/// CPU nanoseconds of one lane's turn while others wait: what a message waits for each tenant that floods.
+pub const PART_NS: u64 = 10_000;
+/// Datagrams that are served as they came, if nothing else waits and nothing more came: 10-20 us of work.
+pub const DIRECT_DATAGRAMS: usize = 64;
+/// Receives (of up to 32 messages of the kernel's) between two times of serving: the socket's buffer is emptied faster than one core
+/// fills it, and a full one within about ten turns.
+pub const RECEIVES_PER_SERVE: usize = 4;
+/// Bursts that a worker holds while datagrams in them wait: 2 MiB each, touched as far as they are filled. Without them the
+/// window of a client of 900 messages would be copied; only under a flood of large datagrams are all of them touched.
+pub const HELD_BURSTS: usize = 12;
+/// Buffers of 64 KiB for datagrams that came one by one: 700 small ones each, 30,000 in all.
+pub const HELD_PACKS: usize = 48;
+/// Datagrams that a lane may have waiting though buffers are short: what a small client sends at once.
+pub const SHED_LEAST: usize = 64;
+/// A tenant's share of the worker in shares of all strangers together: what has no name, or no right to it, is the least urgent,
+/// but a client that logs in is a stranger first.
+pub const STRANGERS_SHARE: u64 = 4;
+/// Time between two decisions about early drop, microseconds: some hundred turns of the loop; a new program costs the kernel about
+/// 50 us.
+pub const OVERLOAD_WINDOW_US: u64 = 10_000;
+/// Datagrams in a window that a throttled lane may send beside its share: 6,400 a second, so that it is still heard.
+pub const SPARE_DATAGRAMS: u64 = 64;
+/// Least part of a lane that is let in: enough to notice that a flood has ended.
+pub const KEEP_LEAST: f64 = 1.0 / 4096.0;
+/// Answers a second and port to those who have not shown who they are: what a hundred clients with an old token need to notice,
+/// and 2 MB a second at most towards whoever's address was forged.
+pub const REFUSALS_PER_S: u64 = 20_000;
+/// How many of them may leave at once.
+pub const REFUSALS_AT_ONCE: u64 = 2_000;
+/// Time for which an address that showed a token counts as known when strangers are dropped, microseconds.
+pub const KNOWN_FOR_US: u64 = 60_000_000;
 /// CPU nanoseconds of invocations between two looks at the network: a finished invocation's answer and the packets that
 /// came meanwhile wait no longer than this and one more poll.
 pub const TURN_CPU_NS: u64 = 50_000;

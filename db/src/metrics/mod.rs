@@ -286,6 +286,8 @@ mod tenant_counters {
             over_quota: counter,
             /// Datagrams of the tenant thrown away behind the socket, because more of them waited than its share.
             packets_shed: counter,
+            /// Of a thousand of the tenant's datagrams, those that are dropped early now (workers added up).
+            dropped_early_per_mille: gauge,
             /// Invocations that returned without an error.
             invocations_done: counter,
             /// Invocations that returned an error of their own.

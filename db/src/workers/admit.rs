@@ -11,6 +11,7 @@ use sandstorm_net::seal::session_of;
 use super::assembly::{Origin, start_response};
 use super::plain;
 use super::port::Desk;
+use super::refusals;
 use crate::limits::MULTIGET_KEYS;
 use crate::metrics::{Counter, WorkerCounters, malformed_index};
 use crate::tenants::{Snapshot, TenantView};
@@ -60,6 +61,8 @@ struct Survey {
     invokes: bool,
     /// Pings alone: no tenant is needed.
     pings: bool,
+    /// The session presents a token.
+    hello: bool,
     /// Keys of all its multigets.
     keys: u64,
     multigets: u64,
@@ -74,7 +77,7 @@ impl Survey {
 }
 
 fn survey(operations: &Operations<'_>) -> Result<Survey, Malformed> {
-    let mut survey = Survey { harmless: true, invokes: false, pings: true, keys: 0, multigets: 0 };
+    let mut survey = Survey { harmless: true, invokes: false, pings: true, hello: false, keys: 0, multigets: 0 };
     for operation in operations.clone() {
         let operation = operation?;
         let op = operation.op;
@@ -84,6 +87,7 @@ fn survey(operations: &Operations<'_>) -> Result<Survey, Malformed> {
         }
         survey.pings &= op == Op::Ping;
         survey.invokes |= op == Op::Invoke;
+        survey.hello |= op == Op::Hello;
         survey.harmless &= matches!(op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet);
     }
     Ok(survey)
@@ -105,7 +109,7 @@ pub(super) fn admit<'d>(
         Ok(checked) => checked,
         Err(malformed) => {
             let header = refuse_malformed(door, &request.message, malformed, response);
-            return Verdict::Answer(Origin { peer, request_id, header, remembered: false });
+            return refused(door, Origin { peer, request_id, header, remembered: false }, request, desk, response);
         }
     };
     let mut origin = Origin { peer, request_id, header, remembered: false };
@@ -114,13 +118,18 @@ pub(super) fn admit<'d>(
             pong(door, &origin, operations, response);
         } else {
             let text = "no tenant has this id; `sandstorm tenant list` shows those there are";
+            let text = refusals::fitting(text, request.message.len(), refusals::operations(header.operations));
             refuse(door, &origin, operations, Status::UnknownTenant, text, response);
         }
-        return Verdict::Answer(origin);
+        return refused(door, origin, request, desk, response);
     };
     if let Err((status, text)) = authenticate(door, view, &origin, &operations, desk) {
+        let text = refusals::fitting(text, request.message.len(), refusals::operations(header.operations));
         refuse(door, &origin, operations, status, text, response);
-        return Verdict::Answer(origin);
+        return refused(door, origin, request, desk, response);
+    }
+    if survey.hello && session_of(peer).is_none() {
+        desk.known.note(peer, header.tenant, door.now_us);
     }
     if survey.keys > MULTIGET_KEYS {
         let text = format!("the multigets of one message have at most {MULTIGET_KEYS} keys; ask in several");
@@ -130,6 +139,7 @@ pub(super) fn admit<'d>(
     let requests = survey.requests(header.operations);
     if !view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests) {
         view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
+        desk.refused += 1;
         refuse(
             door,
             &origin,
@@ -141,30 +151,60 @@ pub(super) fn admit<'d>(
         return Verdict::Answer(origin);
     }
     origin.remembered = !survey.harmless && !header.is_idempotent();
-    if origin.remembered {
-        match desk.once.admit(door.now_us, peer, header.tenant, header.session, header.sequence, header.acked) {
-            Admit::Run => {}
-            Admit::Running => {
-                door.counters.duplicates.add(1);
-                return Verdict::Silence;
-            }
-            Admit::Answered(answer) => {
-                response.clear();
-                response.extend_from_slice(answer);
-                door.counters.duplicates.add(1);
-                origin.remembered = false;
-                return Verdict::Answer(origin);
-            }
-            Admit::Stale => {
-                origin.remembered = false;
-                let text = "the request is too old to tell whether it ran; read before you repeat it";
-                refuse(door, &origin, operations, Status::Stale, text, response);
-                return Verdict::Answer(origin);
-            }
-        }
+    if origin.remembered
+        && let Some(verdict) = run_before(door, &mut origin, &operations, desk, response)
+    {
+        return verdict;
     }
     view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
     Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests })
+}
+
+/// What becomes of a message that must run once and was here before; `None` if it was not.
+fn run_before<'d>(
+    door: &Door<'d, '_>,
+    origin: &mut Origin<Peer>,
+    operations: &Operations<'d>,
+    desk: &mut Desk,
+    response: &mut Vec<u8>,
+) -> Option<Verdict<'d>> {
+    let header = &origin.header;
+    let (session, sequence, acked) = (header.session, header.sequence, header.acked);
+    match desk.once.admit(door.now_us, origin.peer, header.tenant, session, sequence, acked) {
+        Admit::Run => return None,
+        Admit::Running => {
+            door.counters.duplicates.add(1);
+            return Some(Verdict::Silence);
+        }
+        Admit::Answered(answer) => {
+            response.clear();
+            response.extend_from_slice(answer);
+            door.counters.duplicates.add(1);
+            origin.remembered = false;
+        }
+        Admit::Stale => {
+            origin.remembered = false;
+            let text = "the request is too old to tell whether it ran; read before you repeat it";
+            refuse(door, origin, operations.clone(), Status::Stale, text, response);
+        }
+    }
+    Some(Verdict::Answer(*origin))
+}
+
+/// What becomes of a refusal to somebody who has not shown who it is.
+fn refused<'d>(
+    door: &Door<'d, '_>,
+    origin: Origin<Peer>,
+    request: &Request<'_>,
+    desk: &mut Desk,
+    response: &[u8],
+) -> Verdict<'d> {
+    desk.refused += 1;
+    if desk.refusals.may_leave(door.now_us, response.len(), request.message.len()) {
+        Verdict::Answer(origin)
+    } else {
+        Verdict::Silence
+    }
 }
 
 /// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now. A sealed
@@ -217,13 +257,13 @@ fn refuse_malformed(
     let header = MessageHeader::decode(message).map_or(nameless, |(header, _)| header);
     start_response(&header, 1, response);
     let text = malformed.to_string();
-    plain::refuse(&Operation::new(Op::Ping), status, &text, response);
+    plain::refuse(&Operation::new(Op::Ping), status, refusals::fitting(&text, message.len(), 1), response);
     count(&door.counters.malformed, malformed_index(&malformed));
     count(&door.counters.responses, status as usize);
     header
 }
 
-/// Answers every operation of a message with one status; the first says why.
+/// Answers every operation of a message with one status, or one for all if they are many; the first says why.
 fn refuse(
     door: &Door<'_, '_>,
     origin: &Origin<Peer>,
@@ -232,8 +272,9 @@ fn refuse(
     mut text: &str,
     response: &mut Vec<u8>,
 ) {
-    start_response(&origin.header, origin.header.operations, response);
-    for operation in operations.flatten() {
+    let answered = refusals::operations(origin.header.operations);
+    start_response(&origin.header, answered, response);
+    for operation in operations.flatten().take(usize::from(answered)) {
         count(&door.counters.requests, operation.op as usize);
         count(&door.counters.responses, status as usize);
         plain::refuse(&operation, status, std::mem::take(&mut text), response);

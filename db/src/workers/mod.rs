@@ -1,13 +1,17 @@
 //! Workers: pinned threads that serve requests, each on a port of its own.
 //!
 //! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admit`], the door; [`plain`], operations
-//! on records; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`port`], [`assembly`] and
-//! [`sessions`], what is remembered between packets.
+//! on records; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`intake`] and [`overload`], fairness between
+//! those who send; [`port`], [`assembly`], [`sessions`], [`known`], what is remembered between packets.
 
 mod admit;
 mod assembly;
+mod intake;
+mod known;
+mod overload;
 mod plain;
 mod port;
+mod refusals;
 mod run_queue;
 mod serve;
 mod sessions;
@@ -22,8 +26,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::{Stealer, Worker as Deque};
 use crossbeam_utils::CachePadded;
-use sandstorm_net::driver::{Burst, Driver};
+use sandstorm_net::driver::Driver;
 
+use self::intake::Intake;
+use self::overload::Overload;
 use self::port::{Port, PortState};
 use self::run_queue::RunQueue;
 use self::tasks::{Ended, Task};
@@ -70,8 +76,7 @@ struct Worker {
     /// Invocations in the run queue or being interleaved.
     live: usize,
     last_turn_was_long: bool,
-    /// Datagrams of the burst received last that have been gone through.
-    served: usize,
+    overload: Overload,
     now_us: u64,
     now_ms: u64,
     /// When there was last something to do.
@@ -86,9 +91,9 @@ struct Worker {
 
 impl Worker {
     /// Serves until the server stops, then finishes what is under way.
-    fn run(mut self, mut burst: Burst) {
+    fn run(mut self, mut intake: Intake) {
         while !self.shared.stop.load(Relaxed) {
-            if self.turn(&mut burst) > 0 {
+            if self.turn(&mut intake) > 0 {
                 self.busy_us = self.now_us;
             } else if !self.shared.poll && self.now_us.saturating_sub(self.busy_us) > SPIN_US {
                 self.sleep();
@@ -165,6 +170,7 @@ impl Worker {
         counters.bytes_in.set(driver.received_bytes);
         counters.bytes_out.set(driver.sent_bytes);
         counters.packets_unsent.set(state.desk.outbox.dropped());
+        counters.refusals_unsent.set(state.desk.refusals.unsent());
         let endpoint = state.desk.endpoint.counters();
         counters.packets_dropped.set(endpoint.malformed.total() + driver.truncated);
         counters.retransmissions.set(endpoint.retransmissions);

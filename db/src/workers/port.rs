@@ -8,8 +8,10 @@ use sandstorm_net::r2p2::{Peer, Request, ServerEndpoint};
 use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_sealed, session_of};
 
 use super::assembly::{Assembly, Origin, Ticket, start_response};
+use super::known::Known;
+use super::refusals::Refusals;
 use super::sessions::Sessions;
-use crate::limits::POOLED_RESPONSE_BYTES;
+use crate::limits::{POOLED_RESPONSE_BYTES, SESSIONS_PER_PORT};
 use crate::tenants::Snapshot;
 
 /// What a port remembers of its peers, and the way to them.
@@ -27,6 +29,14 @@ pub(super) struct Desk {
     pub(super) sessions: Sessions<Peer>,
     pub(super) assembly: Assembly<Peer>,
     pub(super) outbox: Outbox,
+    /// Addresses that have shown a token.
+    pub(super) known: Known,
+    /// Answers to those that have not.
+    pub(super) refusals: Refusals,
+    /// Messages that the door has refused since this was last read.
+    pub(super) refused: u64,
+    /// When a throttle is to be looked at again, in the workers' microseconds.
+    pub(super) lift_us: Option<u64>,
     /// When the endpoint wants to be looked at next, in the workers' microseconds.
     pub(super) timer_us: Option<u64>,
     /// Where a response of several parts is put together.
@@ -70,6 +80,10 @@ impl Desk {
             sessions,
             assembly: Assembly::new(),
             outbox,
+            known: Known::new(SESSIONS_PER_PORT),
+            refusals: Refusals::default(),
+            refused: 0,
+            lift_us: None,
             timer_us: None,
             response: Vec::new(),
             answer: Vec::new(),
@@ -112,27 +126,37 @@ impl Desk {
         self.endpoint.receive(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox))
     }
 
+    /// Packets thrown out so far because they were none, or not what they said.
+    pub(super) fn thrown_out(&self) -> u64 {
+        let sealed = self.seal.counters().refused_by_reason().iter().map(|(_, refused)| refused).sum::<u64>();
+        self.endpoint.counters().malformed.total() + sealed
+    }
+
     /// Lets the endpoint resend what was not acknowledged in time, and handshakes go on.
     pub(super) fn timers(&mut self, now_us: u64) {
         self.seal.work(now_us, &mut self.outbox);
         let resend_us = self.endpoint.poll_timers(now_us, &mut self.seal.through(&mut self.outbox));
-        self.timer_us = [resend_us, self.seal.timer_us(now_us)].into_iter().flatten().min();
+        self.timer_us = [resend_us, self.seal.timer_us(now_us), self.lift_us].into_iter().flatten().min();
     }
 
-    /// Opens the sealed packets of a burst where they stand. From here on they come from their sessions' addresses, from
+    /// Opens a sealed packet of a burst where it stands, if it is one. From here on it comes from its session's address, from
     /// which no other packet may come.
-    pub(super) fn open_sealed(&mut self, now_us: u64, burst: &mut Burst, snapshot: &Snapshot) {
-        for index in 0..burst.len() {
-            let sealed =
-                burst.get(index).is_some_and(|(peer, datagram)| is_sealed(datagram) || session_of(peer).is_some());
-            if sealed {
-                burst.open(index, |peer, datagram| {
-                    let from_nowhere = session_of(peer).is_some();
-                    (!from_nowhere)
-                        .then(|| self.seal.receive(now_us, peer, datagram, &Tokens(snapshot), &mut self.outbox))?
-                });
-            }
+    #[inline]
+    pub(super) fn open_sealed(&mut self, now_us: u64, burst: &mut Burst, index: usize, snapshot: &Snapshot) {
+        let sealed = burst.get(index).is_some_and(|(peer, datagram)| is_sealed(datagram) || session_of(peer).is_some());
+        if !sealed {
+            return;
         }
+        burst.open(index, |peer, datagram| {
+            if session_of(peer).is_some() {
+                return None;
+            }
+            let opened = self.seal.receive(now_us, peer, datagram, &Tokens(snapshot), &mut self.outbox)?;
+            if let Some((tenant, _)) = session_of(opened.0) {
+                self.known.note(peer, tenant, now_us);
+            }
+            Some(opened)
+        });
     }
 }
 

@@ -8,19 +8,20 @@
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use arrayvec::ArrayVec;
-use sandstorm_net::driver::{Burst, Driver, NOBODY};
 use sandstorm_net::r2p2::Request;
 use sandstorm_net::rpc::{HelloAnswer, Op, Operation, Status, encode_operation};
 
 use super::Worker;
 use super::admit::{Admitted, Door, Verdict, admit, count};
 use super::assembly::{Ticket, start_response};
+use super::intake::{Intake, Sorter};
 use super::plain;
-use super::port::{Desk, pooled};
+use super::port::{Desk, PortState, pooled};
 use super::tasks::Caller;
-use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, TURN_CPU_NS};
+use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, TURN_CPU_NS};
 use crate::tenants::{Snapshot, TableEntry, TenantView};
 
 /// An operation on its way: the cache lines that it will touch are being fetched.
@@ -39,56 +40,75 @@ struct Planned<'p> {
 
 impl Worker {
     /// One round: requests, then tasks, then what a neighbour has too much of. Tells how much there was to do.
-    pub(super) fn turn(&mut self, burst: &mut Burst) -> usize {
+    pub(super) fn turn(&mut self, intake: &mut Intake) -> usize {
         self.look_around();
-        let received = self.serve(self.index, burst);
+        let received = self.serve(self.index, intake);
         let polled = self.poll_tasks();
         self.participant.quiescent();
-        let stolen = if received + polled == 0 { self.steal(burst) } else { 0 };
+        let stolen = if received + polled == 0 { self.steal(intake) } else { 0 };
         self.count_turn(received + polled + stolen);
         received + polled + stolen
     }
 
-    /// Receives one burst of a port and answers what can be answered at once. Tells how many datagrams it went through:
-    /// with many invocations begun, the own port's burst is gone through by parts, and tasks are polled between them.
-    pub(super) fn serve(&mut self, port: usize, burst: &mut Burst) -> usize {
+    /// Receives what has come to a port and answers what can be answered at once, by turns between tenants. Tells how many
+    /// datagrams it went through. At the own port it stops when its time is up, or many invocations are begun: what is left
+    /// waits in the intake while tasks are polled.
+    pub(super) fn serve(&mut self, port: usize, intake: &mut Intake) -> usize {
         let shared = Arc::clone(&self.shared);
         let own = port == self.index;
         let Some(mut state) = shared.ports[port].open(own) else { return 0 };
         let state = &mut *state;
-        let begun_with = if self.served < burst.len() { self.served } else { 0 };
-        let received = begun_with == 0;
-        if received {
-            state.driver.receive(burst);
-        }
+        let (snapshot, now_us) = (Arc::clone(&self.snapshot), self.now_us);
+        let sorter = Sorter { snapshot: &snapshot, known: &mut state.desk.known, now_us, last: None };
+        intake.receive(&mut state.driver, sorter, own);
         // After the packets: whoever was told that a tenant or table is there may use it at once.
         self.take_directory();
         let snapshot = Arc::clone(&self.snapshot);
-        if received {
-            state.desk.open_sealed(self.now_us, burst, &snapshot);
-        }
-        self.served = begun_with;
-        while self.served < burst.len() {
-            if own && self.served > begun_with && self.live >= BEGUN_AT_ONCE {
-                break;
-            }
+        let (begun, mut spent_ns, mut went_through) = (Instant::now(), 0, 0);
+        while intake.next_part() {
             let mut requests: ArrayVec<Request<'_>, BURST> = ArrayVec::new();
-            while let (false, Some((peer, datagram))) = (requests.is_full(), burst.get(self.served)) {
-                self.served += 1;
-                if peer != NOBODY {
-                    requests.extend(state.desk.receive(self.now_us, peer, datagram));
-                }
+            let thrown_out = state.desk.thrown_out();
+            intake.each_of_part(|burst, index| state.desk.open_sealed(now_us, burst, index, &snapshot));
+            for (peer, datagram) in intake.part() {
+                requests.extend(state.desk.receive(now_us, peer, datagram));
             }
             self.serve_messages(&snapshot, &requests, port, &mut state.desk);
             requests.into_iter().for_each(|request| state.desk.endpoint.recycle(request.message));
+            let refused = mem::take(&mut state.desk.refused) + state.desk.thrown_out() - thrown_out;
+            let since_ns = begun.elapsed().as_nanos() as u64;
+            went_through += intake.finish_part(since_ns - spent_ns, refused);
+            spent_ns = since_ns;
+            if own && (spent_ns > SERVE_NS || self.live >= BEGUN_AT_ONCE) {
+                break;
+            }
         }
-        state.desk.timers(self.now_us);
+        state.desk.timers(now_us);
         state.transmit();
-        let went_through = self.served - begun_with;
         if own {
+            self.look_at_overload(intake, state);
             self.count_port(state, went_through);
         }
         went_through
+    }
+
+    /// Decides now and then who is dropped early.
+    fn look_at_overload(&mut self, intake: &mut Intake, state: &mut PortState) {
+        if !self.overload.is_due(self.now_us) {
+            return;
+        }
+        let (snapshot, worker) = (&self.snapshot, self.index);
+        self.overload.end_window(self.now_us, intake, &state.desk.known, &mut state.driver, |class, window, keep| {
+            if let Some(view) = class.and_then(|tenant| snapshot.tenant(tenant)) {
+                let counters = view.tenant.usage.worker(worker);
+                counters.packets_shed.add(window.shed + window.sieved);
+                counters.dropped_early_per_mille.set((1000.0 - 1000.0 * keep) as u64);
+            }
+        });
+        let counters = &self.counters;
+        counters.packets_shed.set(intake.shed());
+        counters.packets_dropped_early.set(self.overload.pressure.thrown_away);
+        counters.throttled.set(self.overload.throttled() as u64);
+        state.desk.lift_us = self.overload.timer_us();
     }
 
     /// Admits the messages of a burst, plans all their operations, and runs them.

@@ -10,12 +10,14 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
-use sandstorm_net::driver::{BindError, Burst, Driver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::driver::{BindError, Driver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
 use sandstorm_net::seal::{SealLimits, ServerSeal};
 
+use super::intake::Intake;
+use super::overload::Overload;
 use super::port::{Desk, Port};
 use super::run_queue::RunQueue;
 use super::sessions::Sessions;
@@ -167,7 +169,7 @@ impl Workers {
                 ended: Vec::new(),
                 live: 0,
                 last_turn_was_long: false,
-                served: 0,
+                overload: Overload::new(),
                 now_us: 0,
                 now_ms: 0,
                 busy_us: 0,
@@ -177,7 +179,7 @@ impl Workers {
                 shared,
             };
             let _starter_waits = report.send(Ok(()));
-            worker.run(Burst::default());
+            worker.run(Intake::new());
         })?;
         self.threads.push(thread);
         started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended before it began")))?;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crossbeam_deque::Steal;
-use sandstorm_net::driver::Burst;
 
 use super::Worker;
+use super::intake::Intake;
 use crate::limits::{INTERLEAVED, OFFERED_TURNS, STEAL_BATCH, STEAL_LOOK_MS};
 
 impl Worker {
@@ -63,7 +63,7 @@ impl Worker {
 
     /// Looks for work at the neighbours: invocations that they offer, then packets that they do not come to. Tells how
     /// much was found.
-    pub(super) fn steal(&mut self, burst: &mut Burst) -> usize {
+    pub(super) fn steal(&mut self, intake: &mut Intake) -> usize {
         let shared = Arc::clone(&self.shared);
         let workers = shared.ports.len();
         for step in 1..workers {
@@ -83,7 +83,7 @@ impl Worker {
             if !shared.held_up[victim].load(Relaxed) {
                 continue;
             }
-            let packets = self.serve(victim, burst);
+            let packets = self.serve(victim, intake);
             if packets > 0 {
                 self.counters.packet_steals.add(packets as u64);
                 return packets;

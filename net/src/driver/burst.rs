@@ -129,6 +129,7 @@ impl Burst {
         let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };
         place.copy_from_slice(datagram);
         self.datagrams.push((peer, start as u32, datagram.len() as u32));
+        self.messages += 1;
         true
     }
 

@@ -51,6 +51,20 @@ pub struct Throttle {
     pub keys: [u32; 5],
 }
 
+/// The tenant that a datagram names, as the program finds it.
+#[inline]
+pub fn named_tenant(datagram: &[u8]) -> Option<u32> {
+    const PLAIN: usize = (TENANT_AT - UDP_HEADER_LEN) as usize;
+    const SEALED: usize = (SEALED_TENANT_AT - UDP_HEADER_LEN) as usize;
+    let at = match datagram {
+        [MAGIC, header_len, ..] if usize::from(*header_len) == SINGLE_HEADER_LEN => PLAIN,
+        [MAGIC, ..] | [] => return None,
+        _ => SEALED,
+    };
+    let bytes = datagram.get(at..at + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
 // Operations of classic BPF (linux/bpf_common.h).
 const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;

@@ -141,12 +141,7 @@ proptest! {
         };
         let known: Vec<SocketAddr> = known.into_iter().map(address).collect();
         let throttle = Throttle { tenants, strangers, known, keys };
-        let named = match datagram.first() {
-            Some(&MAGIC) if datagram.get(1) == Some(&8) => datagram.get(12..16),
-            Some(&MAGIC) => None,
-            _ => datagram.get(4..8),
-        };
-        let named = named.map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+        let named = named_tenant(&datagram);
         let heavy = throttle.tenants.iter().find(|(tenant, _)| Some(*tenant) == named);
         let friend = throttle.known.contains(&address(from));
         let expected = match (heavy, throttle.strangers) {

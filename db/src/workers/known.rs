@@ -1,0 +1,122 @@
+//! Which addresses have shown a tenant's token on a port. It decides in whose lane a datagram waits and whose are dropped first, and
+//! nothing else: what may be done is decided at the door, for each message.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use sandstorm_net::r2p2::Peer;
+
+use crate::limits::KNOWN_FOR_US;
+
+/// Tenants that are remembered for one address: whoever acts for more is now and then a stranger.
+const TENANTS: usize = 4;
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Newest first; 0: none.
+    tenants: [u32; TENANTS],
+    seen_us: u64,
+}
+
+/// See the head of this file.
+pub(super) struct Known {
+    limit: usize,
+    peers: HashMap<Peer, Entry>,
+    /// In the order in which they came.
+    order: VecDeque<Peer>,
+    /// Grows with each new address.
+    changes: u64,
+}
+
+impl Known {
+    /// Room for `limit` addresses; the oldest leave first.
+    pub(super) fn new(limit: usize) -> Known {
+        Known { limit: limit.max(1), peers: HashMap::new(), order: VecDeque::new(), changes: 0 }
+    }
+
+    /// The address has shown the token of a tenant (or the tenant asks for none).
+    pub(super) fn note(&mut self, peer: Peer, tenant: u32, now_us: u64) {
+        let entry = self.peers.entry(peer).or_insert_with(|| {
+            self.order.push_back(peer);
+            Entry::default()
+        });
+        entry.seen_us = now_us;
+        if !entry.tenants.contains(&tenant) {
+            self.changes += 1;
+            entry.tenants.rotate_right(1);
+            entry.tenants[0] = tenant;
+        }
+        while self.peers.len() > self.limit {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.peers.remove(&oldest);
+        }
+    }
+
+    /// Whether the address has shown the token of that tenant.
+    pub(super) fn allows(&mut self, peer: Peer, tenant: u32, now_us: u64) -> bool {
+        let Some(entry) = self.peers.get_mut(&peer).filter(|entry| entry.tenants.contains(&tenant)) else {
+            return false;
+        };
+        self.changes += u64::from(now_us - entry.seen_us.min(now_us) > KNOWN_FOR_US);
+        entry.seen_us = now_us;
+        true
+    }
+
+    /// The tenant for which the address has acted last.
+    pub(super) fn whose(&mut self, peer: Peer, now_us: u64) -> Option<u32> {
+        let entry = self.peers.get_mut(&peer)?;
+        entry.seen_us = now_us;
+        Some(entry.tenants[0]).filter(|tenant| *tenant != 0)
+    }
+
+    /// Moves when there are addresses that were not there, or not heard of for long.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Addresses heard of lately that act for a tenant other than those that `throttled` names; at most `limit` and one more.
+    pub(super) fn friends(&self, now_us: u64, throttled: impl Fn(u32) -> bool, limit: usize) -> Vec<Peer> {
+        let recent = |entry: &Entry| now_us.saturating_sub(entry.seen_us) <= KNOWN_FOR_US;
+        let friend = |entry: &Entry| entry.tenants.iter().any(|tenant| *tenant != 0 && !throttled(*tenant));
+        let friends = self.peers.iter().filter(|(_, entry)| recent(entry) && friend(entry));
+        friends.map(|(peer, _)| *peer).take(limit + 1).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(port: u16) -> Peer {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    #[test]
+    fn an_address_is_known_for_the_tenants_whose_token_it_showed_and_no_other() {
+        let mut known = Known::new(2);
+        known.note(peer(1), 7, 0);
+        known.note(peer(1), 8, 0);
+        assert!(known.allows(peer(1), 7, 1) && known.allows(peer(1), 8, 1) && !known.allows(peer(1), 9, 1));
+        assert!(!known.allows(peer(2), 7, 1) && !known.allows(peer(1), 0, 1) || known.whose(peer(2), 1).is_none());
+        assert_eq!(known.whose(peer(1), 1), Some(8));
+        for tenant in 20..30 {
+            known.note(peer(1), tenant, 2);
+        }
+        assert!(known.allows(peer(1), 29, 2) && !known.allows(peer(1), 7, 2), "few tenants for one address");
+        known.note(peer(2), 7, 3);
+        known.note(peer(3), 7, 3);
+        assert!(!known.allows(peer(1), 29, 3) && known.allows(peer(2), 7, 3), "the oldest address has left");
+    }
+
+    #[test]
+    fn friends_are_those_heard_of_lately_whose_tenant_is_not_throttled() {
+        let mut known = Known::new(100);
+        (0..10).for_each(|port| known.note(peer(port), 1 + u32::from(port % 2), 0));
+        assert_eq!(known.friends(0, |tenant| tenant == 1, 100).len(), 5);
+        assert_eq!(known.friends(0, |_| false, 3).len(), 4, "one more than the limit tells that there are more");
+        let later = KNOWN_FOR_US + 1;
+        let before = known.changes();
+        assert!(known.allows(peer(3), 2, later) && known.changes() > before);
+        assert_eq!(known.friends(later, |_| false, 100), [peer(3)]);
+    }
+}

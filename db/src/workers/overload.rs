@@ -1,0 +1,114 @@
+//! Early drop: when lanes of the [`super::intake`] overflow, or are full of what is refused anyway, the kernel drops a part of the same
+//! before it comes into the socket's buffer.
+//!
+//! The intake's fair queueing says what a lane's share is: what of it was served. A lane that lost datagrams in the last window,
+//! for lack of room, is let in with half as much again as it was served; a lane of which most was refused (over its rate,
+//! or strangers without a token) with twice of what was not. While nothing of it is lost, half as much again is let in each
+//! window, until it is all: the throttle lifts about a tenth of a second after the flood.
+
+use hashbrown::HashMap;
+use rand::Rng;
+use sandstorm_net::driver::filter::{MAX_KNOWN, Throttle};
+use sandstorm_net::driver::{Driver, Pressure};
+
+use super::intake::{Class, Intake, Lane, Sieve, Window};
+use super::known::Known;
+use crate::limits::{KEEP_LEAST, OVERLOAD_WINDOW_US, SPARE_DATAGRAMS};
+
+/// What is done about overload on one port.
+pub(super) struct Overload {
+    ends_us: u64,
+    /// What the kernel was last told of each throttled class.
+    told: HashMap<Class, f64>,
+    known_changes: u64,
+    throttle: Throttle,
+    pub(super) pressure: Pressure,
+}
+
+impl Overload {
+    pub(super) fn new() -> Overload {
+        let throttle = Throttle { keys: rand::rng().random(), ..Throttle::default() };
+        Overload { ends_us: 0, told: HashMap::new(), known_changes: 0, throttle, pressure: Pressure::default() }
+    }
+
+    /// Whether a window has ended.
+    #[inline]
+    pub(super) fn is_due(&self, now_us: u64) -> bool {
+        now_us >= self.ends_us
+    }
+
+    /// Classes that are throttled.
+    pub(super) fn throttled(&self) -> usize {
+        self.told.len()
+    }
+
+    /// When to look again though no packet comes: a throttle is to be lifted.
+    pub(super) fn timer_us(&self) -> Option<u64> {
+        (!self.told.is_empty()).then_some(self.ends_us)
+    }
+
+    /// Ends a window: decides how much of each lane is let in, and tells the kernel if that has changed. `each` sees each lane's window.
+    pub(super) fn end_window(
+        &mut self,
+        now_us: u64,
+        intake: &mut Intake,
+        known: &Known,
+        driver: &mut impl Driver,
+        mut each: impl FnMut(Class, &Window, f64),
+    ) {
+        self.ends_us = now_us + OVERLOAD_WINDOW_US;
+        self.pressure = driver.pressure();
+        let full = self.pressure.filled > FULL && intake.lanes.values().all(|lane| lane.window.shed == 0);
+        let most = intake.lanes.values().map(|lane| lane.window.arrived).max().unwrap_or(0);
+        for (class, lane) in &mut intake.lanes {
+            lane.keep = next_keep(lane, full && lane.window.arrived == most);
+            each(*class, &lane.window, lane.keep);
+            lane.window = Window::default();
+        }
+        let throttled = || intake.lanes.iter().filter(|(_, lane)| lane.keep < 1.0);
+        let differs =
+            |class: &Class, keep: f64| self.told.get(class).is_none_or(|told| !(0.8..1.25).contains(&(keep / told)));
+        let changed = throttled().count() != self.told.len()
+            || throttled().any(|(class, lane)| differs(class, lane.keep))
+            || self.told.contains_key(&None) && known.changes() != self.known_changes;
+        if changed {
+            self.told = throttled().map(|(class, lane)| (*class, lane.keep)).collect();
+            self.tell(now_us, intake, known, driver);
+        }
+        intake.forget_idle();
+    }
+
+    fn tell(&mut self, now_us: u64, intake: &mut Intake, known: &Known, driver: &mut impl Driver) {
+        let share = |keep: f64| (keep * f64::from(u32::MAX)) as u32;
+        let told = &self.told;
+        self.throttle.tenants = told.iter().filter_map(|(class, keep)| Some(((*class)?, share(*keep)))).collect();
+        self.throttle.strangers = told.get(&None).map(|keep| share(*keep));
+        self.throttle.known.clear();
+        if self.throttle.strangers.is_some() {
+            self.known_changes = known.changes();
+            self.throttle.known = known.friends(now_us, |tenant| told.contains_key(&Some(tenant)), MAX_KNOWN);
+        }
+        let program = self.throttle.program();
+        let in_kernel = driver.set_filter(&program) && !program.is_empty() || told.is_empty();
+        intake.sieve = (!in_kernel).then(|| Sieve::new(rand::rng().random()));
+        tracing::debug!(throttled = told.len(), in_kernel, instructions = program.len(), "early drop");
+    }
+}
+
+/// Thousandths of the socket's buffer in use above which it counts as full.
+const FULL: u32 = 900;
+
+/// How much of a lane is to be let in from now on.
+fn next_keep(lane: &Lane, fills_the_socket: bool) -> f64 {
+    let Window { arrived, served, refused, shed, .. } = lane.window;
+    let fit = |allowed: u64| lane.keep * (allowed + SPARE_DATAGRAMS) as f64 / arrived.max(1) as f64;
+    let mostly_refused = refused > SPARE_DATAGRAMS && 2 * refused > served;
+    let keep = match (shed > 0, mostly_refused) {
+        (true, false) => fit(served + served / 2),
+        (false, true) => fit(2 * (served - refused.min(served))),
+        (true, true) => fit((served + served / 2).min(2 * (served - refused.min(served)))),
+        (false, false) if fills_the_socket => lane.keep / 1.5,
+        (false, false) => lane.keep * 1.5,
+    };
+    keep.min(lane.keep * 1.5).clamp(KEEP_LEAST, 1.0)
+}

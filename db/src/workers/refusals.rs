@@ -1,0 +1,75 @@
+//! Answers to who has not shown who it is. The sender's address of a datagram can be forged, so such an answer must be of no use
+//! against whoever has that address: it is never longer than what asked for it, and there is a bound on how many leave.
+
+use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN};
+
+use crate::limits::{REFUSALS_AT_ONCE, REFUSALS_PER_S};
+
+/// What a port may still send of them.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// From when on the rate is fully recovered, in the workers' microseconds.
+    recovered_us: u64,
+    unsent: u64,
+}
+
+impl Refusals {
+    /// Whether one more may leave, as an answer of so many bytes to a message of so many.
+    pub(super) fn may_leave(&mut self, now_us: u64, answer: usize, asked: usize) -> bool {
+        const EACH_US: u64 = 1_000_000 / REFUSALS_PER_S;
+        let next_us = self.recovered_us.max(now_us) + EACH_US;
+        if answer > asked || next_us > now_us + REFUSALS_AT_ONCE * EACH_US {
+            self.unsent += 1;
+            return false;
+        }
+        self.recovered_us = next_us;
+        true
+    }
+
+    /// Those that did not leave.
+    pub(super) fn unsent(&self) -> u64 {
+        self.unsent
+    }
+}
+
+/// Operations of a refusal's answer: all that were asked for if that fits one packet, else one that stands for all. (A longer
+/// answer would be sent again until it is acked.)
+pub(super) fn operations(asked: u16) -> u16 {
+    const FIT: u16 = 32;
+    if asked <= FIT { asked } else { 1 }
+}
+
+/// As much of a text as fits into the answer to a message of `asked` bytes; nothing if that would not make sense.
+pub(super) fn fitting(text: &str, asked: usize, operations: u16) -> &str {
+    const LEAST: usize = 16;
+    let room = asked.saturating_sub(MESSAGE_HEADER_LEN + usize::from(operations) * OP_HEADER_LEN);
+    let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let cut = text.get(..end).unwrap_or_default();
+    if cut.len() < text.len().min(LEAST) { "" } else { cut }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_not_longer_than_its_question_and_there_are_so_many_a_second() {
+        let mut refusals = Refusals::default();
+        assert!(!refusals.may_leave(0, 101, 100) && refusals.may_leave(0, 100, 100));
+        let left = (0..2_000_000).step_by(10).filter(|now_us| refusals.may_leave(*now_us, 1, 1)).count() as u64;
+        assert!((2 * REFUSALS_PER_S..=2 * REFUSALS_PER_S + REFUSALS_AT_ONCE).contains(&left), "{left} in two seconds");
+        assert_eq!(refusals.unsent(), 200_002 - 1 - left);
+    }
+
+    #[test]
+    fn a_text_is_cut_to_what_fits() {
+        let headers = MESSAGE_HEADER_LEN + 2 * OP_HEADER_LEN;
+        assert_eq!(fitting("a text that is rather long", headers + 100, 2), "a text that is rather long");
+        assert_eq!(fitting("a text that is rather long", headers + 20, 2), "a text that is rathe");
+        assert_eq!(fitting("a text that is rather long", headers + 15, 2), "");
+        assert_eq!(fitting("a text that is rath\u{e9}r", headers + 20, 2), "a text that is rath");
+        assert_eq!(fitting("short", headers + 5, 2), "short");
+        assert_eq!(fitting("short", 0, 2), "");
+        assert_eq!((operations(1), operations(32), operations(33), operations(1024)), (1, 32, 1, 1));
+    }
+}
