@@ -165,7 +165,8 @@ impl TenantView {
 
     /// The id under which a table of that name is reached, own (`table`) or granted (`owner/table`).
     pub fn id_of(&self, name: &str) -> Option<u64> {
-        self.table_names.get(name).or_else(|| self.granted_names.get(name)).copied()
+        let granted = || self.granted_by_name(name).filter(|grant| grant.access().is_some()).map(|grant| grant.id);
+        self.table_names.get(name).copied().or_else(granted)
     }
 
     /// The grant of that name (`owner/table`).

@@ -53,6 +53,17 @@ fn nothing_of_another_tenants_invocation_is_left() {
 }
 
 #[test]
+fn a_new_tenant_finds_nothing_of_a_deleted_one_whose_id_it_has() {
+    let mut world = World::new();
+    assert_eq!(world.run(&native(scribbles), &4096_usize.to_le_bytes(), long()).0, Polled::Done);
+    let (directory, id) = (Arc::clone(&world.shared.directory), world.view.tenant.id);
+    directory.delete_tenant(id).unwrap();
+    directory.create_tenant(NewTenant { id: Some(id), ..NewTenant::named("eve") }).unwrap();
+    world.view = world.shared.view("eve");
+    assert_eq!(found(&mut world), 0);
+}
+
+#[test]
 fn a_tenant_gets_its_own_memory_again_where_it_can() {
     let mut world = World::new();
     let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod budget;
+mod grants;
 mod judging;
 mod kills;
 mod library;
