@@ -135,6 +135,72 @@ fn tenants_tables_and_records_from_the_command_line() {
 }
 
 #[test]
+fn tenants_share_tables_from_the_command_line() {
+    let server = Server::start(&["--no-builder"]);
+    let token = |name: &str| server.json(&format!("tenant create {name}"))["token"].as_str().unwrap().to_owned();
+    let tokens = [token("shop"), token("reports")];
+    let run = |who: usize, line: &str| {
+        let mut command = server.command();
+        // A tenant on a machine of its own: it has its token, and nothing else.
+        command.env("SANDSTORM_STATE", server.folder.path().join("elsewhere")).env("SANDSTORM_TOKEN", &tokens[who]);
+        let output = command.args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8(if output.status.success() { output.stdout } else { output.stderr }).unwrap();
+        (output.status.success(), text)
+    };
+    let ok = |who, line: &str| {
+        let (done, text) = run(who, line);
+        assert!(done, "{line}: {text}");
+        text
+    };
+    let fails = |who, line: &str| {
+        let (done, text) = run(who, line);
+        assert!(!done, "{line}: {text}");
+        text
+    };
+    let (shop, reports) = (0, 1);
+    ok(shop, "table create carts");
+    ok(shop, "put carts k hello");
+    assert!(fails(reports, "get shop/carts k").contains("has no table \"shop/carts\""));
+    assert!(!ok(shop, "table list").contains("GRANTED"), "where nothing is shared nothing is said about it");
+
+    // Whether there is such a tenant is not for the owner to know.
+    let said = ["reports", "nobody"].map(|to| ok(shop, &format!("grant add carts --to {to}")).replace(to, "TO"));
+    assert_eq!(said[0], said[1]);
+    let operator = server.fails("grant add carts --to stranger --tenant shop");
+    assert!(operator.contains("there is no tenant \"stranger\"") && operator.contains("hint: "), "{operator}");
+
+    assert_eq!(ok(reports, "get shop/carts k"), "hello\n");
+    assert!(ok(reports, "table list").contains("shop/carts"));
+    let refused = fails(reports, "put shop/carts k other --json");
+    assert_eq!(serde_json::from_str::<Value>(&refused).unwrap()["error"]["code"], "read_only", "{refused}");
+    assert!(
+        fails(reports, "incr shop/carts n").contains("error: the table was granted for reading only\nhint: its owner")
+    );
+    for not_its_own in ["table drop shop/carts", "grant add shop/carts --to shop"] {
+        assert!(fails(reports, not_its_own).contains("another tenant's"), "{not_its_own}");
+    }
+    ok(shop, "grant add carts --to reports --read-write");
+    ok(reports, "put shop/carts k other");
+    assert_eq!(ok(shop, "get carts k"), "other\n");
+    let listed: Value = serde_json::from_str(&ok(reports, "grant list --json")).unwrap();
+    let id = listed["received"][0]["id"].as_u64().unwrap();
+    assert!(id >= 1 << 48 && listed["received"][0]["access"] == "read_write", "{listed}");
+    assert_eq!(server.json("table show carts --tenant shop")["granted_to"][1]["in_force"], false);
+    assert!(ok(shop, "table list").contains("reports (read-write), nobody (read)"));
+    assert!(ok(shop, "grant list").contains("shop/carts"));
+
+    ok(shop, "grant revoke carts --from reports");
+    assert!(fails(reports, "get shop/carts k").contains("has no table"));
+    assert!(fails(shop, "grant revoke carts --from reports").contains("is not granted to \"reports\""));
+    ok(shop, "grant add carts --to reports");
+    ok(reports, "grant drop shop/carts");
+    assert!(fails(reports, "grant drop shop/carts").contains("no table \"shop/carts\" is granted"));
+    assert!(fails(reports, "grant drop carts").contains("OWNER/TABLE"));
+    assert!(ok(shop, "grant list").contains("reports"), "nor is it for the owner to know who gave it up");
+    assert_eq!(server.json("tenant show reports")["grants_received"], 0);
+}
+
+#[test]
 fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     let server = Server::start(&[]);
     server.ok("tenant create shop");

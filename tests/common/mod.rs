@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use sandstorm_db::builder::{
-    CompileLimits, Job, Launcher, Source, Toolchain, ToolchainConfig, api_fingerprint, compile,
+    CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig, api_fingerprint, compile,
 };
 use sandstorm_db::config::{Config, Overrides};
 use sandstorm_db::extensions::{BudgetOverride, Extension, Library};
@@ -67,12 +67,23 @@ pub fn toolchain() -> &'static Toolchain {
 pub fn library(name: &str) -> Arc<Library> {
     static COMPILED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().expect("no test has panicked here");
-    let elf = compiled.entry(name.to_owned()).or_insert_with(|| {
-        let source = Source::read(&root().join("ext").join(name)).expect("a source");
-        let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
-        compile(toolchain(), &source, &job).unwrap_or_else(|error| panic!("{name}: {error}"))
-    });
+    let elf = compiled
+        .entry(name.to_owned())
+        .or_insert_with(|| compiled_source(&Source::read(&root().join("ext").join(name)).expect("a source")));
     Library::load(elf, api_fingerprint()).expect("a library")
+}
+
+/// The library of an extension whose whole source is `text`.
+pub fn library_of(name: &str, text: &str) -> Arc<Library> {
+    let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n");
+    let file = SourceFile { path: "src/lib.rs".into(), text: text.into() };
+    let elf = compiled_source(&Source::new(&manifest, vec![file]).expect("a source"));
+    Library::load(&elf, api_fingerprint()).expect("a library")
+}
+
+fn compiled_source(source: &Source) -> Vec<u8> {
+    let job = Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() };
+    compile(toolchain(), source, &job).unwrap_or_else(|error| panic!("{}: {error}", source.manifest.name))
 }
 
 /// Loads `ext/name` for a tenant.

@@ -188,6 +188,38 @@ fn every_route_answers_operator_tenant_stranger_and_nobody_as_the_matrix_says() 
 }
 
 #[test]
+fn an_owner_cannot_tell_who_it_grants_to_and_the_operator_can() {
+    let server = Server::without_builder();
+    let tokens = ["a", "there", "full", "unwilling"].map(|name| server.tenant(name));
+    server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"}));
+    server.operator("PATCH", "/v1/tenants/full", json!({"quotas": {"grants_received": 0}}));
+    let names = ["there", "full", "unwilling", "nobody"];
+    let grant = |to: &str| server.json("POST", "/v1/tenants/a/grants", &tokens[0], json!({"table": "t", "to": to}));
+    for to in names {
+        let expected = json!({"table": "t", "to": to, "access": "read", "in_force": null});
+        assert_eq!(grant(to), (201, expected));
+    }
+    let received = "/v1/tenants/unwilling/grants/received/a/t";
+    assert_eq!(server.json("DELETE", received, &tokens[3], Value::Null).0, 200);
+    let in_force = |token: &str| {
+        let (_, grants) = server.json("GET", "/v1/tenants/a/grants", token, Value::Null);
+        let given = grants["given"].as_array().unwrap().iter();
+        given.map(|given| (given["to"].as_str().unwrap().to_owned(), given["in_force"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(in_force(&tokens[0]), names.map(|to| (to.to_owned(), Value::Null)));
+    assert_eq!(in_force(&server.operator), names.map(|to| (to.to_owned(), json!(to == "there"))));
+    let (_, seen) = server.json("GET", "/v1/tenants/there/tables", &tokens[1], Value::Null);
+    assert_eq!((&seen[0]["name"], &seen[0]["owner"], &seen[0]["access"]), (&json!("a/t"), &json!("a"), &json!("read")));
+    for to in names {
+        let path = format!("/v1/tenants/a/grants/given/t/{to}");
+        assert_eq!(server.json("DELETE", &path, &tokens[0], Value::Null), (200, json!({})));
+    }
+    assert_eq!(server.operator("POST", "/v1/tenants/a/grants", json!({"table": "t", "to": "full"})).0, 409);
+    let own_access = json!({"table": "t", "to": "there", "access": "own"});
+    assert_eq!(server.json("POST", "/v1/tenants/a/grants", &tokens[0], own_access).0, 400);
+}
+
+#[test]
 fn a_tenant_sees_itself_only_and_a_rotated_token_is_void() {
     let server = Server::without_builder();
     let (token, _) = (server.tenant("a"), server.tenant("b"));

@@ -186,6 +186,36 @@ fn configured_tenants_and_tables_are_created_with_their_quotas() {
 }
 
 #[test]
+fn configured_grants_are_given_when_all_tenants_are_there() {
+    let text = r#"
+        [[tenants]]
+        name = "shop"
+        tables = [{ name = "carts" }, { name = "users" }]
+        grants = [{ table = "carts", to = "reports", access = "read_write" }, { table = "users", to = "reports" }]
+        [[tenants]]
+        name = "reports"
+    "#;
+    let create = |text: &str| {
+        let config = parse(text).unwrap();
+        let directory = Directory::with_options(Epochs::new(), config.directory_options());
+        config.create_tenants(&directory).map(|()| directory.snapshot())
+    };
+    let snapshot = create(text).unwrap();
+    let granted = snapshot.by_name("reports").unwrap().sorted_granted();
+    let granted: Vec<_> = granted.iter().map(|grant| (&*grant.name, grant.access())).collect();
+    assert_eq!(granted, [("shop/carts", Some(Access::ReadWrite)), ("shop/users", Some(Access::Read))]);
+    for (from, to, expected) in [
+        ("to = \"reports\" }]", "to = \"nobody\" }]", "configured tenant \"shop\": there is no tenant \"nobody\"; "),
+        ("table = \"users\", to", "table = \"gone\", to", "tenant \"shop\" has no table \"gone\"; "),
+    ] {
+        let error = create(&text.replace(from, to)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = parse(&text.replace("read_write", "write")).unwrap_err().to_string();
+    assert!(error.contains("expected `read` or `read_write`"), "{error}");
+}
+
+#[test]
 fn the_state_directory_and_its_token_are_private() {
     let outer = tempfile::tempdir().unwrap();
     let state = outer.path().join("a/b");
