@@ -127,7 +127,7 @@ pub struct CreateTable {
     pub id: Option<u64>,
     /// What it does at its quota.
     pub mode: TableMode,
-    /// Bytes of records with their overhead; left out: what the tenant may use.
+    /// Bytes of records with their overhead; left out: half of what the tenant has left, at most 1 GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
 }
