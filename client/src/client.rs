@@ -2,6 +2,7 @@
 
 use crate::driver::Driver;
 use crate::message::{self, Message, PutOptions, Record, Reply};
+use crate::session::Login;
 use crate::{Error, limits};
 use bytes::Bytes;
 use std::future::{Future, IntoFuture};
@@ -25,6 +26,33 @@ pub struct Config {
     pub window: usize,
     /// Which of the server's ports to talk to; default: the home worker's.
     pub route: Route,
+    /// Whether packets are sealed; default: [`Sealing::Auto`].
+    pub sealing: Sealing,
+}
+
+/// Whether a client's packets are sealed: encrypted, and proof against being forged or repeated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sealing {
+    /// Sealed, unless the server is on loopback or there is no token (an open tenant).
+    #[default]
+    Auto,
+    /// Sealed in any case: for measurements, and where loopback is forwarded.
+    Always,
+    /// Never: the token and all records travel in the clear. Servers refuse it from other machines unless told otherwise.
+    Never,
+}
+
+impl std::str::FromStr for Sealing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Sealing, String> {
+        match text {
+            "auto" => Ok(Sealing::Auto),
+            "always" => Ok(Sealing::Always),
+            "never" => Ok(Sealing::Never),
+            other => Err(format!("{other:?} is none of auto, always, never")),
+        }
+    }
 }
 
 /// Which of the server's ports requests go to. Any serves them; the home worker's is fastest.
@@ -41,7 +69,7 @@ impl Config {
     /// An open tenant at `address`, all else by default.
     pub fn new(address: SocketAddr, tenant: u32) -> Config {
         let (deadline, window) = (limits::REQUEST_DEADLINE, limits::WINDOW);
-        Config { address, tenant, token: String::new(), deadline, window, route: Route::Home }
+        Config { address, tenant, token: String::new(), deadline, window, route: Route::Home, sealing: Sealing::Auto }
     }
 
     /// With the tenant's token.
@@ -72,6 +100,33 @@ impl Config {
         self
     }
 
+    /// With sealed packets or without.
+    #[must_use]
+    pub fn sealing(mut self, sealing: Sealing) -> Config {
+        self.sealing = sealing;
+        self
+    }
+
+    /// Whether packets will be sealed.
+    pub fn is_sealed(&self) -> bool {
+        match self.sealing {
+            Sealing::Auto => !self.token.is_empty() && !self.address.ip().to_canonical().is_loopback(),
+            Sealing::Always => true,
+            Sealing::Never => false,
+        }
+    }
+
+    /// As whom to log in; `now_ms` is the time in milliseconds since 1970 at which the session's clock starts.
+    pub(crate) fn login(&self, now_ms: u64) -> Login {
+        let sealed_ms = self.is_sealed().then_some(now_ms);
+        Login { tenant: self.tenant, token: self.token.clone(), sealed_ms }
+    }
+
+    /// Bytes of a message that fits one packet.
+    pub(crate) fn packet_bytes(&self) -> usize {
+        limits::PACKET_BYTES - if self.is_sealed() { sandstorm_net::seal::OVERHEAD } else { 0 }
+    }
+
     /// The port of `worker`, if there can be one.
     pub(crate) fn worker_address(&self, worker: u32) -> Result<SocketAddr, Error> {
         let port = u32::from(self.address.port()).checked_add(worker).and_then(|port| u16::try_from(port).ok());
@@ -93,8 +148,8 @@ impl Config {
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The token stays out of logs.
-        let Config { address, tenant, deadline, window, route, token: _ } = self;
-        write!(f, "Config {{ {address}, tenant {tenant}, {deadline:?}, window {window}, {route:?} }}")
+        let Config { address, tenant, deadline, window, route, sealing, token: _ } = self;
+        write!(f, "Config {{ {address}, tenant {tenant}, {deadline:?}, window {window}, {route:?}, {sealing:?} }}")
     }
 }
 

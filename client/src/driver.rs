@@ -3,7 +3,7 @@
 
 use crate::client::{Config, Route, Stats};
 use crate::message::Message;
-use crate::session::{Answer, Login, Session};
+use crate::session::{Answer, Session};
 use crate::{Error, limits};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use sandstorm_net::limits::SOCKET_BUFFER;
 use sandstorm_net::r2p2::{Peer, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
@@ -30,6 +30,8 @@ struct Shared {
     /// Tells the task that there is a timer before the one it sleeps for, or something to be written.
     wake: Notify,
     epoch: Instant,
+    /// The time in milliseconds since 1970 at `epoch`.
+    epoch_ms: u64,
     config: Config,
 }
 
@@ -114,7 +116,8 @@ impl Driver {
             Route::Home => 0,
             Route::Worker(worker) => worker,
         };
-        let session = Session::new(config.worker_address(first)?, login(&config), config.window);
+        let (epoch, epoch_ms) = (Instant::now(), now_ms());
+        let session = Session::new(config.worker_address(first)?, config.login(epoch_ms), config.window);
         let route = config.route;
         let state = State {
             sessions: vec![session],
@@ -125,8 +128,8 @@ impl Driver {
             closed: false,
             stats: Stats::default(),
         };
-        let epoch = Instant::now();
-        let shared = Arc::new(Shared { socket, state: Mutex::new(state), wake: Notify::new(), epoch, config });
+        let (state, wake) = (Mutex::new(state), Notify::new());
+        let shared = Arc::new(Shared { socket, state, wake, epoch, epoch_ms, config });
         let task = tokio::spawn(run(Guard(Arc::clone(&shared)))).abort_handle();
         let driver = Arc::new(Driver { shared, task });
         driver.settle_route().await?;
@@ -189,8 +192,9 @@ impl Drop for Driver {
     }
 }
 
-fn login(config: &Config) -> Login {
-    Login { tenant: config.tenant, token: config.token.clone() }
+/// The time in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 impl Shared {
@@ -265,7 +269,7 @@ impl Shared {
         }
         let known = state.sessions.iter().position(|session| session.peer() == home);
         state.current = known.unwrap_or_else(|| {
-            state.sessions.push(Session::new(home, login(&self.config), self.config.window));
+            state.sessions.push(Session::new(home, self.config.login(self.epoch_ms), self.config.window));
             state.sessions.len() - 1
         });
     }

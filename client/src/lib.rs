@@ -43,6 +43,9 @@
 //! - Values come as [`Bytes`]: slices of the message that brought them, so a small one kept for long keeps its message.
 //!
 //! # How it gets there
+//! Towards another machine packets are sealed ([`Sealing`]): encrypted and authenticated under keys that a handshake makes from the
+//! tenant's token, which itself never travels.
+//!
 //! A client logs in once for each server port with a random session number and its token, and sends a tenant's requests
 //! to the port of its home worker (any other port serves them too, only slower). At most [`limits::WINDOW`] messages are
 //! unanswered at a time; more wait inside the client. When the server restarts or forgets the session, the client logs in
@@ -66,7 +69,7 @@ mod fake;
 mod tests;
 
 pub use bytes::Bytes;
-pub use client::{Batch, Client, Config, Put, Route, Stats};
+pub use client::{Batch, Client, Config, Put, Route, Sealing, Stats};
 pub use error::{Error, cause_name};
 pub use message::{PutOptions, Record, Reply};
 pub use sandstorm_net::rpc::{Condition, KillCause};

@@ -28,7 +28,7 @@ pub const MAX_WORKERS: u32 = 4096;
 pub const RECEIVE_BURST: usize = 64;
 /// Bytes of datagrams that wait for the socket to take them; beyond it they are dropped and sent again later.
 pub const OUTBOX_BYTES: usize = 8 << 20;
-/// Operations of a load generator's message stop before this many bytes, so that it stays one packet.
+/// Operations of a load generator's message stop before this many bytes, so that it stays one packet (less in a sealed session).
 pub const PACKET_BYTES: usize = sandstorm_net::limits::MAX_DATAGRAM - sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
 /// How often a polled connection looks at its timers while nothing arrives, in microseconds.
 pub const RAW_TIMER_US: u64 = 500;

@@ -24,7 +24,8 @@
 pub use crate::message::Message;
 
 use crate::client::{Config, Route};
-use crate::session::{Answer, Login, Server, Session};
+use crate::driver::now_ms;
+use crate::session::{Answer, Server, Session};
 use crate::{Error, limits};
 use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::ClientCounters;
@@ -70,12 +71,11 @@ impl Connection {
     fn open(config: &Config, worker: u32) -> Result<Connection, Error> {
         let driver = UdpDriver::bind(config.local_address(), UdpOptions::default())
             .map_err(|error| Error::Io { text: error.to_string() })?;
-        let login = Login { tenant: config.tenant, token: config.token.clone() };
         Ok(Connection {
             driver,
             burst: Burst::default(),
             outbox: Outbox::default(),
-            session: Session::new(config.worker_address(worker)?, login, config.window),
+            session: Session::new(config.worker_address(worker)?, config.login(now_ms()), config.window),
             epoch: Instant::now(),
             tenant: config.tenant,
             deadline: config.deadline,

@@ -13,6 +13,7 @@ use rand::RngCore;
 use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US};
 use sandstorm_net::r2p2::{self, ClientCounters, ClientEndpoint, Ended, Failure, Peer, RequestError, Transmit};
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, Status};
+use sandstorm_net::seal::{ClientSeal, OVERHEAD, Refusal, Through};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -24,6 +25,32 @@ pub(crate) type Answer<'p> = r2p2::Message<'p>;
 pub(crate) struct Login {
     pub(crate) tenant: u32,
     pub(crate) token: String,
+    /// Whether in a sealed session; then the time in milliseconds since 1970 at which `now_us` is 0.
+    pub(crate) sealed_ms: Option<u64>,
+}
+
+/// The way of packets: as they are, or sealed.
+enum Way<'s, T> {
+    Plain(&'s mut T),
+    Sealed(Through<'s, T>),
+}
+
+impl<'s, T: Transmit> Way<'s, T> {
+    fn of(seal: &'s mut Option<Box<ClientSeal>>, tx: &'s mut T) -> Way<'s, T> {
+        match seal {
+            Some(seal) => Way::Sealed(seal.through(tx)),
+            None => Way::Plain(tx),
+        }
+    }
+}
+
+impl<T: Transmit> Transmit for Way<'_, T> {
+    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+        match self {
+            Way::Plain(tx) => tx.send(peer, parts),
+            Way::Sealed(tx) => tx.send(peer, parts),
+        }
+    }
 }
 
 /// What the server says of itself at log-in.
@@ -60,6 +87,9 @@ enum Phase {
 /// A session towards one server port. `T` marks a request for its caller.
 pub(crate) struct Session<T> {
     endpoint: ClientEndpoint,
+    seal: Option<Box<ClientSeal>>,
+    /// Where sealed packets are opened.
+    opened: Vec<u8>,
     login: Login,
     phase: Phase,
     id: u64,
@@ -82,8 +112,16 @@ pub(crate) struct Session<T> {
 impl<T> Session<T> {
     /// A session towards `server` that has not said hello yet.
     pub(crate) fn new(server: Peer, login: Login, window: usize) -> Session<T> {
+        let seal = login.sealed_ms.map(|clock_ms| {
+            let number = rand::rng().next_u64();
+            Box::new(ClientSeal::new(server, login.tenant, login.token.as_bytes(), number, clock_ms))
+        });
+        let mut endpoint_limits = ClientLimits::default();
+        endpoint_limits.max_datagram -= if seal.is_some() { OVERHEAD } else { 0 };
         Session {
-            endpoint: ClientEndpoint::new(server, ClientLimits::default()),
+            endpoint: ClientEndpoint::new(server, endpoint_limits),
+            seal,
+            opened: Vec::new(),
             login,
             phase: Phase::Fresh,
             id: rand::rng().next_u64(),
@@ -210,8 +248,13 @@ impl<T> Session<T> {
     /// Says hello under the present session id.
     fn greet(&mut self, now_us: u64, tx: &mut impl Transmit) {
         let Some(deadline) = self.queue.front().map(|front| front.deadline) else { return };
+        if let Some(seal) = self.seal.as_mut().filter(|seal| !seal.is_ready()) {
+            return seal.begin(now_us, tx);
+        }
         let mut hello = Message::reuse(self.buffer());
-        hello.hello(self.login.token.as_bytes());
+        // In a sealed session the handshake has shown the token; it does not travel.
+        let token = if self.seal.is_some() { &[] } else { self.login.token.as_bytes() };
+        hello.hello(token);
         let Ok(message) = hello.finish(self.login.tenant) else { return };
         let ends_us = now_us + deadline.as_micros() as u64;
         let (sent_us, session, sequence, restarts) = (now_us, self.id, 0, 0);
@@ -232,7 +275,7 @@ impl<T> Session<T> {
         pending.sent_us = now_us;
         stamp(&mut pending.message, self.id, pending.sequence, self.acked);
         let life_us = pending.ends_us.saturating_sub(now_us).max(1);
-        match self.endpoint.request_for(now_us, life_us, &pending.message, tx) {
+        match self.endpoint.request_for(now_us, life_us, &pending.message, &mut Way::of(&mut self.seal, tx)) {
             Ok(request_id) => {
                 self.sequence = pending.sequence;
                 self.done.push_back(false);
@@ -278,7 +321,29 @@ impl<T> Session<T> {
         tx: &mut impl Transmit,
         out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
     ) {
-        let Some(response) = self.endpoint.receive(now_us, datagram, tx) else { return };
+        let Some(seal) = &mut self.seal else { return self.packet(now_us, datagram, tx, out) };
+        let mut opened = std::mem::take(&mut self.opened);
+        let was_ready = seal.is_ready();
+        let part = seal.receive(now_us, datagram, &mut opened, tx);
+        let is_ready = seal.is_ready();
+        if let Some(packet) = part.and_then(|part| opened.get(part)) {
+            self.packet(now_us, packet, tx, out);
+        }
+        self.opened = opened;
+        if is_ready && !was_ready {
+            self.pump(now_us, tx, out);
+        }
+    }
+
+    /// Takes an R2P2 packet of the server.
+    fn packet(
+        &mut self,
+        now_us: u64,
+        packet: &[u8],
+        tx: &mut impl Transmit,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+    ) {
+        let Some(response) = self.endpoint.receive(now_us, packet, &mut Way::of(&mut self.seal, tx)) else { return };
         let Some(pending) = self.in_flight.remove(&response.request_id) else { return };
         self.settle(pending.session, pending.sequence);
         let answer = response.message;
@@ -347,21 +412,51 @@ impl<T> Session<T> {
         tx: &mut impl Transmit,
         out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
     ) -> Option<u64> {
+        let seal_us = self.poll_seal(now_us, tx, out);
         let ended = &mut self.ended;
-        let mut due_us = self.endpoint.poll_timers(now_us, tx, &mut |one| ended.push(one));
+        let way = &mut Way::of(&mut self.seal, tx);
+        let mut due_us = self.endpoint.poll_timers(now_us, way, &mut |one| ended.push(one));
         if !self.ended.is_empty() {
             self.give_up(out);
             self.pump(now_us, tx, out);
-            due_us = self.endpoint.poll_timers(now_us, tx, &mut |_| {});
+            due_us = self.endpoint.poll_timers(now_us, &mut Way::of(&mut self.seal, tx), &mut |_| {});
         }
         if self.tick_us.is_some_and(|tick_us| tick_us <= now_us) {
             self.expire_queue(now_us, out);
             self.pump(now_us, tx, out);
         }
-        match (due_us, self.tick_us) {
-            (Some(due_us), Some(tick_us)) => Some(due_us.min(tick_us)),
-            (one, other) => one.or(other),
+        [due_us, self.tick_us, seal_us].into_iter().flatten().min()
+    }
+
+    /// Goes on with a handshake that somebody waits for. If the server does not want us, all that it has certainly not run fails
+    /// with the reason; the rest may still be answered, or not.
+    fn poll_seal(
+        &mut self,
+        now_us: u64,
+        tx: &mut impl Transmit,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+    ) -> Option<u64> {
+        let wanted = self.waiting() > 0;
+        let seal = self.seal.as_mut()?;
+        let due_us = seal.poll(now_us, wanted, tx);
+        let Some(refusal) = seal.take_refusal(now_us) else { return due_us };
+        let error = match refusal {
+            Refusal::Token => Error::Unauthenticated,
+            Refusal::Tenant => Error::UnknownTenant,
+        };
+        self.renew();
+        let harmless = |pending: &Pending<T>| pending.mark.is_none() || is_idempotent(&pending.message);
+        let ids = self.in_flight.iter().filter(|(_, pending)| harmless(pending)).map(|(id, _)| *id);
+        for id in ids.collect::<Vec<u16>>() {
+            self.endpoint.cancel(id);
+            if let Some(pending) = self.in_flight.remove(&id) {
+                self.finish(pending, Err(error.clone()), out);
+            }
         }
+        for pending in std::mem::take(&mut self.queue) {
+            self.finish(pending, Err(error.clone()), out);
+        }
+        None
     }
 
     /// Tells of the requests whose time is up.
@@ -417,95 +512,4 @@ fn is_unauthenticated(answer: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use sandstorm_net::r2p2::header::{Kind, SINGLE_HEADER_LEN, single};
-    use sandstorm_net::rpc::{FLAG_RESPONSE, MessageHeader, Op, Operation, encode_message};
-
-    const SERVER: &str = "127.0.0.1:7000";
-
-    /// What the network does next.
-    #[derive(Clone, Copy, Debug)]
-    enum Event {
-        Submit,
-        /// Answers one of the requests that were sent.
-        Answer(usize),
-        /// Answers it with "unauthenticated", as a server that forgot the session does.
-        Forget(usize),
-        /// So many milliseconds pass.
-        Pass(u64),
-    }
-
-    fn event() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            4 => Just(Event::Submit),
-            4 => any::<usize>().prop_map(Event::Answer),
-            1 => any::<usize>().prop_map(Event::Forget),
-            1 => (1u64..400).prop_map(Event::Pass),
-        ]
-    }
-
-    fn answer(datagram: &[u8], status: Status) -> Vec<u8> {
-        let (head, message) = datagram.split_at(SINGLE_HEADER_LEN);
-        let request_id = u16::from_be_bytes([head[4], head[5]]);
-        let (header, mut operations) = MessageHeader::decode(message).unwrap();
-        let asked = operations.next().unwrap().unwrap();
-        let value = if asked.op == Op::Hello { &[1, 0, 0, 0, 0, 0, 0, 0][..] } else { &[] };
-        let done = Operation { status, value, ..Operation::new(asked.op) };
-        let mut bytes = single(Kind::Response, request_id).to_vec();
-        encode_message(&MessageHeader { flags: FLAG_RESPONSE, ..header }, &[done], &mut bytes);
-        bytes
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-        #[test]
-        fn the_window_holds_and_every_request_ends_once(
-            events in proptest::collection::vec(event(), 1..300),
-            window in 1usize..20,
-        ) {
-            let login = Login { tenant: 1, token: String::new() };
-            let mut session = Session::new(SERVER.parse().unwrap(), login, window);
-            let (mut now_us, mut submitted) = (0, 0u64);
-            let mut ends = std::collections::HashMap::<u64, u32>::new();
-            let mut sent: Vec<(Peer, Vec<u8>)> = Vec::new();
-            let mut seen = 0;
-            for event in events {
-                let mut out = |mark, _: Result<Answer<'_>, Error>| *ends.entry(mark).or_default() += 1;
-                match event {
-                    Event::Submit => {
-                        let mut message = Message::new();
-                        message.increment(1, b"n", 1);
-                        let message = message.finish(1).unwrap();
-                        let deadline = Duration::from_millis(500);
-                        session.submit(now_us, submitted, message, deadline, &mut sent, &mut out).unwrap();
-                        submitted += 1;
-                    }
-                    Event::Answer(which) | Event::Forget(which) if !sent.is_empty() => {
-                        let forget = matches!(event, Event::Forget(_));
-                        let status = if forget { Status::Unauthenticated } else { Status::Ok };
-                        let datagram = answer(&sent[which % sent.len()].1, status);
-                        session.receive(now_us, &datagram, &mut sent, &mut out);
-                    }
-                    Event::Answer(_) | Event::Forget(_) => {}
-                    Event::Pass(ms) => now_us += ms * 1000,
-                }
-                session.poll(now_us, &mut sent, &mut out);
-                for (_, datagram) in &sent[seen..] {
-                    let (header, _) = MessageHeader::decode(&datagram[SINGLE_HEADER_LEN..]).unwrap();
-                    prop_assert!(header.acked < header.sequence && header.sequence - header.acked <= window as u64);
-                }
-                seen = sent.len();
-            }
-            for _ in 0..200 {
-                now_us += 20_000;
-                let mut out = |mark, _: Result<Answer<'_>, Error>| *ends.entry(mark).or_default() += 1;
-                session.poll(now_us, &mut sent, &mut out);
-            }
-            prop_assert_eq!(session.waiting(), 0);
-            prop_assert_eq!(ends.len() as u64, submitted, "every request ended");
-            prop_assert!(ends.values().all(|times| *times == 1), "and once");
-        }
-    }
-}
+mod tests;

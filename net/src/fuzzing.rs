@@ -348,3 +348,81 @@ pub fn once(bytes: &[u8]) {
     once_exact(bytes);
     once_tight(bytes);
 }
+
+/// Sealed packets, as they are, changed, cut, or made up, into a server and a client: what is opened is what was sealed, once;
+/// nobody is sent more than he sent.
+pub fn seal(bytes: &[u8]) {
+    use crate::seal::{ClientSeal, Doorkeeper, Head, Kind, SealLimits, ServerSeal, TokenKeys, Verifier};
+    struct Door(Verifier);
+    impl Doorkeeper for Door {
+        fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+            (tenant == 1 && which == 0).then_some((self.0, 1))
+        }
+    }
+    let (input, door, at) = (&mut Input(bytes), Door(TokenKeys::of(b"token").verifier()), peer(1));
+    let mut server = ServerSeal::new(SealLimits::default(), 0);
+    let mut client = ClientSeal::new(peer(0), 1, b"token", 7, 0);
+    let (mut now_us, mut sent): (u64, Vec<(Peer, Vec<u8>)>) = (0, Vec::new());
+    client.begin(now_us, &mut sent);
+    // What either side has sent, to be delivered as the input says, and which packets were opened.
+    let (mut to_server, mut to_client) = (vec![sent.remove(0).1], Vec::<Vec<u8>>::new());
+    let (mut opened_here, mut opened_there) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+    while !input.done() {
+        now_us += input.number(2);
+        let choice = input.byte();
+        let (queue, here) = if choice & 1 == 0 { (&to_server, true) } else { (&to_client, false) };
+        let mut datagram = match queue.get(usize::from(input.byte()) % queue.len().max(1)) {
+            Some(datagram) if choice & 2 == 0 => datagram.clone(),
+            _ => {
+                let kind = [Kind::ToServer, Kind::ToClient, Kind::Hello, Kind::Welcome, Kind::Reject, Kind::Probe];
+                let (kind, flags) = (kind[usize::from(input.byte()) % 6], input.byte());
+                let head = Head { kind, flags, tenant: input.byte() as u32 % 3, session: 7, number: input.number(1) };
+                [&head.encode()[..], input.bytes(usize::from(choice))].concat()
+            }
+        };
+        let genuine = queue.contains(&datagram);
+        if choice & 4 != 0 && !datagram.is_empty() {
+            let at = input.number(2) as usize % datagram.len();
+            if choice & 8 != 0 { datagram.truncate(at) } else { datagram[at] ^= input.byte() }
+        }
+        let genuine = genuine && queue.contains(&datagram);
+        let whole = datagram.clone();
+        let mut out = Vec::new();
+        let opened = if here {
+            let part = server.receive(now_us, at, &mut datagram, &door, &mut out);
+            part.map(|(_, part)| datagram[part].to_vec())
+        } else {
+            let mut opened = Vec::new();
+            let part = client.receive(now_us, &datagram, &mut opened, &mut out);
+            part.map(|part| opened[part].to_vec())
+        };
+        if let Some(inner) = opened {
+            assert!(genuine && inner == b"a packet", "only what was sealed is opened");
+            let new = if here { opened_here.insert(whole) } else { opened_there.insert(whole) };
+            assert!(new, "and once");
+            server.send(crate::seal::session_peer(1, 7), &[b"a packet"], &mut out);
+            client.send(&[b"a packet"], &mut to_server_sink(&mut to_server));
+        } else if here {
+            assert!(out.iter().all(|(_, answer)| answer.len() <= whole.len()), "nobody is sent more than he sent");
+        }
+        server.work(now_us, &mut out);
+        client.poll(now_us, true, &mut out);
+        if client.is_ready() && to_server.len() < 40 {
+            client.send(&[b"a packet"], &mut to_server_sink(&mut to_server));
+        }
+        for (to, datagram) in out {
+            if to == at { to_client.push(datagram) } else { to_server.push(datagram) }
+        }
+    }
+}
+
+/// Where a client's datagrams go.
+fn to_server_sink(queue: &mut Vec<Vec<u8>>) -> impl crate::r2p2::Transmit {
+    struct Sink<'q>(&'q mut Vec<Vec<u8>>);
+    impl crate::r2p2::Transmit for Sink<'_> {
+        fn send(&mut self, _peer: Peer, parts: &[&[u8]]) {
+            self.0.push(parts.concat());
+        }
+    }
+    Sink(queue)
+}

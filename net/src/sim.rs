@@ -6,8 +6,12 @@ use crate::limits::{ClientLimits, OnceLimits, ServerLimits};
 use crate::once::{Admit, OnceWindow};
 use crate::r2p2::{ClientEndpoint, Failure, Peer, ServerEndpoint};
 use crate::rpc::{FLAG_IDEMPOTENT, MessageHeader, Op, Operation, encode_message};
+use crate::seal::{ClientSeal, ServerSeal};
+use sealed::{CLOCK_MS, Door, In, Out, TOKEN, new_seal};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+
+mod sealed;
 
 /// Deterministic random numbers (splitmix64).
 #[derive(Clone, Debug)]
@@ -66,6 +70,13 @@ pub struct World {
     pub longest: u64,
     /// Life of a request, microseconds.
     pub timeout_us: u64,
+    /// Whether all go in sealed sessions.
+    pub sealed: bool,
+    /// Datagrams in which a bit is changed or that are cut, percent; for sealed sessions only (UDP's checksum does not
+    /// keep those away that an attacker makes).
+    pub corruption: u64,
+    /// Sealed sessions that the server forgets, clients that change their address, in thousandths per datagram.
+    pub upsets: u64,
     /// Limits of the server.
     pub server: ServerLimits,
     /// Limits of its window.
@@ -90,6 +101,9 @@ impl World {
             restarts: fault(&mut dice, 30),
             longest: [1000, 20_000, 400_000][dice.below(3) as usize],
             timeout_us: 60_000_000,
+            sealed: false,
+            corruption: 0,
+            upsets: 0,
             server: ServerLimits::default(),
             once: OnceLimits::default(),
         }
@@ -145,6 +159,7 @@ struct Asked {
 
 struct Client {
     peer: Peer,
+    seal: Option<ClientSeal>,
     endpoint: ClientEndpoint,
     session: u64,
     sequence: u64,
@@ -162,6 +177,7 @@ struct Run {
     bodies: HashMap<u64, Event>,
     made: u64,
     server: ServerEndpoint,
+    seal: Option<ServerSeal>,
     once: OnceWindow,
     /// How often each request ran, by session and sequence.
     runs: HashMap<(u64, u64), u32>,
@@ -175,7 +191,6 @@ struct Run {
 type Sent = Vec<(Peer, Vec<u8>)>;
 
 const SERVER: ([u8; 4], u16) = ([10, 0, 0, 1], 7000);
-
 impl Run {
     fn new(world: World, tracing: bool) -> Run {
         let mut run = Run {
@@ -186,6 +201,7 @@ impl Run {
             bodies: HashMap::new(),
             made: 0,
             server: ServerEndpoint::new(world.server),
+            seal: world.sealed.then(new_seal),
             once: OnceWindow::new(world.once),
             runs: HashMap::new(),
             counter: 0,
@@ -202,9 +218,13 @@ impl Run {
     }
 
     fn client(&mut self, peer: Peer, left: u64) -> Client {
-        let limits = ClientLimits { timeout_us: self.world.timeout_us, in_flight: 32, ..ClientLimits::default() };
+        let mut limits = ClientLimits { timeout_us: self.world.timeout_us, in_flight: 32, ..ClientLimits::default() };
+        let number = self.dice.any();
+        let seal = self.world.sealed.then(|| ClientSeal::new(Peer::from(SERVER), 1, TOKEN, number, CLOCK_MS));
+        limits.max_datagram -= if seal.is_some() { crate::seal::OVERHEAD } else { 0 };
         Client {
             peer,
+            seal,
             endpoint: ClientEndpoint::new(Peer::from(SERVER), limits),
             session: self.dice.any(),
             sequence: 0,
@@ -229,8 +249,17 @@ impl Run {
 
     /// Gives datagrams to the network.
     fn carry(&mut self, sent: Sent, from: Option<usize>) {
-        for (to, datagram) in sent {
+        for (to, mut datagram) in sent {
             self.report.datagrams += 1;
+            self.upset(from);
+            if self.dice.percent(self.world.corruption) && !datagram.is_empty() {
+                let at = self.dice.below(datagram.len() as u64) as usize;
+                if self.dice.percent(50) {
+                    datagram.truncate(at);
+                } else {
+                    datagram[at] ^= 1 << self.dice.below(8);
+                }
+            }
             if self.dice.percent(self.world.loss) {
                 self.say(|| format!("network loses {} bytes to {to}", datagram.len()));
                 continue;
@@ -246,6 +275,20 @@ impl Run {
                     },
                 };
                 self.at(time_us, event);
+            }
+        }
+    }
+
+    /// The server forgets all sealed sessions, or a client moves.
+    fn upset(&mut self, client: Option<usize>) {
+        if self.dice.below(1000) >= self.world.upsets {
+            return;
+        }
+        match client {
+            None => self.seal = self.seal.as_ref().map(|_| new_seal()),
+            Some(client) => {
+                let address = [10, 0, 2 + self.dice.below(100) as u8, client as u8];
+                self.clients[client].peer = Peer::from((address, 9000));
             }
         }
     }
@@ -283,13 +326,21 @@ impl Run {
 
     fn timers(&mut self) -> Result<Option<u64>, String> {
         let mut sent = Sent::new();
-        let mut next_us = self.server.poll_timers(self.now_us, &mut sent);
+        let mut next_us = self.server.poll_timers(self.now_us, &mut Out(&mut self.seal, &mut sent));
+        if let Some(seal) = &mut self.seal {
+            seal.work(self.now_us, &mut sent);
+            let work_us = seal.timer_us(self.now_us);
+            next_us = [next_us, work_us].into_iter().flatten().min();
+        }
         self.carry(sent, None);
         for index in 0..self.clients.len() {
             let (mut sent, mut ended) = (Sent::new(), Vec::new());
             let client = &mut self.clients[index];
-            let due_us = client.endpoint.poll_timers(self.now_us, &mut sent, &mut |end| ended.push(end));
-            next_us = [next_us, due_us].into_iter().flatten().min();
+            let wanted = client.left > 0 || !client.asked.is_empty();
+            let seal_us = client.seal.as_mut().and_then(|seal| seal.poll(self.now_us, wanted, &mut sent));
+            let out = &mut In(&mut client.seal, &mut sent);
+            let due_us = client.endpoint.poll_timers(self.now_us, out, &mut |end| ended.push(end));
+            next_us = [next_us, due_us, seal_us].into_iter().flatten().min();
             self.carry(sent, Some(index));
             for end in ended {
                 let client = &mut self.clients[index];
@@ -315,6 +366,12 @@ impl Run {
                 self.clients[index] = self.client(peer, left);
                 self.say(|| format!("client {index} restarts"));
             }
+            if let Some(seal) = self.clients[index].seal.as_mut().filter(|seal| !seal.is_ready()) {
+                let mut sent = Sent::new();
+                seal.begin(self.now_us, &mut sent);
+                self.carry(sent, Some(index));
+                return Ok(());
+            }
             let (request_len, answer_len) = (self.size(), self.size());
             let once = self.dice.percent(60);
             let client = &mut self.clients[index];
@@ -329,7 +386,7 @@ impl Run {
             let mut message = Vec::new();
             encode_message(&header, &[operation], &mut message);
             let mut sent = Sent::new();
-            let asked = client.endpoint.request(self.now_us, &message, &mut sent);
+            let asked = client.endpoint.request(self.now_us, &message, &mut In(&mut client.seal, &mut sent));
             let id = asked.map_err(|error| format!("a request was not taken: {error}"))?;
             client.asked.insert(id, Asked { sequence, answer_len, once });
             self.say(|| {
@@ -353,8 +410,14 @@ impl Run {
     fn happen(&mut self, event: Event) -> Result<(), String> {
         let mut sent = Sent::new();
         match event {
-            Event::ToServer(peer, datagram) => {
-                self.serve(peer, &datagram, &mut sent)?;
+            Event::ToServer(peer, mut datagram) => {
+                let opened = match &mut self.seal {
+                    Some(seal) => seal.receive(self.now_us, peer, &mut datagram, &Door(), &mut sent),
+                    None => Some((peer, 0..datagram.len())),
+                };
+                if let Some((peer, part)) = opened {
+                    self.serve(peer, &datagram[part], &mut sent)?;
+                }
                 self.carry(sent, None);
             }
             Event::Served { peer, request_id, message } => {
@@ -362,11 +425,22 @@ impl Run {
                 if header.flags & FLAG_IDEMPOTENT == 0 {
                     self.once.complete(peer, header.tenant, header.session, header.sequence, &message);
                 }
-                self.server.respond(self.now_us, peer, request_id, &message, &mut sent);
+                let out = &mut Out(&mut self.seal, &mut sent);
+                self.server.respond(self.now_us, peer, request_id, &message, out);
                 self.carry(sent, None);
             }
             Event::ToClient(index, datagram) => {
-                let response = self.clients[index].endpoint.receive(self.now_us, &datagram, &mut sent);
+                let (client, mut opened) = (&mut self.clients[index], Vec::new());
+                let part = match &mut client.seal {
+                    Some(seal) => seal.receive(self.now_us, &datagram, &mut opened, &mut sent),
+                    None => {
+                        opened = datagram;
+                        Some(0..opened.len())
+                    }
+                };
+                let out = &mut In(&mut client.seal, &mut sent);
+                let packet = part.and_then(|part| opened.get(part));
+                let response = packet.and_then(|packet| client.endpoint.receive(self.now_us, packet, out));
                 let got = response.map(|response| (response.request_id, response.message.into_vec()));
                 self.carry(sent, Some(index));
                 if let Some((id, message)) = got {
@@ -378,7 +452,8 @@ impl Run {
     }
 
     fn serve(&mut self, peer: Peer, datagram: &[u8], sent: &mut Sent) -> Result<(), String> {
-        let Some(request) = self.server.receive(self.now_us, peer, datagram, sent) else { return Ok(()) };
+        let out = &mut Out(&mut self.seal, sent);
+        let Some(request) = self.server.receive(self.now_us, peer, datagram, out) else { return Ok(()) };
         let request_id = request.request_id;
         let (header, mut operations) = MessageHeader::decode(&request.message).map_err(|error| error.to_string())?;
         let operation = operations.next().ok_or("no operation")?.map_err(|error| error.to_string())?;
@@ -391,14 +466,14 @@ impl Run {
                 Admit::Run => {}
                 Admit::Running => return Ok(()),
                 Admit::Answered(answer) => {
-                    self.server.respond(self.now_us, peer, request_id, answer, sent);
+                    self.server.respond(self.now_us, peer, request_id, answer, out);
                     return Ok(());
                 }
                 Admit::Stale => {
                     let mut message = Vec::new();
                     let answer = operation.answer(crate::rpc::Status::Stale);
                     encode_message(&header.response(1), &[answer], &mut message);
-                    self.server.respond(self.now_us, peer, request_id, &message, sent);
+                    self.server.respond(self.now_us, peer, request_id, &message, out);
                     return Ok(());
                 }
             }

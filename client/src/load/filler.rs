@@ -23,7 +23,9 @@ pub struct Filled {
 pub fn fill(config: &Config, data: &Data, progress: &mut dyn FnMut(u64, u64)) -> Result<Filled, Error> {
     let begun = Instant::now();
     let mut connection = Connection::connect(config)?;
-    let mut filler = Filler { data, next: 0, written: 0, again: Vec::new(), flights: Vec::new(), free: Vec::new() };
+    let packet_bytes = config.packet_bytes();
+    let (again, flights, free) = (Vec::new(), Vec::new(), Vec::new());
+    let mut filler = Filler { data, packet_bytes, next: 0, written: 0, again, flights, free };
     let total = filler.total();
     let mut told = Instant::now();
     while filler.written < total {
@@ -44,6 +46,7 @@ pub fn fill(config: &Config, data: &Data, progress: &mut dyn FnMut(u64, u64)) ->
 
 struct Filler<'d> {
     data: &'d Data,
+    packet_bytes: usize,
     next: u64,
     written: u64,
     /// Items to be written again, and how often each was tried.
@@ -85,7 +88,7 @@ impl Filler<'_> {
         });
         let mut message = connection.message();
         let (mut key, mut value, mut last) = (Vec::new(), Vec::new(), 0);
-        while message.operations() == 0 || message.bytes() + last <= limits::PACKET_BYTES {
+        while message.operations() == 0 || message.bytes() + last <= self.packet_bytes {
             let item = self.again.pop().or_else(|| {
                 (self.next < self.total()).then(|| {
                     self.next += 1;

@@ -4,8 +4,8 @@ use super::keys::Chooser;
 use super::report::Tally;
 use super::workload::{Ask, Class, Data, Scratch, Seen};
 use super::{Arrivals, Pace, TenantLoad};
+use crate::Error;
 use crate::raw::{Connection, Response, error_of};
-use crate::{Error, limits};
 use rand::{Rng, RngCore, SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, Exp1};
 use sandstorm_net::rpc::Status;
@@ -189,7 +189,7 @@ impl<'l> Lane<'l> {
         for _ in 0..self.load.batch.max(1) {
             let before = message.bytes();
             // Operations of one kind are about equally long: the next one fits if the last one would fit again.
-            if !asks.is_empty() && before + last > limits::PACKET_BYTES {
+            if !asks.is_empty() && before + last > self.load.config.packet_bytes() {
                 break;
             }
             let closed = matches!(self.load.pace, Pace::Closed { .. });

@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use sandstorm_client::Sealing;
 
 use output::{Failure, Out};
 use session::Session;
@@ -58,6 +59,9 @@ struct Global {
     /// State directory: the server's secrets, and the tokens of tenants created from here
     #[arg(long, global = true, value_name = "DIR", env = "SANDSTORM_STATE")]
     state: Option<PathBuf>,
+    /// Whether data packets are sealed: auto (towards another machine), always, never (the server has to allow it)
+    #[arg(long, global = true, value_name = "WHEN", env = "SANDSTORM_SEALED", default_value = "auto")]
+    sealed: Sealing,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,

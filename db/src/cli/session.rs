@@ -7,6 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use sandstorm_client::Sealing;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{Control, Tenant};
 use sandstorm_db::config::{default_state_dir, read_operator_token};
@@ -23,6 +24,7 @@ pub(super) struct Session {
     token: Option<String>,
     tenant: Option<String>,
     state: PathBuf,
+    sealing: Sealing,
     control: OnceCell<Control>,
 }
 
@@ -35,6 +37,7 @@ impl Session {
             token: given(&global.token),
             tenant: given(&global.tenant),
             state: global.state.clone().unwrap_or_else(default_state_dir),
+            sealing: global.sealed,
             control: OnceCell::new(),
         }
     }
@@ -92,7 +95,7 @@ impl Session {
         }
         let address = self.data_address(&self.control().health()?.data_address)?;
         let config = sandstorm_client::Config::new(address, tenant.id).token(token.unwrap_or_default());
-        Ok((Client::connect(config)?, tenant))
+        Ok((Client::connect(config.sealing(self.sealing))?, tenant))
     }
 
     /// The data address that the server names; where it is bound to every address, on the host that we know it by.

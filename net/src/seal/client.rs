@@ -8,6 +8,7 @@ use super::limits::{CLOCK_TRIES, HELLO_LEN, OLD_KEYS_US, REFUSAL_PATIENCE_US, RE
 use super::packet::{BadSeal, HEADER_LEN, Head, Kind, Reason};
 use crate::limits::{FIRST_RTO_US, MAX_RTO_US};
 use crate::r2p2::{Peer, Transmit};
+use std::ops::Range;
 
 /// Why there is no session and will be none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,6 @@ pub struct ClientSeal {
     pending: Option<Pending>,
     /// When the last handshake began.
     began_us: Option<u64>,
-    scratch: Vec<u8>,
     counters: ClientSealCounters,
     /// Fixes the ephemeral keys, for documentation and tests.
     ephemeral: Option<[u8; 32]>,
@@ -67,7 +67,6 @@ impl ClientSeal {
             previous: None,
             pending: None,
             began_us: None,
-            scratch: Vec::new(),
             counters: ClientSealCounters::default(),
             ephemeral: None,
         }
@@ -147,8 +146,15 @@ impl ClientSeal {
         Some(refusal)
     }
 
-    /// Takes a datagram from the server's port. Returns the R2P2 packet in it, if there is one.
-    pub fn receive(&mut self, now_us: u64, datagram: &[u8], tx: &mut impl Transmit) -> Option<&[u8]> {
+    /// Takes a datagram from the server's port. If there is an R2P2 packet in it: where it stands in `opened`, which is
+    /// overwritten.
+    pub fn receive(
+        &mut self,
+        now_us: u64,
+        datagram: &[u8],
+        opened: &mut Vec<u8>,
+        tx: &mut impl Transmit,
+    ) -> Option<Range<usize>> {
         let head = match Head::parse(datagram) {
             Ok(head) => head,
             Err(bad) => {
@@ -165,7 +171,11 @@ impl ClientSeal {
             return None;
         }
         match head.kind {
-            Kind::ToClient | Kind::Probe => self.sealed(now_us, head, datagram, tx),
+            Kind::ToClient | Kind::Probe => {
+                opened.clear();
+                opened.extend_from_slice(datagram);
+                self.sealed(now_us, head, opened, tx)
+            }
             Kind::Welcome => {
                 self.welcome(now_us, head, datagram);
                 None
@@ -181,22 +191,20 @@ impl ClientSeal {
         }
     }
 
-    fn sealed(&mut self, now_us: u64, head: Head, datagram: &[u8], tx: &mut impl Transmit) -> Option<&[u8]> {
+    fn sealed(&mut self, now_us: u64, head: Head, datagram: &mut [u8], tx: &mut impl Transmit) -> Option<Range<usize>> {
         let current = self.current.as_mut().filter(|keys| keys.phase() == head.flags);
         let previous = self.previous.as_mut().filter(|(keys, until)| keys.phase() == head.flags && *until > now_us);
         let Some(keys) = current.or(previous.map(|(keys, _)| keys)) else {
             self.counters.foreign += 1;
             return None;
         };
-        self.scratch.clear();
-        self.scratch.extend_from_slice(datagram);
-        match keys.open(head.number, &mut self.scratch) {
+        match keys.open(head.number, datagram) {
             Ok(len) => {
                 self.counters.opened += 1;
                 if head.kind == Kind::ToClient {
-                    return self.scratch.get(HEADER_LEN..HEADER_LEN + len);
+                    return Some(HEADER_LEN..HEADER_LEN + len);
                 }
-                let asked = *self.scratch.get(HEADER_LEN..)?.first_chunk()?;
+                let asked = *datagram.get(HEADER_LEN..)?.first_chunk()?;
                 self.prove(asked, tx);
             }
             Err(NotOpened::Seen(_)) => self.counters.replayed += 1,

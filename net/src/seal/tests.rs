@@ -85,8 +85,9 @@ impl Pair {
 
     fn to_client(&mut self, datagram: &[u8]) -> (Option<Vec<u8>>, Sent) {
         let mut sent = Sent::new();
-        let opened = self.client.receive(self.now_us, datagram, &mut sent).map(<[u8]>::to_vec);
-        (opened, sent)
+        let mut opened = Vec::new();
+        let part = self.client.receive(self.now_us, datagram, &mut opened, &mut sent);
+        (part.map(|part| opened[part].to_vec()), sent)
     }
 
     fn seal(&mut self, inner: &[u8]) -> Vec<u8> {
@@ -546,4 +547,13 @@ fn addresses_of_sessions_are_nobody_elses() {
         assert_eq!(session_of(other.parse().unwrap()), None, "{other}");
     }
     assert!(session_peer(1, 2) != session_peer(2, 2) && session_peer(1, 2) != session_peer(1, 3));
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 100, ..Default::default() })]
+    /// A bounded run of the fuzz target.
+    #[test]
+    fn bytes_of_any_kind_open_nothing_that_was_not_sealed(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..2000)) {
+        crate::fuzzing::seal(&bytes);
+    }
 }

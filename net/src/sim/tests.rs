@@ -133,3 +133,17 @@ fn requests_end_even_when_nothing_arrives() {
         assert_eq!(report.timed_out, dead.requests * dead.clients as u64);
     }
 }
+
+#[test]
+fn in_sealed_sessions_each_request_runs_once_whatever_is_forged_forgotten_or_moved() {
+    let (mut answered, mut other) = (0, 0);
+    let seeds = std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
+    for seed in 0..seeds {
+        let drawn = World::drawn(seed);
+        let (corruption, upsets) = ([0, 2, 10][seed as usize % 3], [0, 1, 5][seed as usize / 3 % 3]);
+        let report = checked(World { sealed: true, corruption, upsets, longest: 20_000, ..drawn });
+        answered += report.answered;
+        other += report.timed_out + report.stale;
+    }
+    assert!(answered > 100 * other, "{answered} answered, {other} not: retransmission does not do its work");
+}

@@ -1,0 +1,45 @@
+//! Sealed sessions in the simulator: their token, and the ways out of both sides.
+
+use super::Sent;
+use crate::r2p2::{Peer, Transmit};
+use crate::seal::{ClientSeal, Doorkeeper, SealLimits, ServerSeal, TokenKeys, Verifier};
+
+pub(super) const TOKEN: &[u8] = b"the token of all simulated clients";
+pub(super) const CLOCK_MS: u64 = 1_700_000_000_000;
+
+pub(super) fn new_seal() -> ServerSeal {
+    ServerSeal::new(SealLimits::default(), CLOCK_MS)
+}
+
+/// Knows the one token.
+pub(super) struct Door();
+
+impl Doorkeeper for Door {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+        static VERIFIER: std::sync::OnceLock<Verifier> = std::sync::OnceLock::new();
+        let verifier = VERIFIER.get_or_init(|| TokenKeys::of(TOKEN).verifier());
+        (tenant == 1 && which == 0).then_some((*verifier, 1))
+    }
+}
+
+/// The way out of the server, and that of a client: sealed or not.
+pub(super) struct Out<'a>(pub(super) &'a mut Option<ServerSeal>, pub(super) &'a mut Sent);
+pub(super) struct In<'a>(pub(super) &'a mut Option<ClientSeal>, pub(super) &'a mut Sent);
+
+impl Transmit for Out<'_> {
+    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+        match self.0 {
+            Some(seal) => seal.through(self.1).send(peer, parts),
+            None => self.1.send(peer, parts),
+        }
+    }
+}
+
+impl Transmit for In<'_> {
+    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+        match self.0 {
+            Some(seal) => seal.through(self.1).send(peer, parts),
+            None => self.1.send(peer, parts),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Promise: what a sealed session carries is read, forged and repeated by nobody; the token never travels.
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use common::{Wire, data_plane, data_plane_with, get_args, load, tenant};
+use sandstorm_client::blocking::Client;
+use sandstorm_client::{Config, Error, Sealing, raw};
+use sandstorm_db::server::DataPlane;
+use sandstorm_net::rpc::{Operation, Status};
+use sandstorm_net::seal::MAGIC;
+
+/// Stands between a client and a server: records what passes, changes and repeats it as told.
+struct Middle {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Vec<u8>>>>,
+    server: Arc<Mutex<SocketAddr>>,
+    moves: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Middle {
+    /// With `hostile`, every packet is followed by copies: the same again, one with a changed bit, one cut short.
+    fn start(server: SocketAddr, hostile: bool) -> Middle {
+        let front = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = front.local_addr().expect("an address");
+        let (seen, stop) = (Arc::<Mutex<Vec<Vec<u8>>>>::default(), Arc::<AtomicBool>::default());
+        let (server, moves) = (Arc::new(Mutex::new(server)), Arc::<AtomicU64>::default());
+        let (record, to, end, moved) = (seen.clone(), server.clone(), stop.clone(), moves.clone());
+        let thread = std::thread::spawn(move || {
+            let new_back = || {
+                let back = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+                back.set_nonblocking(true).expect("a mode");
+                back
+            };
+            let (mut backs, mut moves, mut client, mut buffer) = (vec![new_back()], 0, None, vec![0; 65_536]);
+            front.set_read_timeout(Some(Duration::from_micros(200))).expect("a timeout");
+            while !end.load(SeqCst) {
+                if moved.load(SeqCst) != moves {
+                    moves = moved.load(SeqCst);
+                    // From here on the client's packets come from another address.
+                    backs.push(new_back());
+                }
+                let server = *to.lock().expect("nobody panics");
+                if let Ok((len, from)) = front.recv_from(&mut buffer) {
+                    client = Some(from);
+                    for packet in copies(&buffer[..len], hostile) {
+                        let _lost = backs[backs.len() - 1].send_to(&packet, server);
+                    }
+                    record.lock().expect("nobody panics").push(buffer[..len].to_vec());
+                }
+                for back in &backs {
+                    while let (Ok(len), Some(client)) = (back.recv(&mut buffer), client) {
+                        for packet in copies(&buffer[..len], hostile) {
+                            let _lost = front.send_to(&packet, client);
+                        }
+                        record.lock().expect("nobody panics").push(buffer[..len].to_vec());
+                    }
+                }
+            }
+        });
+        Middle { address, seen, server, moves, stop, thread: Some(thread) }
+    }
+
+    fn seen(&self) -> Vec<Vec<u8>> {
+        self.seen.lock().expect("nobody panics").clone()
+    }
+}
+
+impl Drop for Middle {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        let _ended = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn copies(packet: &[u8], hostile: bool) -> Vec<Vec<u8>> {
+    let mut copies = vec![packet.to_vec()];
+    if hostile {
+        let mut changed = packet.to_vec();
+        let at = packet.iter().map(|byte| usize::from(*byte)).sum::<usize>() % packet.len();
+        changed[at] ^= 0x10;
+        copies.insert(0, changed);
+        copies.push(packet.to_vec());
+        copies.push(packet[..at].to_vec());
+    }
+    copies
+}
+
+fn config(address: SocketAddr, tenant: u32, token: &str) -> Config {
+    let config = Config::new(address, tenant).token(token).sealing(Sealing::Always);
+    config.deadline(Duration::from_secs(20))
+}
+
+fn refused(plane: &DataPlane, reason: usize) -> u64 {
+    let readings = plane.metrics.read();
+    let found = readings.into_iter().find(|reading| reading.metric.name == "sealed_refused").expect("a metric");
+    found.values[reason]
+}
+
+#[test]
+fn a_sealed_client_does_all_that_a_plain_one_does_and_shows_nothing() {
+    let plane = data_plane(1);
+    let (id, token) = tenant(&plane, "alice", false);
+    load(&plane, "alice", "get", 1);
+    let middle = Middle::start(plane.address(), false);
+    let client = Client::connect(config(middle.address, id, &token)).expect("a session");
+    let secret = b"the value that nobody else may read";
+    client.put(1, b"color of secrets", secret, &Default::default()).expect("a put");
+    assert_eq!(client.get(1, b"color of secrets").expect("a get").expect("a record").value, secret[..]);
+    assert_eq!(client.invoke("get", &get_args(b"color of secrets")).expect("a reply"), secret[..]);
+    assert_eq!(client.increment(1, b"n", 5), Ok(5));
+    let large: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+    client.put(1, b"large", &large, &Default::default()).expect("a large put");
+    assert!(client.get(1, b"large").expect("a large get").expect("a record").value == large[..]);
+    let seen = middle.seen();
+    assert!(seen.len() > 4000 && seen.iter().all(|packet| packet[0] == MAGIC && packet.len() <= 1472));
+    let shows = |what: &[u8]| seen.iter().any(|packet| packet.windows(what.len()).any(|part| part == what));
+    assert!(!shows(&token.as_bytes()[..16]) && !shows(b"secrets") && !shows(&secret[..12]) && !shows(&large[..12]));
+}
+
+#[test]
+fn forged_repeated_and_cut_packets_change_nothing() {
+    let plane = data_plane(1);
+    let (id, token) = tenant(&plane, "alice", false);
+    let middle = Middle::start(plane.address(), true);
+    let client = Client::connect(config(middle.address, id, &token)).expect("a session");
+    for number in 1..=200 {
+        assert_eq!(client.increment(1, b"n", 1), Ok(number));
+    }
+    // Later, everything that was ever sent, once more.
+    let attacker = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for packet in middle.seen() {
+        attacker.send_to(&packet, plane.address()).expect("sent");
+    }
+    assert_eq!(client.increment(1, b"n", 1), Ok(201));
+    assert!(refused(&plane, 1) > 0 && refused(&plane, 2) > 0 && refused(&plane, 4) > 0, "counted by reason");
+}
+
+#[test]
+fn a_wrong_token_is_told_soon_and_another_tenant_stays_closed() {
+    let plane = data_plane(1);
+    let (alice, token) = tenant(&plane, "alice", false);
+    let (bob, _) = tenant(&plane, "bob", false);
+    let begun = Instant::now();
+    let wrong = Client::connect(config(plane.address(), alice, "not the token of alice")).expect_err("refused");
+    assert_eq!(wrong, Error::Unauthenticated);
+    assert_eq!(Client::connect(config(plane.address(), bob, &token)).expect_err("refused"), Error::Unauthenticated);
+    assert_eq!(Client::connect(config(plane.address(), 999, &token)).expect_err("refused"), Error::UnknownTenant);
+    assert!(begun.elapsed() < Duration::from_secs(20), "long before the deadlines");
+    Client::connect(config(plane.address(), alice, &token)).expect("the right one works");
+}
+
+#[test]
+fn a_client_that_moves_goes_on_in_the_same_session() {
+    let plane = data_plane(1);
+    let (id, token) = tenant(&plane, "alice", false);
+    let middle = Middle::start(plane.address(), false);
+    let client = Client::connect(config(middle.address, id, &token)).expect("a session");
+    let value = vec![7; 100_000];
+    client.put(1, b"large", &value, &Default::default()).expect("a put");
+    for number in 1..=20 {
+        middle.moves.fetch_add(1, SeqCst);
+        assert_eq!(client.increment(1, b"n", 1), Ok(number));
+        assert!(client.get(1, b"large").expect("a get").expect("a record").value == value[..]);
+    }
+    let hellos = middle.seen().iter().filter(|packet| packet[1] == 2).count();
+    assert_eq!(hellos, 1, "no further handshake was needed");
+}
+
+#[test]
+fn a_server_that_restarts_is_greeted_anew_and_a_replaced_token_ends_its_sessions() {
+    let settings = "workers = 1\npin = false\n[[tenants]]\nname = 'alice'\nid = 7\ntoken = 'a-token-of-twenty-characters'\n\
+                    tables = [{ name = 't', id = 1 }]";
+    let mut plane = data_plane_with(settings);
+    let middle = Middle::start(plane.address(), false);
+    let client = Client::connect(config(middle.address, 7, "a-token-of-twenty-characters")).expect("a session");
+    for number in 0..3 {
+        client.put(1, b"k", &[number], &Default::default()).expect("a put");
+        plane = data_plane_with(settings);
+        *middle.server.lock().expect("nobody panics") = plane.address();
+        assert_eq!(client.get(1, b"k"), Ok(None), "the records are gone, the client is not");
+        assert_eq!(client.increment(1, b"n", 1), Ok(1));
+    }
+    plane.directory.rotate_token("alice").expect("a tenant");
+    assert_eq!(client.get(1, b"k").expect_err("refused"), Error::Unauthenticated);
+}
+
+#[test]
+fn the_polled_connection_is_sealed_as_well() {
+    let plane = data_plane(2);
+    let (id, token) = tenant(&plane, "alice", false);
+    let mut connection = raw::Connection::connect(&config(plane.address(), id, &token)).expect("a session");
+    let mut left = 0;
+    for mark in 0..1000 {
+        let mut message = connection.message();
+        message.increment(1, b"n", 1);
+        connection.send(mark, message).expect("room");
+        left += 1;
+    }
+    while left > 0 {
+        left -= connection.poll(|_, answer| drop(answer.expect("an answer")));
+    }
+    let client = Client::connect(config(plane.address(), id, &token)).expect("a session");
+    assert_eq!(client.increment(1, b"n", 0), Ok(1000));
+}
+
+/// An address of this machine that is not loopback, if it has one.
+fn own_address() -> Option<IpAddr> {
+    // Nothing is sent: connecting a datagram socket chooses the address from which it would send.
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+#[test]
+fn from_another_address_than_loopback_plain_packets_are_refused_unless_allowed() {
+    let Some(ip) = own_address() else { return println!("this machine has no address but loopback's") };
+    for (allow, status) in [("", Status::SealRequired), ("allow_plaintext = true\n", Status::NotFound)] {
+        let text = format!("{allow}workers = 1\npin = false\n");
+        let state = std::env::temp_dir().join(format!("sandstorm-test-{}", std::process::id()));
+        let overrides =
+            sandstorm_db::config::Overrides { data: Some((ip, 0).into()), state: Some(state), ..Default::default() };
+        let config_file = sandstorm_db::config::Config::parse(&text, "test", &overrides).expect("good");
+        let plane = DataPlane::start(&config_file).expect("a data plane starts");
+        let (id, token) = tenant(&plane, "alice", false);
+        let mut wire = Wire::new(&plane, 0, id);
+        wire.socket = UdpSocket::bind((ip, 0)).expect("a socket");
+        wire.socket.connect(plane.address()).expect("an address");
+        wire.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let hello = wire.one(Operation::hello(token.as_bytes()));
+        assert_eq!(hello.status, if allow.is_empty() { Status::SealRequired } else { Status::Ok }, "{}", hello.text());
+        assert_eq!(wire.one(Operation::get(1, b"k")).status, status);
+        let plain = Config::new(plane.address(), id).token(&*token).sealing(Sealing::Never);
+        assert_eq!(Client::connect(plain).err(), allow.is_empty().then_some(Error::SealRequired));
+        let auto = Config::new(plane.address(), id).token(&*token);
+        assert!(auto.is_sealed());
+        assert_eq!(Client::connect(auto).expect("a session").get(1, b"k"), Ok(None));
+    }
+}
