@@ -1,6 +1,6 @@
 //! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody reads
 //! any more does not keep its memory. It also ends the graces of old tokens, which the
-//! control port does sooner where there is one.
+//! control port does sooner where there is one, and looks at extensions whose calls keep being killed.
 
 use std::io;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::limits::{SWEEP_EVERY_MS, SWEEP_SLOTS};
+use crate::limits::{CONDUCT_EVERY_MS, SWEEP_EVERY_MS, SWEEP_SLOTS};
+use crate::metrics::Metrics;
 use crate::store::Epochs;
-use crate::tenants::Directory;
+use crate::tenants::{Conduct, Directory};
 
 /// The running thread; stops when dropped.
 pub struct Janitor {
@@ -24,17 +25,24 @@ impl Janitor {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(directory: Arc<Directory>, epochs: Arc<Epochs>) -> io::Result<Janitor> {
+    pub fn start(directory: Arc<Directory>, epochs: Arc<Epochs>, metrics: Arc<Metrics>) -> io::Result<Janitor> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("janitor".into()).spawn(move || {
             let mut participant = epochs.register();
+            participant.offline();
+            let (mut conduct, mut swept_ms) = (Conduct::default(), 0);
             while !stopped.load(Relaxed) {
-                directory.end_graces();
-                sweep(&directory, &mut participant);
-                participant.offline();
-                std::thread::park_timeout(Duration::from_millis(SWEEP_EVERY_MS));
-                participant.online();
+                let now_ms = now_ms();
+                if now_ms.abs_diff(swept_ms) >= SWEEP_EVERY_MS {
+                    swept_ms = now_ms;
+                    directory.end_graces();
+                    participant.online();
+                    sweep(&directory, &mut participant);
+                    participant.offline();
+                }
+                conduct.look(&directory, metrics.kills(), now_ms);
+                std::thread::park_timeout(Duration::from_millis(CONDUCT_EVERY_MS));
             }
         })?;
         Ok(Janitor { stop, thread: Some(thread) })
@@ -45,11 +53,14 @@ impl Janitor {
 fn sweep(directory: &Directory, participant: &mut crate::store::Participant) {
     for view in directory.snapshot().iter() {
         for entry in view.tables.values() {
-            let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-            entry.table.sweep(participant, now_ms, SWEEP_SLOTS);
+            entry.table.sweep(participant, now_ms(), SWEEP_SLOTS);
             participant.quiescent();
         }
     }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 impl Drop for Janitor {

@@ -35,7 +35,13 @@ pub const FUTURE_MAX_ALIGN_BYTES: usize = 4096;
 /// Kills of one extension within [`KILL_WINDOW_S`] after which its calls are slowed down, by default: nearly two a second.
 pub const SLOW_AFTER_KILLS: u32 = 100;
 /// Kills, counted so, after which the extension is suspended, by default.
-pub const SUSPEND_AFTER_KILLS: u32 = 1_000;
+pub const SUSPEND_AFTER_KILLS: u32 = 500;
+/// Part of an extension's calls that kills have to be in order to count: one in so many.
+pub const KILLS_ONE_IN: u64 = 100;
+/// Calls a second that are let in of an extension that is slowed down, at the least: enough to see whether it has been repaired.
+pub const SLOWED_CALLS_PER_S: u32 = 10;
+/// Milliseconds between two looks at the kills: at full speed a tenant has hundreds more within that time, which cost itself.
+pub const CONDUCT_EVERY_MS: u64 = 250;
 /// Seconds for which kills count, by default: time for an operator to see them, and for a tenant to push a repaired version.
 pub const KILL_WINDOW_S: u32 = 60;
 

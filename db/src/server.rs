@@ -62,7 +62,7 @@ impl DataPlane {
             allow_plaintext: config.allow_plaintext,
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
-        let janitor = Janitor::start(Arc::clone(&directory), Arc::clone(&epochs))?;
+        let janitor = Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics))?;
         Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog })
     }
 

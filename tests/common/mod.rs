@@ -14,7 +14,7 @@ use sandstorm_db::builder::{
 use sandstorm_db::config::{Config, Overrides};
 use sandstorm_db::extensions::{BudgetOverride, Extension, Library};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::{NewTable, NewTenant};
+use sandstorm_db::tenants::{NewTable, NewTenant, QuotaChanges};
 use sandstorm_net::rpc::{KillCause, MessageHeader, Op, Operation, Status, encode_message};
 
 /// R2P2's header of a request, or response, of one packet.
@@ -41,10 +41,16 @@ pub fn data_plane_with(text: &str) -> DataPlane {
     DataPlane::start(&config).expect("a data plane starts")
 }
 
-/// A tenant with one table of id 1; gives the tenant's id and token.
+/// A tenant with one table of id 1, whose extensions may be killed as often as a test wants; gives the tenant's id and token.
 pub fn tenant(plane: &DataPlane, name: &str, open: bool) -> (u32, String) {
-    let (view, token) =
-        plane.directory.create_tenant(NewTenant { open, ..NewTenant::named(name) }).expect("a tenant is created");
+    let quotas = QuotaChanges { slow_after_kills: Some(0), suspend_after_kills: Some(0), ..QuotaChanges::default() };
+    tenant_with(plane, name, open, quotas)
+}
+
+/// As [`tenant`], with these quotas.
+pub fn tenant_with(plane: &DataPlane, name: &str, open: bool, quotas: QuotaChanges) -> (u32, String) {
+    let new = NewTenant { open, quotas, ..NewTenant::named(name) };
+    let (view, token) = plane.directory.create_tenant(new).expect("a tenant is created");
     plane.directory.create_table(name, NewTable { id: Some(1), ..NewTable::named("t") }).expect("a table is created");
     (view.tenant.id, token)
 }
@@ -219,6 +225,23 @@ pub const BAD_KINDS: [(&str, KillCause); 14] = [
     ("unwrap", KillCause::Panic),
     ("overflow", KillCause::Panic),
 ];
+
+/// Waits until nothing is charged to a tenant any more: the last answer may come a moment before its invocation is put away.
+pub fn await_nothing_charged(plane: &DataPlane, tenant: u32) {
+    let usage = || {
+        let snapshot = plane.directory.snapshot();
+        let usage = &snapshot.tenant(tenant).expect("the tenant is there").tenant.usage;
+        let places: u64 = (0..plane.metrics.workers()).map(|worker| usage.worker(worker).invocations_live.get()).sum();
+        (usage.running(), usage.invocation_memory_bytes(), places)
+    };
+    for _ in 0..2_000 {
+        if usage() == (0, 0, 0) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("still charged: {:?} invocations, bytes of memory, places", usage());
+}
 
 /// Arguments of `ext/get`: table id, key.
 pub fn get_args(key: &[u8]) -> Vec<u8> {

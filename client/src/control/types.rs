@@ -273,6 +273,10 @@ pub struct Extension {
     pub library_bytes: u64,
     /// Whether it is suspended (calls are refused).
     pub suspended: bool,
+    /// Calls a second that are let in, where they keep being killed; 0: as they come.
+    pub slowed_to_per_s: u32,
+    /// Why calls are refused, or what the server did about it last.
+    pub notice: Option<String>,
     /// What one invocation may use.
     pub budget: Budget,
     /// Its counters.

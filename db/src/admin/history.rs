@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::types::{self, Stats};
 use crate::extensions::Extension;
-use crate::tenants::TenantView;
+use crate::tenants::{self, TenantView};
 
 /// Versions of an extension that are shown.
 const VERSIONS: usize = 16;
@@ -146,11 +146,23 @@ impl History {
             source_digest,
             library_bytes,
             suspended: view.is_suspended(&extension.name),
+            slowed_to_per_s: extension.brake.calls_per_s(),
+            notice: notice(view, extension),
             budget: view.budget(extension).into(),
             stats,
             versions,
         }
     }
+}
+
+/// Why calls are refused, or what the server did about the extension last.
+fn notice(view: &TenantView, extension: &Extension) -> Option<String> {
+    let last = || {
+        let notices = view.tenant.usage.notices();
+        let own = notices.into_iter().find(|notice| *notice.extension == *extension.name)?;
+        Some(format!("{} {} UTC: {}", own.what, tenants::utc(own.at_ms), own.text))
+    };
+    view.suspension(&extension.name).map(|suspension| suspension.text.to_string()).or_else(last)
 }
 
 fn show_version(version: u64, about: &About, state: &'static str) -> types::Version {

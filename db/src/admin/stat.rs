@@ -16,7 +16,9 @@ const KILLS: usize = 100;
 pub(super) fn kills<'a>(tenants: impl Iterator<Item = &'a Arc<TenantView>>, limit: Option<usize>) -> Vec<Kill> {
     let of = |view: &'a Arc<TenantView>| {
         let name = view.tenant.name.as_str();
-        view.tenant.usage.kills().into_iter().map(move |kill| Kill::of(name, kill))
+        let usage = &view.tenant.usage;
+        let notices = usage.notices().into_iter().map(move |notice| Kill::of_notice(name, notice));
+        notices.chain(usage.kills().into_iter().map(move |kill| Kill::of(name, kill)))
     };
     let mut kills: Vec<Kill> = tenants.flat_map(of).collect();
     kills.sort_by_key(|kill| std::cmp::Reverse(kill.at_ms));

@@ -252,6 +252,10 @@ pub struct Extension {
     pub library_bytes: u64,
     /// Whether calls are refused.
     pub suspended: bool,
+    /// Calls a second that are let in, where they keep being killed; 0: as they come.
+    pub slowed_to_per_s: u32,
+    /// Why calls are refused, or what the server did about it last.
+    pub notice: Option<String>,
     /// What one invocation may use.
     pub budget: Limits,
     /// What it has done since it was first pushed.
@@ -399,6 +403,23 @@ impl Kill {
             cpu_us: kill.cpu_us,
             wall_us: kill.wall_us,
             worker: kill.worker,
+        }
+    }
+}
+
+impl Kill {
+    /// What is shown of a notice to that tenant, among its kills.
+    pub fn of_notice(tenant: &str, notice: tenants::Notice) -> Kill {
+        Kill {
+            at_ms: notice.at_ms,
+            tenant: tenant.to_owned(),
+            extension: notice.extension,
+            version: notice.version,
+            cause: notice.what,
+            text: format!("notice: {}", notice.text),
+            cpu_us: 0,
+            wall_us: 0,
+            worker: 0,
         }
     }
 }

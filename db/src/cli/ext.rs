@@ -221,7 +221,7 @@ fn list(extensions: &[Extension]) -> String {
         vec![
             extension.name.clone(),
             extension.version.to_string(),
-            if extension.suspended { "suspended" } else { "loaded" }.to_owned(),
+            state(extension),
             stats.invocations.to_string(),
             stats.ok.to_string(),
             stats.failed.to_string(),
@@ -233,6 +233,14 @@ fn list(extensions: &[Extension]) -> String {
     columns(&["NAME", "VERSION", "STATE", "CALLS", "OK", "FAILED", "KILLED", "CPU_US"], &rows)
 }
 
+fn state(extension: &Extension) -> String {
+    match (extension.suspended, extension.slowed_to_per_s) {
+        (true, _) => "suspended".to_owned(),
+        (false, 0) => "loaded".to_owned(),
+        (false, rate) => format!("slowed to {rate}/s"),
+    }
+}
+
 fn show(extension: &Extension) -> String {
     let Extension { stats, budget, .. } = extension;
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
@@ -240,7 +248,8 @@ fn show(extension: &Extension) -> String {
     let mut text = fields(&[
         ("name", extension.name.clone()),
         ("version", format!("{} (manifest {})", extension.version, extension.manifest_version)),
-        ("state", if extension.suspended { "suspended" } else { "loaded" }.to_owned()),
+        ("state", state(extension)),
+        ("notice", extension.notice.clone().unwrap_or_else(|| "-".to_owned())),
         ("source", format!("sha256 {}", extension.source_digest)),
         ("library", bytes_in_words(extension.library_bytes)),
         ("slice_us", number(budget.slice_us)),

@@ -8,7 +8,6 @@ use sandstorm_db::tenants::Access;
 
 use super::bytes::{fields, for_people, parse, parse_all, printable, to_hex};
 use super::output::{Failure, bytes_in_words, columns};
-use super::stat::utc;
 use super::tenant::{quota, size};
 use super::*;
 
@@ -249,6 +248,8 @@ fn client_and_server_have_the_same_extensions() {
         source_digest: "d".into(),
         library_bytes: 1,
         suspended: true,
+        slowed_to_per_s: 10,
+        notice: Some("n".into()),
         budget: server::Limits { slice_us: 1, total_us: 1, arena_bytes: 1, reply_bytes: 1 },
         stats: server::Stats { killed_by: [("panic", 1)].into(), ..server::Stats::default() },
         versions: vec![version],
@@ -320,6 +321,6 @@ fn times_are_civil() {
         (1_709_251_200_000, "2024-03-01 00:00:00"),
         (4_102_444_799_000, "2099-12-31 23:59:59"),
     ] {
-        assert_eq!(utc(at_ms), expected);
+        assert_eq!(sandstorm_db::tenants::utc(at_ms), expected);
     }
 }

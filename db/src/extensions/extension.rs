@@ -1,7 +1,7 @@
 //! A tenant's extension, its budget and what is counted of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -10,6 +10,7 @@ use sandstorm_net::rpc::KillCause;
 use super::Library;
 use crate::limits::{ARENA_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US};
 use crate::metrics::cause_index;
+use crate::tenants::Pace;
 
 /// What one invocation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,12 +70,48 @@ pub struct Extension {
     pub budget: BudgetOverride,
     /// What was counted of it.
     pub stats: ExtensionStats,
+    /// How fast its calls are let in.
+    pub brake: Brake,
+}
+
+/// How fast calls of an extension are let in: as they come, unless they keep being killed.
+#[derive(Debug, Default)]
+pub struct Brake {
+    /// 0: as they come.
+    calls_per_s: AtomicU32,
+    pace: Pace,
+}
+
+impl Brake {
+    /// Sets the rate, 0 for any; tells whether it was another one.
+    pub fn set(&self, calls_per_s: u32) -> bool {
+        self.calls_per_s() != calls_per_s && self.calls_per_s.swap(calls_per_s, Ordering::Relaxed) != calls_per_s
+    }
+
+    /// Calls a second that are let in; 0: as they come.
+    pub fn calls_per_s(&self) -> u32 {
+        self.calls_per_s.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call at `now_ns` is let in.
+    #[inline]
+    pub fn admits(&self, now_ns: u64) -> bool {
+        let calls_per_s = self.calls_per_s();
+        calls_per_s == 0 || self.pace.admit(now_ns, 1, calls_per_s)
+    }
 }
 
 impl Extension {
     /// A version of an extension that has not run yet.
     pub fn new(name: impl Into<Box<str>>, version: u64, library: Arc<Library>, budget: BudgetOverride) -> Extension {
-        Extension { name: name.into(), version, library, budget, stats: ExtensionStats::default() }
+        Extension {
+            name: name.into(),
+            version,
+            library,
+            budget,
+            stats: ExtensionStats::default(),
+            brake: Brake::default(),
+        }
     }
 }
 
@@ -82,7 +119,7 @@ impl Extension {
 pub fn kill_text(cause: KillCause) -> &'static str {
     match cause {
         KillCause::SliceBudget => "ended: it computed past its CPU budget between two yields",
-        KillCause::TotalBudget => "ended: it computed past its CPU budget in total",
+        KillCause::TotalBudget => "ended: it computed past its CPU budget in total (total_us)",
         KillCause::Panic => "ended: it panicked",
         KillCause::OutOfMemory => "ended: its memory quota (arena_bytes) is used up",
         KillCause::StackOverflow => "ended: its stack is used up",

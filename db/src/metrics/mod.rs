@@ -308,6 +308,8 @@ pub const SERVER: &[Metric] = &[
     gauge("tenants", "Tenants."),
     gauge("tables", "Tables of all tenants."),
     gauge("extensions", "Extensions loaded for all tenants."),
+    gauge("extensions_suspended", "Extensions whose calls are refused until they are resumed."),
+    gauge("extensions_slowed", "Extensions whose calls are let in at a bounded rate because they keep being killed."),
     gauge("records", "Records in all tables."),
     gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
     gauge("records_evicted", "Records evicted from the tables that are there now."),
@@ -323,10 +325,12 @@ const fn gauge(name: &'static str, meaning: &'static str) -> Metric {
 /// The readings of [`SERVER`].
 pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
     let snapshot = directory.snapshot();
-    let (mut tables, mut extensions, mut grants) = (0, 0, 0);
+    let (mut tables, mut extensions, mut suspended, mut slowed, mut grants) = (0, 0, 0, 0, 0);
     let (mut records, mut bytes, mut evicted, mut expired) = (0u64, 0u64, 0u64, 0u64);
     for view in snapshot.iter() {
         extensions += view.extensions.len() as u64;
+        suspended += view.suspended.len() as u64;
+        slowed += view.extensions.values().filter(|extension| extension.brake.calls_per_s() > 0).count() as u64;
         grants += view.granted.len() as u64;
         for table in view.tables.values() {
             let stats = table.table.stats();
@@ -339,8 +343,9 @@ pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
     }
     let tenants = snapshot.len() as u64;
     let dropped = directory.dropped_tables() as u64;
-    let values = [uptime_s, tenants, tables, extensions, records, bytes, evicted, expired, grants, dropped];
-    readings(SERVER, values.into_iter().map(|value| vec![value]).collect())
+    let kept = [records, bytes, evicted, expired, grants, dropped];
+    let values = [uptime_s, tenants, tables, extensions, suspended, slowed].into_iter().chain(kept);
+    readings(SERVER, values.map(|value| vec![value]).collect())
 }
 
 /// All counters of the server.
@@ -373,6 +378,12 @@ impl Metrics {
     /// The counters of one worker, for that worker to keep.
     pub fn worker(&self, worker: usize) -> Option<&Arc<CachePadded<WorkerCounters>>> {
         self.workers.get(worker)
+    }
+
+    /// Invocations that the server ended, of all workers.
+    pub fn kills(&self) -> u64 {
+        let killed = self.workers.iter().flat_map(|counters| counters.invocations_killed.iter());
+        killed.map(Counter::get).fold(0, u64::wrapping_add)
     }
 
     /// Seconds since the counters were made.

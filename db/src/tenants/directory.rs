@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use super::error::{DirectoryError, check_name};
@@ -189,7 +189,7 @@ impl Directory {
                 tables: HashMap::new(),
                 table_names: HashMap::new(),
                 extensions: HashMap::new(),
-                suspended: HashSet::new(),
+                suspended: HashMap::new(),
                 granted: HashMap::new(),
                 granted_names: HashMap::new(),
                 given: Vec::new(),
@@ -436,29 +436,6 @@ impl Directory {
         })
     }
 
-    /// Suspends an extension (its calls are answered `Suspended` from now on) or resumes it.
-    ///
-    /// # Errors
-    /// No such tenant or extension.
-    pub fn set_suspended<'a>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        extension: &str,
-        suspended: bool,
-    ) -> Result<(), DirectoryError> {
-        self.change_view(tenant, |_, view| {
-            if !view.extensions.contains_key(extension) {
-                return Err(unknown_extension(view, extension));
-            }
-            if suspended {
-                view.suspended.insert(extension.into());
-            } else {
-                view.suspended.remove(extension);
-            }
-            Ok(())
-        })
-    }
-
     fn workers(&self) -> u32 {
         self.options.workers.max(1)
     }
@@ -542,7 +519,7 @@ pub(super) fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
     DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() }
 }
 
-fn unknown_extension(view: &TenantView, extension: &str) -> DirectoryError {
+pub(super) fn unknown_extension(view: &TenantView, extension: &str) -> DirectoryError {
     DirectoryError::UnknownExtension { tenant: view.tenant.name.clone(), extension: extension.into() }
 }
 

@@ -5,6 +5,7 @@
 //! the way of a request. What a snapshot holds is counted (`Arc`), so a deleted tenant, a dropped table or a replaced
 //! extension lives until the last invocation that uses it is done, and is freed then.
 
+mod conduct;
 mod directory;
 mod error;
 mod grants;
@@ -12,6 +13,7 @@ mod new;
 mod quotas;
 mod rotation;
 mod snapshot;
+mod suspension;
 pub mod token;
 mod usage;
 
@@ -20,11 +22,12 @@ mod tests;
 
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use crate::extensions::{Budget, BudgetOverride, Extension};
 use crate::store::{Mode, Table};
 
+pub use conduct::{Conduct, Notice};
 pub use directory::Directory;
 pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};
 pub use grants::{Access, FIRST_GRANTED_ID, Given, Grant, Granter, NoAccess};
@@ -32,8 +35,9 @@ pub use new::{NewTable, NewTenant, Options};
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use rotation::{OldToken, Shown};
 pub use snapshot::{Snapshot, TenantRef};
+pub use suspension::{Suspension, utc};
 pub use token::TokenHash;
-pub use usage::{Kill, MEMORY_TEXT, Usage, memory_units};
+pub use usage::{Kill, MEMORY_TEXT, Pace, Usage, memory_units};
 
 /// An account. Immutable: a changed setting makes a new `Tenant` that shares the usage of the old.
 #[derive(Clone, Debug)]
@@ -122,7 +126,7 @@ pub struct TenantView {
     /// Its extensions by name, the newest version of each.
     pub extensions: HashMap<Box<str>, Arc<Extension>>,
     /// Names of extensions whose calls are refused until they are resumed.
-    pub suspended: HashSet<Box<str>>,
+    pub suspended: HashMap<Box<str>, Arc<Suspension>>,
     /// Other tenants' tables that it may use, by the ids that it has for them.
     pub granted: HashMap<u64, Arc<Grant>>,
     /// Those ids by name (`owner/table`).
@@ -147,12 +151,6 @@ impl TenantView {
     #[inline]
     pub fn extension(&self, name: &str) -> Option<&Arc<Extension>> {
         self.extensions.get(name)
-    }
-
-    /// Whether calls of the extension of that name are to be answered `Suspended`.
-    #[inline]
-    pub fn is_suspended(&self, name: &str) -> bool {
-        self.suspended.contains(name)
     }
 
     /// What one invocation of `extension` may use: the tenant's quotas, then what the extension says for itself, then what

@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sandstorm_net::rpc::KillCause;
 
+use super::conduct::Notice;
 use crate::limits::tenants::RECENT_KILLS;
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use crate::metrics::{self, Reading, TenantCounters};
@@ -40,11 +41,40 @@ pub struct Usage {
     /// Invocations that are begun and not ended, above [`COUNT_SHIFT`] bits of the memory units that they hold: one step
     /// counts both, so that neither quota can be passed by a race.
     held: CachePadded<AtomicU64>,
-    /// The moment from which on the rate is fully recovered, in nanoseconds of the callers' clock.
-    recovered_ns: CachePadded<AtomicU64>,
+    requests: CachePadded<Pace>,
     kills: Mutex<VecDeque<Kill>>,
+    kills_total: AtomicU64,
+    notices: Mutex<VecDeque<Notice>>,
     /// Moments of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
+}
+
+/// A bounded rate, by a virtual clock that each request moves by its share of a second and that may run ahead by a tenth of
+/// a second.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// The moment from which on the rate is fully recovered, in nanoseconds of the callers' clock.
+    recovered_ns: AtomicU64,
+}
+
+impl Pace {
+    /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all callers) keep within `per_second`; 0: any do.
+    pub fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
+        if per_second == 0 {
+            return true;
+        }
+        let cost = u64::from(requests).saturating_mul(SECOND_NS) / u64::from(per_second);
+        // A rate under ten a second still lets one through when nothing came before.
+        let horizon = now_ns.saturating_add(BURST_NS.max(SECOND_NS / u64::from(per_second)));
+        let admitted = self.recovered_ns.fetch_update(Relaxed, Relaxed, |recovered| {
+            let start = recovered.max(now_ns);
+            let next = start.saturating_add(cost);
+            // A message of more operations than a tenth of a second's share passes when the tenant is at rest: it pays by
+            // the wait behind it. Otherwise it could never pass.
+            (next <= horizon || recovered <= now_ns).then_some(next)
+        });
+        admitted.is_ok()
+    }
 }
 
 /// Bits of [`Usage::held`] that count memory units: enough for 4 PiB. Those above count invocations.
@@ -71,8 +101,10 @@ impl Usage {
         Usage {
             counters: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
             held: CachePadded::default(),
-            recovered_ns: CachePadded::default(),
+            requests: CachePadded::default(),
             kills: Mutex::default(),
+            kills_total: AtomicU64::new(0),
+            notices: Mutex::default(),
             pushes: Mutex::default(),
         }
     }
@@ -143,23 +175,9 @@ impl Usage {
         debug_assert!(before >= u64::from(units), "more memory was given back than was charged");
     }
 
-    /// Whether `requests` more keep within `per_second`, by a virtual clock that each request moves by its share of a
-    /// second and that may run ahead by a tenth of a second.
+    /// Whether `requests` more keep within `per_second`.
     pub(super) fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
-        if per_second == 0 {
-            return true;
-        }
-        let cost = u64::from(requests).saturating_mul(SECOND_NS) / u64::from(per_second);
-        // A rate under ten a second still lets one through when nothing came before.
-        let horizon = now_ns.saturating_add(BURST_NS.max(SECOND_NS / u64::from(per_second)));
-        let admitted = self.recovered_ns.fetch_update(Relaxed, Relaxed, |recovered| {
-            let start = recovered.max(now_ns);
-            let next = start.saturating_add(cost);
-            // A message of more operations than a tenth of a second's share passes when the tenant is at rest: it pays by
-            // the wait behind it. Otherwise it could never pass.
-            (next <= horizon || recovered <= now_ns).then_some(next)
-        });
-        admitted.is_ok()
+        self.requests.admit(now_ns, requests, per_second)
     }
 
     /// Counts a push unless there were `limit` in the hour before.
@@ -178,11 +196,31 @@ impl Usage {
     /// Remembers a kill; the oldest makes room. Takes a lock that is only ever held for such an insertion or a copy: kills
     /// are rare, and no lock is taken on the way of any other request.
     pub fn record_kill(&self, kill: Kill) {
+        self.kills_total.fetch_add(1, Relaxed);
         let mut kills = self.kills.lock();
         if kills.len() >= RECENT_KILLS {
             kills.pop_front();
         }
         kills.push_back(kill);
+    }
+
+    /// Kills since the tenant was created.
+    pub fn kills_total(&self) -> u64 {
+        self.kills_total.load(Relaxed)
+    }
+
+    /// Remembers what the server did about an extension; the oldest makes room.
+    pub fn record_notice(&self, notice: Notice) {
+        let mut notices = self.notices.lock();
+        if notices.len() >= RECENT_KILLS {
+            notices.pop_front();
+        }
+        notices.push_back(notice);
+    }
+
+    /// The recent notices, newest first.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.notices.lock().iter().rev().cloned().collect()
     }
 
     /// The recent kills, newest first.

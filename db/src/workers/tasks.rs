@@ -85,6 +85,10 @@ impl Worker {
             Err((status, text)) => return Some(plain::refuse(operation, status, text, answer)),
         };
         let tenant = &view.tenant;
+        if !extension.brake.admits(self.now_us.saturating_mul(1000)) {
+            tenant.usage.worker(self.index).over_quota.add(1);
+            return Some(plain::refuse(operation, Status::OverQuota, SLOWED_TEXT, answer));
+        }
         let places = &tenant.usage.worker(self.index).invocations_live;
         if let Err(text) = may_take_place(self.live, places.get() as usize) {
             return Some(plain::refuse(operation, Status::Overloaded, text, answer));
@@ -216,11 +220,15 @@ impl Worker {
     }
 }
 
+/// What a call of an extension that is slowed down is told.
+const SLOWED_TEXT: &str = "quota slow_after_kills: the extension's calls keep being killed, so only some are let in each \
+                           second; `sandstorm kills` shows why";
+
 /// The extension that an operation names, or why it cannot be called.
 fn find_extension<'v>(
     view: &'v TenantView,
     operation: &Operation<'_>,
-) -> Result<&'v Arc<Extension>, (Status, &'static str)> {
+) -> Result<&'v Arc<Extension>, (Status, &'v str)> {
     let extension = std::str::from_utf8(operation.key).ok().and_then(|name| view.extension(name));
     let Some(extension) = extension else {
         let text = "the tenant has no extension of this name; `sandstorm ext list` shows those there are";
@@ -232,8 +240,8 @@ fn find_extension<'v>(
             "this version of the extension is not loaded; ask for 0 to get the newest",
         ));
     }
-    if view.is_suspended(&extension.name) {
-        return Err((Status::Suspended, "the extension is suspended; `sandstorm ext resume` lifts it"));
+    if let Some(suspension) = view.suspension(&extension.name) {
+        return Err((Status::Suspended, &suspension.text));
     }
     Ok(extension)
 }
