@@ -109,6 +109,11 @@ pub mod tenants {
     /// Tables that one tenant may grant to one other: a quarter of what a tenant receives by default, so that no one
     /// tenant can fill another's list.
     pub const GRANTS_TO_ONE: usize = 16;
+    /// Changes a second, over time, that a tenant may ask for over the control port (tables, grants, tokens, suspensions):
+    /// every worker takes over each one, so its neighbours pay for them. What only ends something is not counted.
+    pub const CHANGES_PER_S: u64 = 20;
+    /// Changes that may come at once: a program that sets up all its tables.
+    pub const CHANGES_AT_ONCE: u64 = 200;
 }
 /// The worker's side stack, bytes: how deep an extension may recurse. Each worker holds as much memory.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;

@@ -28,7 +28,7 @@ pub(super) async fn create(
     Path(tenant): Path<String>,
     Body(new): Body<CreateGrant>,
 ) -> Result<impl IntoResponse, Failure> {
-    let view = caller.reach(&control, &tenant)?;
+    let view = caller.reach_to_change(&control, &tenant)?;
     let granter = if caller.is_operator() { Granter::Operator } else { Granter::Owner };
     let given = control.directory.grant(view.tenant.id, &new.table, &new.to, new.access, granter)?;
     Ok((StatusCode::CREATED, axum::Json(Given::of(&given, caller.is_operator()))))

@@ -21,6 +21,7 @@ use super::types::{
 use super::{BODY_PATIENCE, Control, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, stat};
 use crate::builder::{QueueRefusal, Turn};
 use crate::config::suggest;
+use crate::limits::tenants::CHANGES_PER_S;
 use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
 
 pub(super) type Answer<T> = Result<axum::Json<T>, Failure>;
@@ -107,6 +108,17 @@ impl Caller {
             ))
             .hint("use the operator's token, or that tenant's")),
         }
+    }
+
+    /// As [`Caller::reach`], for a change that makes something new: a tenant may ask for so many a second.
+    pub(super) fn reach_to_change(&self, control: &Control, tenant: &str) -> Result<Arc<TenantView>, Failure> {
+        let view = self.reach(control, tenant)?;
+        if !self.is_operator() && !view.tenant.usage.admit_change(now_ms()) {
+            let message = format!("tenant {tenant:?} changes too much: {CHANGES_PER_S} changes a second at most");
+            return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "over_quota", message)
+                .hint("wait a second, and change less often"));
+        }
+        Ok(view)
     }
 
     pub(super) fn is_operator(&self) -> bool {
@@ -237,7 +249,7 @@ async fn rotate_token(
     caller: Caller,
     Path(tenant): Path<String>,
 ) -> Answer<TokenRotated> {
-    let view = caller.reach(&control, &tenant)?;
+    let view = caller.reach_to_change(&control, &tenant)?;
     Ok(axum::Json(TokenRotated { token: control.directory.rotate_token(view.tenant.id)? }))
 }
 
@@ -259,7 +271,7 @@ async fn create_table(
     Path(tenant): Path<String>,
     Body(new): Body<CreateTable>,
 ) -> Result<impl IntoResponse, Failure> {
-    let view = caller.reach(&control, &tenant)?;
+    let view = caller.reach_to_change(&control, &tenant)?;
     let CreateTable { name, id, mode, quota_bytes } = new;
     let entry =
         control.directory.create_table(view.tenant.id, NewTable { name, id, mode: mode.into(), quota_bytes })?;
@@ -380,7 +392,7 @@ async fn unload_extension(
 }
 
 fn set_suspended(control: &Control, caller: &Caller, tenant: &str, name: &str, suspended: bool) -> Answer<Extension> {
-    let id = caller.reach(control, tenant)?.tenant.id;
+    let id = caller.reach_to_change(control, tenant)?.tenant.id;
     control.directory.set_suspended(id, name, suspended)?;
     let snapshot = control.directory.snapshot();
     let view = snapshot.find(id)?;

@@ -11,6 +11,7 @@ use crate::builder::{
     Artifact, BuildError, BuilderKey, CompileLimits, Diagnostic, Header, Job, Launcher, PublicKey, Source, Toolchain,
     ToolchainConfig, api_fingerprint, check, compile,
 };
+use crate::limits::tenants::{CHANGES_AT_ONCE, CHANGES_PER_S};
 use crate::store::Epochs;
 use crate::tenants::{NewTenant, Options, QuotaChanges, token};
 
@@ -217,6 +218,30 @@ fn an_owner_cannot_tell_who_it_grants_to_and_the_operator_can() {
     assert_eq!(server.operator("POST", "/v1/tenants/a/grants", json!({"table": "t", "to": "full"})).0, 409);
     let own_access = json!({"table": "t", "to": "there", "access": "own"});
     assert_eq!(server.json("POST", "/v1/tenants/a/grants", &tokens[0], own_access).0, 400);
+}
+
+#[test]
+fn a_tenant_that_changes_without_end_has_to_wait_and_the_operator_has_not() {
+    let server = Server::without_builder();
+    let token = server.tenant("a");
+    server.operator("POST", "/v1/tenants/a/tables", json!({"name": "t"}));
+    let grant = |token: &str| {
+        let (status, _) = server.json("POST", "/v1/tenants/a/grants", token, json!({"table": "t", "to": "b"}));
+        status
+    };
+    server.tenant("b");
+    // Some recover on the way: it is enough that the server takes more requests a second than it lets through.
+    let most = CHANGES_AT_ONCE + 60 * CHANGES_PER_S;
+    let refused = (0..most).map(|_| grant(&token)).find(|status| *status != 201);
+    assert_eq!(refused, Some(429));
+    assert_eq!(grant(&server.operator), 201);
+    assert_eq!(
+        server.json("DELETE", "/v1/tenants/a/grants/given/t/b", &token, Value::Null).0,
+        200,
+        "an end never waits"
+    );
+    let (_, stat) = server.json("GET", "/v1/stat", &token, Value::Null);
+    assert!(stat["counters"].is_object(), "what changes nothing is not counted");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use sandstorm_net::rpc::KillCause;
 
 use super::conduct::Notice;
-use crate::limits::tenants::RECENT_KILLS;
+use crate::limits::tenants::{CHANGES_AT_ONCE, CHANGES_PER_S, RECENT_KILLS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use crate::metrics::{self, Reading, TenantCounters};
 
@@ -45,6 +45,8 @@ pub struct Usage {
     kills: Mutex<VecDeque<Kill>>,
     kills_total: AtomicU64,
     notices: Mutex<VecDeque<Notice>>,
+    /// The moment from which on all its changes may come at once again, in milliseconds since the Unix epoch.
+    changes_ms: AtomicU64,
     /// Moments of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
 }
@@ -105,6 +107,7 @@ impl Usage {
             kills: Mutex::default(),
             kills_total: AtomicU64::new(0),
             notices: Mutex::default(),
+            changes_ms: AtomicU64::new(0),
             pushes: Mutex::default(),
         }
     }
@@ -178,6 +181,19 @@ impl Usage {
     /// Whether `requests` more keep within `per_second`.
     pub(super) fn admit(&self, now_ns: u64, requests: u32, per_second: u32) -> bool {
         self.requests.admit(now_ns, requests, per_second)
+    }
+
+    /// Counts a change that the tenant asks for over the control port, unless too many came before.
+    pub fn admit_change(&self, now_ms: u64) -> bool {
+        const EACH_MS: u64 = 1_000 / CHANGES_PER_S;
+        let horizon = now_ms.saturating_add(CHANGES_AT_ONCE * EACH_MS);
+        let count = |recovered: u64| {
+            // A clock that was set back must not keep the tenant out.
+            let start = if recovered > horizon { now_ms } else { recovered.max(now_ms) };
+            let next = start.saturating_add(EACH_MS);
+            (next <= horizon).then_some(next)
+        };
+        self.changes_ms.fetch_update(Relaxed, Relaxed, count).is_ok()
     }
 
     /// Counts a push unless there were `limit` in the hour before.
