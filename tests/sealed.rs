@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{Wire, data_plane, data_plane_with, get_args, load, tenant};
+use common::{Wire, data_plane, data_plane_with, get_args, load, single_packet, tenant};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, Error, Sealing, raw};
 use sandstorm_db::server::DataPlane;
-use sandstorm_net::rpc::{Operation, Status};
-use sandstorm_net::seal::MAGIC;
+use sandstorm_net::rpc::{MessageHeader, Operation, Status, encode_message};
+use sandstorm_net::seal::{ClientSeal, MAGIC};
 
 /// Stands between a client and a server: records what passes, changes and repeats it as told.
 struct Middle {
@@ -243,4 +243,50 @@ fn from_another_address_than_loopback_plain_packets_are_refused_unless_allowed()
         assert!(auto.is_sealed());
         assert_eq!(Client::connect(auto).expect("a session").get(1, b"k"), Ok(None));
     }
+}
+
+#[test]
+fn a_sealed_session_acts_for_its_own_tenant_alone() {
+    let plane = data_plane(1);
+    let (alice, token) = tenant(&plane, "alice", false);
+    let (bob, _) = tenant(&plane, "bob", false);
+    let (open, _) = tenant(&plane, "open", true);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.connect(plane.address()).expect("an address");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let now_ms = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
+    let mut seal = ClientSeal::new(plane.address(), alice, token.as_bytes(), rand::random(), now_ms);
+    let (mut sent, mut buffer, mut opened) = (Vec::new(), vec![0; 2048], Vec::new());
+    seal.begin(0, &mut sent);
+    let mut sequence = 0;
+    let mut ask = |tenant: u32, operation: Operation<'_>| {
+        sequence += 1;
+        let head = MessageHeader { flags: 0, operations: 1, tenant, session: 5, sequence, acked: sequence - 1 };
+        let mut message = Vec::new();
+        encode_message(&head, &[operation], &mut message);
+        loop {
+            for (_, datagram) in sent.drain(..) {
+                socket.send(&datagram).expect("sent");
+            }
+            let ready = seal.is_ready();
+            if ready && !message.is_empty() {
+                seal.send(&[&single_packet(0, sequence as u16), &message], &mut sent);
+                message.clear();
+                continue;
+            }
+            let len = socket.recv(&mut buffer).expect("an answer");
+            if let Some(part) = seal.receive(0, &buffer[..len], &mut opened, &mut sent) {
+                let (_, mut operations) = MessageHeader::decode(&opened[part][8..]).expect("a response");
+                break operations.next().expect("an answer").expect("well-formed").status;
+            }
+        }
+    };
+    assert_eq!(ask(alice, Operation::get(1, b"k")), Status::Unauthenticated, "the hello is said all the same");
+    assert_eq!(ask(alice, Operation::hello(b"")), Status::Ok, "without a token");
+    assert_eq!(ask(alice, Operation::get(1, b"k")), Status::NotFound);
+    for other in [bob, open] {
+        assert_eq!(ask(other, Operation::hello(token.as_bytes())), Status::Unauthenticated);
+        assert_eq!(ask(other, Operation::put(1, b"k", b"v")), Status::Unauthenticated);
+    }
+    assert_eq!(ask(alice, Operation::get(1, b"k")), Status::NotFound, "and goes on acting for its own");
 }

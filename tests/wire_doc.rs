@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use sandstorm_net::r2p2::header::{self, Body, Kind, Packet};
 use sandstorm_net::rpc::{self, Condition, MessageHeader, OP_FLAG_TTL, Op, Operation, Status};
+use sandstorm_net::seal::{ClientSeal, Doorkeeper, SealLimits, ServerSeal, TokenKeys, Verifier};
 
 const REQUEST_ID: u16 = 0x0102;
+/// What the page's sealed session is made of.
+const TOKEN: &[u8] = b"the token of tenant seven";
+const SEALED_SESSION: u64 = 0x8877_6655_4433_2211;
+const CLOCK_MS: u64 = 1_700_000_000_000;
 
 /// A datagram of one message with one operation.
 fn datagram(kind: Kind, sequence: u64, operation: &Operation<'_>) -> Vec<u8> {
@@ -58,6 +64,51 @@ fn examples() -> BTreeMap<&'static str, Vec<u8>> {
     ])
 }
 
+struct Door;
+
+impl Doorkeeper for Door {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+        (tenant == 7 && which == 0).then(|| (TokenKeys::of(TOKEN).verifier(), 1))
+    }
+}
+
+/// The same get and its answer in a sealed session, and the handshake before, with ephemeral keys that anybody knows.
+fn sealed_examples() -> BTreeMap<&'static str, Vec<u8>> {
+    let (at, from) = (([192, 0, 2, 1], 7400).into(), ([192, 0, 2, 2], 40_000).into());
+    let mut client = ClientSeal::new(at, 7, TOKEN, SEALED_SESSION, CLOCK_MS);
+    client = client.with_ephemeral_for_documentation_only([0x11; 32]);
+    let mut server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
+    server = server.with_ephemeral_for_documentation_only([0x22; 32]);
+    let (mut sent, mut opened) = (Vec::<(SocketAddr, Vec<u8>)>::new(), Vec::new());
+    client.begin(0, &mut sent);
+    let hello = sent.remove(0).1;
+    assert!(server.receive(0, from, &mut hello.clone(), &Door, &mut sent).is_none());
+    server.work(0, &mut sent);
+    let welcome = sent.remove(0).1;
+    assert!(client.receive(0, &welcome, &mut opened, &mut sent).is_none() && client.is_ready());
+    let plain = examples();
+    client.send(&[&plain["get-request"]], &mut sent);
+    let request = sent.remove(0).1;
+    let mut taken = request.clone();
+    let (peer, part) = server.receive(0, from, &mut taken, &Door, &mut sent).expect("a genuine packet");
+    assert!(taken[part] == plain["get-request"]);
+    server.send(peer, &[&plain["get-response"]], &mut sent);
+    let response = sent.remove(0).1;
+    let part = client.receive(0, &response, &mut opened, &mut sent).expect("a genuine packet");
+    assert!(opened[part] == plain["get-response"]);
+    // Another server does not know the session.
+    let mut stranger = ServerSeal::new(SealLimits::default(), CLOCK_MS);
+    assert!(stranger.receive(0, from, &mut request.clone(), &Door, &mut sent).is_none());
+    let reject = sent.remove(0).1;
+    BTreeMap::from([
+        ("sealed-hello", hello),
+        ("sealed-welcome", welcome),
+        ("sealed-request", request),
+        ("sealed-response", response),
+        ("sealed-reject", reject),
+    ])
+}
+
 /// The blocks of the page: name and bytes. A line's bytes end at `|`, behind which stands what they mean.
 fn blocks(page: &str) -> BTreeMap<&str, Vec<u8>> {
     let mut blocks = BTreeMap::new();
@@ -85,7 +136,8 @@ fn the_page_shows_what_the_code_sends() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/wire.md");
     let page = std::fs::read_to_string(path).expect("docs/wire.md");
     let shown = blocks(&page);
-    let sent = examples();
+    let mut sent = examples();
+    sent.extend(sealed_examples());
     assert!(shown.keys().eq(sent.keys()), "blocks {:?}, examples {:?}", shown.keys(), sent.keys());
     for (name, bytes) in &sent {
         assert!(shown[name] == *bytes, "{name} should be\n{}", hex(bytes));

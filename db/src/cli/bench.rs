@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use sandstorm_client::Sealing;
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Report, Row, TenantLoad, fill, run};
 use sandstorm_db::limits::SLICE_US;
@@ -22,6 +23,8 @@ enum Experiment {
     Invoke,
     /// One call of a chain of 8 against eight gets, one after another.
     Chain,
+    /// Gets in a sealed session against plain ones, at depth 1 and at the depth given.
+    Sealed,
     /// A tenant's latency while another's code runs away once in so many calls.
     Runaway,
 }
@@ -124,6 +127,10 @@ pub(super) fn bench(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
     if asked(Experiment::Chain) {
         ratios.push(bench.chain(out)?);
     }
+    if asked(Experiment::Sealed) {
+        ratios.push(bench.sealed(out, 1)?);
+        ratios.push(bench.sealed(out, args.depth)?);
+    }
     if asked(Experiment::Runaway) {
         ratios.extend(bench.runaway(out)?);
     }
@@ -189,6 +196,20 @@ impl Bench<'_> {
         self.rounds(out, ratio, || {
             let (gets, call) = (self.alone(Class::ChainGets, 1)?, self.alone(Class::Chain, 1)?);
             Ok((gets.p50_us, call.p50_us))
+        })
+    }
+
+    fn sealed(&self, out: &Out, depth: usize) -> Result<Ratio, Failure> {
+        let what = format!("gets in a sealed session / plain ones, thousand/s at depth {depth}");
+        let ratio = |rounds: &[(f64, f64)]| Ratio::of(&what, rounds, "at least 0.8", |ratio| ratio >= 0.8);
+        let gets = |sealing| -> Result<f64, Failure> {
+            let mut load = self.load(Mix::only(Class::Get)).pace(Pace::Closed { depth });
+            load.config.sealing = sealing;
+            Ok(self.row(&self.measure(vec![load])?, Class::Get)?.per_s / 1000.0)
+        };
+        self.rounds(out, ratio, || {
+            let plain = gets(Sealing::Never)?;
+            Ok((gets(Sealing::Always)?, plain))
         })
     }
 

@@ -73,8 +73,9 @@ impl ClientSeal {
     }
 
     /// With ephemeral keys that are no secret: for documentation and tests alone.
-    #[cfg(any(test, feature = "fuzzing"))]
-    pub fn with_ephemeral(mut self, ephemeral: [u8; 32]) -> ClientSeal {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_ephemeral_for_documentation_only(mut self, ephemeral: [u8; 32]) -> ClientSeal {
         self.ephemeral = Some(ephemeral);
         self
     }

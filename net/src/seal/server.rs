@@ -79,8 +79,9 @@ impl ServerSeal {
     }
 
     /// With ephemeral keys that are no secret: for documentation and tests alone.
-    #[cfg(any(test, feature = "fuzzing"))]
-    pub fn with_ephemeral(mut self, ephemeral: [u8; 32]) -> ServerSeal {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_ephemeral_for_documentation_only(mut self, ephemeral: [u8; 32]) -> ServerSeal {
         self.ephemeral = Some(ephemeral);
         self
     }
