@@ -106,6 +106,14 @@ fn who_reaches_which_port_decides_what_has_to_be_named() {
 }
 
 #[test]
+fn plain_packets_from_other_machines_have_to_be_named() {
+    assert!(!parse("data = '0.0.0.0:7400'").unwrap().allow_plaintext);
+    assert!(parse("allow_plaintext = true").unwrap().allow_plaintext);
+    let over = Overrides { allow_plaintext: Some(true), ..Overrides::default() };
+    assert!(Config::parse("allow_plaintext = false", "c.toml", &over).unwrap().allow_plaintext);
+}
+
+#[test]
 fn tls_of_the_control_port_is_one_of_three_things() {
     let tls = |text: &str| parse(&format!("control = '10.0.0.1:1'\nallow_plain_control = true\n[control_tls]\n{text}"));
     assert_eq!(tls("").unwrap().control_tls, ControlTls::Off);

@@ -68,14 +68,14 @@ impl Pair {
 
     fn shake(&mut self) {
         let hello = self.hello();
-        for (to, welcome) in self.to_server(&hello).1 {
+        for (to, welcome) in self.deliver(&hello).1 {
             assert_eq!(to, self.at);
-            self.to_client(&welcome);
+            self.bring(&welcome);
         }
     }
 
     /// Delivers a datagram to the server: the packet that was in it, and what the server sent.
-    fn to_server(&mut self, datagram: &[u8]) -> (Option<(Peer, Vec<u8>)>, Sent) {
+    fn deliver(&mut self, datagram: &[u8]) -> (Option<(Peer, Vec<u8>)>, Sent) {
         let (mut bytes, mut sent) = (datagram.to_vec(), Sent::new());
         let opened = self.server.receive(self.now_us, self.at, &mut bytes, &DOOR, &mut sent);
         let opened = opened.map(|(peer, part)| (peer, bytes[part].to_vec()));
@@ -83,7 +83,7 @@ impl Pair {
         (opened, sent)
     }
 
-    fn to_client(&mut self, datagram: &[u8]) -> (Option<Vec<u8>>, Sent) {
+    fn bring(&mut self, datagram: &[u8]) -> (Option<Vec<u8>>, Sent) {
         let mut sent = Sent::new();
         let mut opened = Vec::new();
         let part = self.client.receive(self.now_us, datagram, &mut opened, &mut sent);
@@ -106,12 +106,12 @@ impl Pair {
     /// Sends a packet to the server and one back.
     fn talk(&mut self) {
         let request = self.seal(b"request");
-        let (opened, _) = self.to_server(&request);
+        let (opened, _) = self.deliver(&request);
         let (peer, inner) = opened.expect("a genuine packet");
         assert!(inner.ends_with(b"request"));
         let (to, answer) = self.answer(peer, b"answer").remove(0);
         assert_eq!(to, self.at);
-        assert!(self.to_client(&answer).0.expect("a genuine packet").ends_with(b"answer"));
+        assert!(self.bring(&answer).0.expect("a genuine packet").ends_with(b"answer"));
     }
 }
 
@@ -121,7 +121,7 @@ fn a_session_carries_packets_both_ways_and_shows_nothing_of_them() {
     let request = pair.seal(b"a value that nobody else may read");
     assert_eq!(request.len(), OVERHEAD + 8 + 33);
     assert!(!request.windows(5).any(|five| five == b"value"));
-    let (opened, sent) = pair.to_server(&request);
+    let (opened, sent) = pair.deliver(&request);
     let (peer, inner) = opened.unwrap();
     assert_eq!((session_of(peer), sent.len()), (Some((TENANT, pair.client.session())), 0));
     assert!(inner.ends_with(b"a value that nobody else may read"));
@@ -148,31 +148,31 @@ fn every_byte_of_every_packet_matters() {
         assert_eq!((server.counters().handshakes, server.sessions()), (0, 0), "byte {at}");
         assert!(sent.iter().all(|(_, reject)| reject.len() == REJECT_LEN), "no answer but a reject");
     }
-    let (_, sent) = pair.to_server(&hello);
+    let (_, sent) = pair.deliver(&hello);
     let welcome = sent[0].1.clone();
     assert_eq!(welcome.len(), WELCOME_LEN);
     for at in 0..welcome.len() {
         let mut forged = welcome.clone();
         forged[at] ^= 1 << (at % 8);
-        pair.to_client(&forged);
+        pair.bring(&forged);
         assert!(!pair.client.is_ready(), "byte {at}");
     }
-    pair.to_client(&welcome);
+    pair.bring(&welcome);
     assert!(pair.client.is_ready(), "what was forged has not disturbed the handshake");
     let request = pair.seal(b"request");
     for at in 0..request.len() {
         let mut forged = request.clone();
         forged[at] ^= 1 << (at % 8);
-        assert!(pair.to_server(&forged).0.is_none(), "byte {at}");
+        assert!(pair.deliver(&forged).0.is_none(), "byte {at}");
     }
-    let (peer, _) = pair.to_server(&request).0.expect("and the genuine one is still taken");
+    let (peer, _) = pair.deliver(&request).0.expect("and the genuine one is still taken");
     let (_, answer) = pair.answer(peer, b"answer").remove(0);
     for at in 0..answer.len() {
         let mut forged = answer.clone();
         forged[at] ^= 1 << (at % 8);
-        assert!(pair.to_client(&forged).0.is_none(), "byte {at}");
+        assert!(pair.bring(&forged).0.is_none(), "byte {at}");
     }
-    assert!(pair.to_client(&answer).0.is_some());
+    assert!(pair.bring(&answer).0.is_some());
     pair.talk();
 }
 
@@ -180,24 +180,24 @@ fn every_byte_of_every_packet_matters() {
 fn packets_cut_anywhere_or_made_longer_are_refused() {
     let mut pair = Pair::new();
     let hello = pair.hello();
-    let (_, sent) = pair.to_server(&hello);
+    let (_, sent) = pair.deliver(&hello);
     let welcome = sent[0].1.clone();
     for cut in 0..welcome.len() {
-        pair.to_client(&welcome[..cut]);
+        pair.bring(&welcome[..cut]);
     }
-    pair.to_client(&[&welcome[..], &[0]].concat());
+    pair.bring(&[&welcome[..], &[0]].concat());
     assert!(!pair.client.is_ready());
-    pair.to_client(&welcome);
+    pair.bring(&welcome);
     let request = pair.seal(b"request");
     for packet in [&hello, &request] {
         for cut in 0..packet.len() {
-            let (opened, sent) = pair.to_server(&packet[..cut]);
+            let (opened, sent) = pair.deliver(&packet[..cut]);
             assert!(opened.is_none(), "cut at {cut}");
             assert!(sent.iter().all(|(_, answer)| answer.len() < cut), "an answer is shorter than its cause");
         }
-        assert!(pair.to_server(&[&packet[..], &[0]].concat()).0.is_none());
+        assert!(pair.deliver(&[&packet[..], &[0]].concat()).0.is_none());
     }
-    assert!(pair.to_server(&request).0.is_some());
+    assert!(pair.deliver(&request).0.is_some());
     assert_eq!(pair.server.sessions(), 1);
 }
 
@@ -205,18 +205,18 @@ fn packets_cut_anywhere_or_made_longer_are_refused() {
 fn a_packet_is_taken_once_in_any_order() {
     let mut pair = Pair::ready();
     let packets: Vec<Vec<u8>> = (0..3000).map(|_| pair.seal(b"request")).collect();
-    assert!(pair.to_server(&packets[5]).0.is_some());
+    assert!(pair.deliver(&packets[5]).0.is_some());
     for packet in packets[..1000].iter().rev() {
-        let (opened, _) = pair.to_server(packet);
+        let (opened, _) = pair.deliver(packet);
         assert_eq!(opened.is_some(), *packet != packets[5]);
-        assert!(pair.to_server(packet).0.is_none(), "the second time it is refused");
+        assert!(pair.deliver(packet).0.is_none(), "the second time it is refused");
     }
     assert_eq!(pair.server.counters().replayed, 1001);
-    assert!(pair.to_server(&packets[2999]).0.is_some());
-    assert!(pair.to_server(&packets[952]).0.is_none() && pair.to_server(&packets[1000]).0.is_some());
+    assert!(pair.deliver(&packets[2999]).0.is_some());
+    assert!(pair.deliver(&packets[952]).0.is_none() && pair.deliver(&packets[1000]).0.is_some());
     assert!(pair.server.counters().replayed == 1002 && pair.server.counters().too_old == 0);
     let far = (0..2000).map(|_| pair.seal(b"request")).last().unwrap();
-    assert!(pair.to_server(&far).0.is_some() && pair.to_server(&packets[2000]).0.is_none());
+    assert!(pair.deliver(&far).0.is_some() && pair.deliver(&packets[2000]).0.is_none());
     assert_eq!(pair.server.counters().too_old, 1);
     pair.talk();
 }
@@ -228,18 +228,18 @@ fn packets_of_one_session_mean_nothing_in_another() {
     let mut other = Pair::with(SealLimits::default(), 8, b"the token of tenant eight");
     other.shake();
     assert!(other.client.is_ready());
-    assert!(other.to_server(&request).0.is_none(), "another server does not know the session");
+    assert!(other.deliver(&request).0.is_none(), "another server does not know the session");
     // The same packet under the other session's name.
     let mut renamed = request.clone();
     renamed[4] = 8;
-    assert!(other.to_server(&renamed).0.is_none());
+    assert!(other.deliver(&renamed).0.is_none());
     assert_eq!(other.server.counters().bad_tag, 1);
     // A packet of the client's own, sent back to it.
-    let (opened, _) = one.to_client(&request);
+    let (opened, _) = one.bring(&request);
     assert!(opened.is_none());
     let mut turned = request;
     turned[1] = Kind::ToClient as u8;
-    assert!(one.to_client(&turned).0.is_none());
+    assert!(one.bring(&turned).0.is_none());
     assert_eq!(one.client.counters().bad_tag, 1);
 }
 
@@ -247,19 +247,19 @@ fn packets_of_one_session_mean_nothing_in_another() {
 fn a_hello_that_comes_again_costs_no_handshake() {
     let mut pair = Pair::new();
     let hello = pair.hello();
-    let (_, first) = pair.to_server(&hello);
+    let (_, first) = pair.deliver(&hello);
     for _ in 0..10 {
-        let (_, again) = pair.to_server(&hello);
+        let (_, again) = pair.deliver(&hello);
         assert_eq!(again, first, "the same bytes as long as the client may not have them");
     }
-    pair.to_client(&first[0].1);
+    pair.bring(&first[0].1);
     pair.talk();
     for _ in 0..10 {
-        assert!(pair.to_server(&hello).1.is_empty(), "nothing afterwards");
+        assert!(pair.deliver(&hello).1.is_empty(), "nothing afterwards");
     }
     // Even of a session that is gone.
     pair.server.end(session_peer(TENANT, pair.client.session()));
-    assert!(pair.to_server(&hello).1.is_empty());
+    assert!(pair.deliver(&hello).1.is_empty());
     assert_eq!((pair.server.counters().handshakes, pair.server.counters().old_hello), (1, 11));
 }
 
@@ -273,25 +273,25 @@ fn a_recorded_hello_is_worth_nothing_later_and_to_another_server() {
     restarted.work(0, &mut sent);
     assert_eq!((restarted.counters().handshakes, restarted.counters().clock), (0, 1));
     // To one that has restarted meanwhile, early enough: it makes keys that nobody has, and the client makes new ones.
-    pair.to_server(&hello);
+    pair.deliver(&hello);
     pair.shake_again_after_restart(&hello);
 }
 
 impl Pair {
     fn shake_again_after_restart(&mut self, recorded: &[u8]) {
-        let (_, sent) = self.to_server(recorded);
-        self.to_client(&sent[0].1);
+        let (_, sent) = self.deliver(recorded);
+        self.bring(&sent[0].1);
         self.talk();
         self.server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
         self.now_us += 1_000_000;
-        let (_, sent) = self.to_server(recorded);
+        let (_, sent) = self.deliver(recorded);
         assert_eq!(sent.len(), 1, "it answers the recorded hello");
         let request = self.seal(b"request");
-        let (opened, sent) = self.to_server(&request);
+        let (opened, sent) = self.deliver(&request);
         assert!(opened.is_none(), "it has other keys under the same number");
-        let hello = self.to_client(&sent[0].1).1;
-        let (_, sent) = self.to_server(&hello[0].1);
-        self.to_client(&sent[0].1);
+        let hello = self.bring(&sent[0].1).1;
+        let (_, sent) = self.deliver(&hello[0].1);
+        self.bring(&sent[0].1);
         self.talk();
     }
 }
@@ -302,11 +302,11 @@ fn a_client_whose_clock_is_wrong_is_told_the_time() {
         let mut pair = Pair::new();
         pair.client = ClientSeal::new(address(1), TENANT, TOKEN, 1, wrong_ms);
         let hello = pair.hello();
-        let (_, rejects) = pair.to_server(&hello);
+        let (_, rejects) = pair.deliver(&hello);
         assert_eq!(rejects[0].1.len(), REJECT_LEN);
-        let (_, hellos) = pair.to_client(&rejects[0].1);
-        let (_, welcome) = pair.to_server(&hellos[0].1);
-        pair.to_client(&welcome[0].1);
+        let (_, hellos) = pair.bring(&rejects[0].1);
+        let (_, welcome) = pair.deliver(&hellos[0].1);
+        pair.bring(&welcome[0].1);
         assert!(pair.client.is_ready());
         pair.talk();
     }
@@ -317,10 +317,10 @@ fn a_wrong_token_is_refused_without_a_curve_operation_and_told_soon() {
     for (tenant, reason, refusal) in [(TENANT, Reason::Token, Refusal::Token), (99, Reason::Tenant, Refusal::Tenant)] {
         let mut pair = Pair::with(SealLimits::default(), tenant, b"not the token");
         let hello = pair.hello();
-        let (_, rejects) = pair.to_server(&hello);
+        let (_, rejects) = pair.deliver(&hello);
         assert_eq!(Reason::from_byte(rejects[0].1[3]), Some(reason));
         assert_eq!((pair.server.counters().handshakes, pair.server.counters().bad_hello), (0, 1));
-        pair.to_client(&rejects[0].1);
+        pair.bring(&rejects[0].1);
         assert_eq!(pair.client.take_refusal(pair.now_us), None, "a genuine welcome may still come");
         assert_eq!(pair.client.take_refusal(pair.now_us + REFUSAL_PATIENCE_US), Some(refusal));
     }
@@ -335,7 +335,7 @@ fn forged_rejects_end_nothing() {
     for round in 0..100 {
         pair.now_us += 10_000;
         for flags in 0..6 {
-            pair.to_client(&reject(flags, round % 3));
+            pair.bring(&reject(flags, round % 3));
         }
         pair.talk();
     }
@@ -344,9 +344,9 @@ fn forged_rejects_end_nothing() {
     let mut pair = Pair::new();
     let hello = pair.hello();
     let head = Head { session: pair.client.session(), number: 1, ..head };
-    pair.to_client(&[&Head { flags: Reason::Token as u8, ..head }.encode()[..], &[0; 8]].concat());
-    let (_, sent) = pair.to_server(&hello);
-    pair.to_client(&sent[0].1);
+    pair.bring(&[&Head { flags: Reason::Token as u8, ..head }.encode()[..], &[0; 8]].concat());
+    let (_, sent) = pair.deliver(&hello);
+    pair.bring(&sent[0].1);
     assert!(pair.client.is_ready() && pair.client.take_refusal(u64::MAX).is_none());
 }
 
@@ -358,11 +358,11 @@ fn a_server_that_forgot_the_session_is_greeted_anew_under_the_same_name() {
     pair.now_us += 1_000_000;
     let before = pair.client.session();
     let request = pair.seal(b"request");
-    let (opened, rejects) = pair.to_server(&request);
+    let (opened, rejects) = pair.deliver(&request);
     assert!(opened.is_none() && rejects[0].1.len() < request.len());
-    let (_, hellos) = pair.to_client(&rejects[0].1);
-    let (_, welcome) = pair.to_server(&hellos[0].1);
-    pair.to_client(&welcome[0].1);
+    let (_, hellos) = pair.bring(&rejects[0].1);
+    let (_, welcome) = pair.deliver(&hellos[0].1);
+    pair.bring(&welcome[0].1);
     pair.talk();
     assert_eq!(pair.client.session(), before);
 }
@@ -377,14 +377,14 @@ fn keys_are_renewed_while_packets_are_under_way() {
     let mut sent = Sent::new();
     assert!(pair.client.poll(pair.now_us, false, &mut sent).is_none() && sent.is_empty(), "not while nobody asks");
     assert!(pair.client.poll(pair.now_us, true, &mut sent).is_some());
-    let (_, welcome) = pair.to_server(&sent[0].1);
+    let (_, welcome) = pair.deliver(&sent[0].1);
     pair.talk();
     let peer = session_peer(TENANT, pair.client.session());
     let under_way = pair.answer(peer, b"under way").remove(0).1;
-    pair.to_client(&welcome[0].1);
-    assert!(pair.to_client(&under_way).0.is_some(), "old keys open what is under way");
+    pair.bring(&welcome[0].1);
+    assert!(pair.bring(&under_way).0.is_some(), "old keys open what is under way");
     pair.talk();
-    assert!(pair.to_server(&late).0.is_some() && pair.to_server(&late).0.is_none());
+    assert!(pair.deliver(&late).0.is_some() && pair.deliver(&late).0.is_none());
     pair.now_us += limits::OLD_KEYS_US;
     assert_eq!((pair.client.counters().handshakes, pair.server.counters().handshakes), (2, 2));
     pair.talk();
@@ -411,36 +411,36 @@ fn a_client_that_moves_is_followed_and_nobody_is_flooded_in_its_name() {
     let peer = session_peer(TENANT, pair.client.session());
     pair.at = address(3);
     let request = pair.seal(b"from elsewhere");
-    let (opened, probe) = pair.to_server(&request);
+    let (opened, probe) = pair.deliver(&request);
     assert_eq!(opened.unwrap().0, peer, "the session stays the same");
     assert_eq!((probe.len(), probe[0].0), (1, address(3)));
     let long = [0; 1400];
     assert!(pair.answer(peer, &long).is_empty(), "not more than came from there");
     assert_eq!(pair.server.counters().unproven, 1);
-    let (_, proof) = pair.to_client(&probe[0].1);
+    let (_, proof) = pair.bring(&probe[0].1);
     // The proof counts only from there.
     pair.at = address(4);
-    pair.to_server(&proof[0].1);
+    pair.deliver(&proof[0].1);
     assert!(pair.answer(peer, &long).is_empty());
     pair.at = address(3);
     let request = pair.seal(b"again");
     pair.now_us += 1_000_000;
-    let (_, probe) = pair.to_server(&request);
-    let (_, proof) = pair.to_client(&probe[0].1);
-    pair.to_server(&proof[0].1);
+    let (_, probe) = pair.deliver(&request);
+    let (_, proof) = pair.bring(&probe[0].1);
+    pair.deliver(&proof[0].1);
     assert_eq!(pair.answer(peer, &long)[0].0, address(3));
     // An old packet that comes from elsewhere moves nobody.
     let (early, late) = (pair.seal(b"early"), pair.seal(b"late"));
-    pair.to_server(&late);
+    pair.deliver(&late);
     pair.at = address(5);
-    assert!(pair.to_server(&early).0.is_some());
+    assert!(pair.deliver(&early).0.is_some());
     assert_eq!(pair.answer(peer, &long)[0].0, address(3));
     // Back to where it is known to be, it needs no proof.
     let moved = pair.seal(b"moved");
-    pair.to_server(&moved);
+    pair.deliver(&moved);
     pair.at = address(3);
     let back = pair.seal(b"back");
-    pair.to_server(&back);
+    pair.deliver(&back);
     assert_eq!(pair.answer(peer, &long)[0].0, address(3));
 }
 
@@ -449,14 +449,14 @@ fn a_hello_in_the_name_of_another_address_proves_nothing() {
     let mut pair = Pair::new();
     let hello = pair.hello();
     pair.at = address(66);
-    pair.to_server(&hello);
+    pair.deliver(&hello);
     pair.at = address(2);
-    let (_, welcome) = pair.to_server(&hello);
+    let (_, welcome) = pair.deliver(&hello);
     assert_eq!(welcome[0].0, address(2), "the client gets its welcome all the same");
-    pair.to_client(&welcome[0].1);
+    pair.bring(&welcome[0].1);
     let request = pair.seal(b"request");
     pair.at = address(66);
-    let (opened, _) = pair.to_server(&request);
+    let (opened, _) = pair.deliver(&request);
     assert!(opened.is_some() && pair.answer(opened.unwrap().0, &[0; 1400]).is_empty());
 }
 
@@ -530,13 +530,13 @@ fn a_token_that_is_being_replaced_is_good_as_long_as_the_door_says() {
     let mut sent = Sent::new();
     pair.server.receive(0, pair.at, &mut hello.clone(), &door, &mut sent);
     pair.server.work(0, &mut sent);
-    pair.to_client(&sent[0].1);
+    pair.bring(&sent[0].1);
     let request = pair.seal(b"request");
-    let (peer, _) = pair.to_server(&request).0.expect("a session");
+    let (peer, _) = pair.deliver(&request).0.expect("a session");
     assert_eq!(pair.server.credential(peer), Some(71), "and the server knows with which");
     pair.server.end(peer);
     let request = pair.seal(b"request");
-    assert!(pair.to_server(&request).0.is_none());
+    assert!(pair.deliver(&request).0.is_none());
 }
 
 #[test]
