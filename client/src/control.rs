@@ -50,7 +50,7 @@ impl Control {
         Control::with_timeout(address, token, limits::CONTROL_TIMEOUT)
     }
 
-    /// The same with another timeout for each request; a push waits for the compiler within it.
+    /// The same with another timeout for each request but pushes, which wait for the compiler.
     pub fn with_timeout(address: &str, token: Option<&str>, timeout: Duration) -> Control {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -158,7 +158,7 @@ impl Control {
     /// [`ControlError::Refused`] with the remarks of the checker or the compiler; others as everywhere here.
     pub fn push(&self, tenant: &str, name: &str, source: &Push) -> Result<Pushed, ControlError> {
         let path = format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name));
-        self.send(self.agent.put(self.url(&path)), source)
+        self.send(patient(self.agent.put(self.url(&path))), source)
     }
 
     /// Loads an artifact that a builder elsewhere has signed for this tenant and name.
@@ -167,7 +167,7 @@ impl Control {
     /// [`ControlError::Server`] with a code of its own for each reason why the server does not load it.
     pub fn push_artifact(&self, tenant: &str, name: &str, artifact: &[u8]) -> Result<Pushed, ControlError> {
         let path = format!("/v1/tenants/{}/extensions/{}/artifact", segment(tenant), segment(name));
-        let request = self.with_token(self.agent.put(self.url(&path)));
+        let request = self.with_token(patient(self.agent.put(self.url(&path))));
         self.finish(request.content_type("application/octet-stream").send(artifact))
     }
 
@@ -277,6 +277,11 @@ impl Control {
             _ => ControlError::Protocol { address, reason },
         }
     }
+}
+
+/// A request that waits for its turn and for a compiler.
+fn patient<B>(request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+    request.config().timeout_global(Some(limits::PUSH_TIMEOUT)).build()
 }
 
 /// A name as one segment of a path: everything but letters, digits and `-_.~` percent-encoded.

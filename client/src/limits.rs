@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// A control request, from connect to the last byte. A push waits for the builder, whose own limit is shorter.
+/// A push, from connect to the last byte: its turn, and the builder's own limit on the compilation (two minutes).
+pub const PUSH_TIMEOUT: Duration = Duration::from_secs(600);
+/// Any other control request, from connect to the last byte.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a control answer: the remarks of a compiler about the largest push stay far under it.
 pub const CONTROL_MAX_ANSWER: u64 = 16 << 20;

@@ -54,7 +54,7 @@ impl Build for BuilderHandle {
     }
 
     fn release(&self) -> String {
-        BuilderHandle::release(self).to_owned()
+        format!("{}; {}", BuilderHandle::release(self), self.confinement())
     }
 
     fn slots(&self) -> usize {

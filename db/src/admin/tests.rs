@@ -15,6 +15,8 @@ use crate::limits::tenants::{CHANGES_AT_ONCE, CHANGES_PER_S};
 use crate::store::Epochs;
 use crate::tenants::{NewTenant, Options, QuotaChanges, token};
 
+mod pushes;
+
 /// A builder in this process, without the sandbox, which needs a program of its own.
 struct TestBuilder {
     toolchain: Toolchain,

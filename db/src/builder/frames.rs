@@ -28,6 +28,8 @@ pub(super) struct Hello {
     pub(super) public_key: String,
     pub(super) compiler: u64,
     pub(super) release: String,
+    /// How its compilers are confined.
+    pub(super) confinement: String,
 }
 
 /// What goes with an artifact, which is the frame's bytes.

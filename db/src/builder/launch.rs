@@ -97,9 +97,21 @@ impl Launcher {
         Ok(outcome)
     }
 
+    /// How compilers are confined, for people.
+    pub fn in_words(&self) -> String {
+        match self {
+            Launcher::Unsandboxed => "compilers are not confined".to_owned(),
+            Launcher::Sandboxed { confinement, .. } => {
+                let namespaces = if confinement.namespaces { "namespaces, " } else { "" };
+                let user = confinement.user.map(|user| format!(", user {user}")).unwrap_or_default();
+                format!("{namespaces}Landlock, seccomp{user}")
+            }
+        }
+    }
+
     fn command(&self, run: &Run<'_>) -> Result<Command, BuildError> {
         let folder = run.folder.to_string_lossy().into_owned();
-        let environment = BTreeMap::from(
+        let mut environment = BTreeMap::from(
             [("TMPDIR", folder.as_str()), ("RUST_BACKTRACE", "0"), ("RUSTC_ICE", "0")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
@@ -119,6 +131,10 @@ impl Launcher {
         // Where the compiler's processes cannot be counted apart from those of the user who runs the builder, as many more
         // are allowed as there are.
         let own = if namespaces || user.is_some() { 0 } else { threads_of(rustix::process::geteuid().as_raw()) };
+        // The loader finds libraries beside a program through /proc, which is not there.
+        if let Some(libraries) = run.program.parent().and_then(Path::parent).map(|sysroot| sysroot.join("lib")) {
+            environment.insert("LD_LIBRARY_PATH".to_owned(), libraries.to_string_lossy().into_owned());
+        }
         let mut readable = sandbox::system_libraries();
         readable.extend(run.readable.iter().cloned());
         let policy = Policy {

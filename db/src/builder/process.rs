@@ -68,6 +68,7 @@ fn serve(input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
         public_key: builder.public_key().to_hex(),
         compiler: builder.compiler(),
         release: builder.toolchain().rustc.release.clone(),
+        confinement: builder.confinement(),
     };
     write_frame(out, &Ok::<Hello, BuildError>(hello), &[])?;
     while let Some((request, _)) = read_frame::<Request>(input)? {
@@ -164,6 +165,7 @@ pub struct BuilderHandle {
     public_key: PublicKey,
     compiler: u64,
     release: String,
+    confinement: String,
 }
 
 /// Who is where.
@@ -196,6 +198,7 @@ impl BuilderHandle {
             public_key,
             compiler: hello.compiler,
             release: hello.release,
+            confinement: hello.confinement,
         }))
     }
 
@@ -294,6 +297,11 @@ impl BuilderHandle {
     /// Fingerprint of its compiler.
     pub fn compiler(&self) -> u64 {
         self.compiler
+    }
+
+    /// How its compilers are confined, for people.
+    pub fn confinement(&self) -> &str {
+        &self.confinement
     }
 
     /// Version of its compiler, for people.

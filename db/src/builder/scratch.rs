@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Drop for Own {
 impl Scratch {
     /// Makes this process's folder in `state`, and removes those of processes that have died.
     pub(super) fn open(state: &Path) -> Result<Scratch, BuildError> {
-        let all = state.join("builds");
+        let all = place(state).join("builds");
         let made = (|| {
             fs::create_dir_all(&all)?;
             // Absolute: compilers run in folders of their own.
@@ -63,6 +63,25 @@ impl Scratch {
         let made = tempfile::Builder::new().prefix(prefix).tempdir_in(self.path());
         made.map_err(|error| BuildError::io("creating a scratch folder", error))
     }
+}
+
+/// Where scratch folders lie: in the state folder, unless it is closed to the users that root's compilers run as; then in
+/// a folder of root's among the temporary ones.
+fn place(state: &Path) -> PathBuf {
+    if !rustix::process::geteuid().is_root() {
+        return state.to_owned();
+    }
+    let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+    let open = |folder: &Path| fs::metadata(folder).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 != 0);
+    if state.ancestors().all(open) {
+        return state;
+    }
+    let shared = std::env::temp_dir().join("sandstorm-root");
+    // Somebody else may have made it to look into it.
+    let made = fs::create_dir(&shared);
+    let ours = fs::symlink_metadata(&shared).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == 0);
+    let closed = fs::set_permissions(&shared, fs::Permissions::from_mode(0o711));
+    if ours && closed.is_ok() && (made.is_ok() || shared.exists()) { shared } else { state }
 }
 
 /// Compilers that run as another user have to get to their own folder; they cannot list those of others.
@@ -95,7 +114,7 @@ mod tests {
         let state = tempfile::tempdir().expect("a folder");
         let living = Scratch::open(state.path()).expect("a folder");
         let build = living.folder("build-").expect("a folder");
-        let dead = state.path().join("builds/builder-dead/build-x");
+        let dead = living.path().with_file_name("builder-dead").join("build-x");
         fs::create_dir_all(&dead).expect("a folder");
         fs::write(dead.join("big"), b"left by a crash").expect("a file");
         let other = Scratch::open(state.path()).expect("a folder");

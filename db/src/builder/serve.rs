@@ -123,9 +123,9 @@ fn frame<T: serde::Serialize>(answer: &Result<T, BuildError>, blob: &[u8]) -> Re
 
 async fn hello(State(service): State<Arc<Service>>, _: Authorised) -> Response {
     let builder = &service.builder;
-    let (public_key, compiler, release) =
-        (builder.public_key().to_hex(), builder.compiler(), builder.release().to_owned());
-    frame(&Ok(Hello { public_key, compiler, release }), &[])
+    let (public_key, compiler) = (builder.public_key().to_hex(), builder.compiler());
+    let (release, confinement) = (builder.release().to_owned(), builder.confinement().to_owned());
+    frame(&Ok(Hello { public_key, compiler, release, confinement }), &[])
 }
 
 async fn build(State(service): State<Arc<Service>>, _: Authorised, body: Bytes) -> Response {

@@ -140,6 +140,11 @@ impl Builder {
         self.toolchain.rustc.fingerprint()
     }
 
+    /// How compilers are confined, for people.
+    pub fn confinement(&self) -> String {
+        self.job.launcher.in_words()
+    }
+
     /// The compiler with its sysroot.
     pub fn toolchain(&self) -> &Toolchain {
         &self.toolchain

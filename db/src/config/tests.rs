@@ -18,7 +18,17 @@ fn every_error_is_one_line_that_says_where_what_and_what_to_do() {
         ("[[tenants]]\nname = 'a'\ntokn = 'x'", "c.toml:3: unknown key `tokn`; did you mean `token`?"),
         (
             "[builder]\nzzzzzzzz = 3",
-            "c.toml:2: unknown key `zzzzzzzz`; valid here: rustc, libraries, enabled, allow_unsandboxed, cpu_s, wall_s, memory_bytes",
+            "c.toml:2: unknown key `zzzzzzzz`; valid here: rustc, libraries, enabled, allow_unsandboxed, cpu_s, wall_s, memory_bytes, \
+             compilers, remote, remote_token_file, remote_ca, remote_plain, trusted_keys",
+        ),
+        ("builder.compilers = 0", "c.toml: builder.compilers = 0 is outside of 1..=14"),
+        (
+            "builder.trusted_keys = ['12']",
+            "c.toml: builder.trusted_keys: \"12\" is no key; it takes the 64 hexadecimal digits that `sandstorm builder key` prints",
+        ),
+        (
+            "builder.remote = 'https://b'",
+            "c.toml: builder.remote needs builder.trusted_keys: put there what `sandstorm builder key` prints on its host",
         ),
         ("workers = 0", "c.toml: workers = 0 is outside of 1..=64"),
         ("workers = 'many'", "c.toml:1: invalid type: string \"many\", expected usize"),
@@ -245,4 +255,20 @@ fn the_state_directory_and_its_token_are_private() {
     std::fs::write(state.join(OPERATOR_TOKEN_FILE), "short").unwrap();
     open_to_all(&state.join(OPERATOR_TOKEN_FILE), 0o600);
     assert!(operator_token(&state).unwrap_err().to_string().contains("holds no token"));
+}
+
+#[test]
+fn a_builder_elsewhere_is_reached_sealed_or_on_this_host() {
+    // The public key of RFC 8032, test 1.
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let with = |more: &str| parse(&format!("[builder]\ntrusted_keys = ['{key}']\n{more}"));
+    let builder = with("").expect("a key alone: artifacts made elsewhere are loaded").builder;
+    assert_eq!((builder.trusted_keys[0].to_hex(), builder.remote), (key.to_owned(), None));
+    let named = |url: &str| with(&format!("remote = '{url}'\nremote_token_file = '/t'\n"));
+    assert!(named("https://builder.example:7398").expect("sealed").builder.remote.is_some());
+    assert!(named("http://127.0.0.1:7398").is_ok() && named("http://localhost:7398").is_ok());
+    let error = named("http://builder.example:7398").expect_err("readable on the way").to_string();
+    assert!(error.contains("remote_plain = true") && !error.contains('\n'), "{error}");
+    assert!(with("remote = 'http://b:1'\nremote_token_file = '/t'\nremote_plain = true").is_ok(), "named");
+    assert!(with("remote = 'https://b'").expect_err("no token").to_string().contains("remote_token_file"));
 }
