@@ -102,7 +102,7 @@ impl<'a> Watch<'a> {
                 return Ok(status);
             }
             std::thread::sleep(nap);
-            nap = nap * 2;
+            nap *= 2;
             if nap >= LOOK_EVERY {
                 nap = LOOK_EVERY;
                 self.look()?;
