@@ -183,6 +183,12 @@ impl Engine {
         self.worker
     }
 
+    /// Makes no new side stacks from now on.
+    #[cfg(test)]
+    pub(super) fn make_no_more_stacks(&mut self) {
+        self.side.stacks().make_no_more();
+    }
+
     /// An idle invocation, preferably one that this tenant used before: it needs no clearing.
     fn take_idle(&mut self, tenant: u64) -> Option<Invocation> {
         /// How many to look at.

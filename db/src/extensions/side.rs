@@ -164,6 +164,12 @@ impl Side {
         self.stacks.ran_long();
     }
 
+    /// The side stacks.
+    #[cfg(test)]
+    pub(super) fn stacks(&mut self) -> &mut Stacks {
+        &mut self.stacks
+    }
+
     /// What the engines of this watchdog share.
     pub(super) fn watchdog(&self) -> &Shared {
         &self.watchdog

@@ -20,7 +20,7 @@ use super::block::{Block, CALL, HOST, TENANT};
 use super::stack::Mapping;
 use super::switch::{FRAME, LANDED, RED_ZONE, SWITCH_BYTES, landing_pad, switched_out};
 use super::{KillCause, clock};
-use crate::limits::{SWITCH_SIGNAL_OFFSET, SIGNAL_STACK_BYTES, STACK_GUARD_BYTES};
+use crate::limits::{SIGNAL_STACK_BYTES, STACK_GUARD_BYTES, SWITCH_SIGNAL_OFFSET};
 
 thread_local! {
     /// The calling thread's block; null without an engine.

@@ -67,11 +67,20 @@ pub(super) struct Stacks {
     blank: Vec<Stack>,
     /// Counts what was kept.
     clock: u64,
+    /// Stacks of the process beyond which no new one is made.
+    limit: usize,
 }
 
 impl Stacks {
     pub(super) fn new() -> io::Result<Stacks> {
-        Ok(Stacks { current: Stack::new()?, kept: HashMap::new(), blank: Vec::with_capacity(BLANK_STACKS), clock: 0 })
+        let (current, blank) = (Stack::new()?, Vec::with_capacity(BLANK_STACKS));
+        Ok(Stacks { current, kept: HashMap::new(), blank, clock: 0, limit: SIDE_STACKS })
+    }
+
+    /// Makes no new ones from now on.
+    #[cfg(test)]
+    pub(super) fn make_no_more(&mut self) {
+        self.limit = 0;
     }
 
     /// The stack to run on.
@@ -98,7 +107,7 @@ impl Stacks {
         let next = match self.kept.remove(&tenant) {
             None if self.current.owner == 0 => None,
             // Half of all stacks is for invocations that are switched out.
-            None => self.take_blank(SIDE_STACKS / 2),
+            None => self.take_blank(self.limit / 2),
             kept => kept,
         };
         match next {
@@ -113,7 +122,7 @@ impl Stacks {
 
     /// Takes the current one away with what is on it, and puts a blank one in its place; `None` if none can be had.
     pub(super) fn park(&mut self) -> Option<Stack> {
-        let next = self.take_blank(SIDE_STACKS)?;
+        let next = self.take_blank(self.limit)?;
         Some(std::mem::replace(&mut self.current, next))
     }
 

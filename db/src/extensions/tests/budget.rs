@@ -78,11 +78,7 @@ fn waiting_costs_nothing() {
     let mut world = World::new();
     let extension = native_with(waits_at_first, waits, 64, 16);
     let mut invocation = world.begin(&extension, b"", Budget::default());
-    assert_eq!(
-        world.complete(&mut invocation),
-        Polled::Done,
-        "20 ms of waiting within a total of 10 ms"
-    );
+    assert_eq!(world.complete(&mut invocation), Polled::Done, "20 ms of waiting within a total of 10 ms");
     assert!(invocation.cpu_ns() < 10_000_000);
     world.engine.finish(&world.participant, invocation);
 }

@@ -62,7 +62,6 @@ fn a_compiled_bad_extension_ends_in_each_way() {
         for (kind, cause) in kinds {
             let budget = match cause {
                 KillCause::TotalBudget => short(),
-                KillCause::TotalBudget => Budget { total_us: 500, ..long() },
                 _ => long(),
             };
             let args = table_args(&world, kind.as_bytes());

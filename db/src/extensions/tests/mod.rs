@@ -7,10 +7,12 @@
 
 mod budget;
 mod grants;
+mod isolation;
 mod judging;
 mod kills;
 mod library;
 mod memory;
+mod preempt;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
