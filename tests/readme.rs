@@ -202,6 +202,18 @@ fn the_examples_answer_as_their_page_says() {
 }
 
 #[test]
+fn the_operators_page_does_what_it_says() {
+    let operations = page("docs/operations.md");
+    let mut terminal = Terminal::open();
+    for (language, text) in blocks(&operations) {
+        // Sessions on two machines and parts of a configuration are for reading.
+        if language.is_empty() && text.starts_with("$ ") {
+            terminal.follow(&text);
+        }
+    }
+}
+
+#[test]
 fn links_lead_somewhere() {
     let mut pages = vec!["README.md".to_owned(), "ext/README.md".to_owned()];
     for entry in fs::read_dir(root().join("docs")).unwrap() {

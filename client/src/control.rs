@@ -7,7 +7,8 @@
 //! | `POST /v1/shutdown` | -> `{}` |
 //! | `GET /v1/tenants`, `POST /v1/tenants` | -> `[`[`Tenant`]`]`; [`CreateTenant`] -> [`TenantCreated`] |
 //! | `GET`, `PATCH`, `DELETE /v1/tenants/{tenant}` | -> [`Tenant`]; [`ChangeTenant`] -> [`Tenant`]; -> `{}` |
-//! | `POST /v1/tenants/{tenant}/rotate` | -> [`TokenRotated`] |
+//! | `POST /v1/tenants/{tenant}/rotate`, `DELETE …/old-token` | [`Rotate`] -> [`TokenRotated`]; -> [`Tenant`] |
+//! | `GET /v1/operator`, `POST …/rotate`, `DELETE …/old-token` | -> [`OperatorToken`]; [`Rotate`] -> [`TokenRotated`]; -> `{}` |
 //! | `GET`, `POST /v1/tenants/{tenant}/tables` | -> `[`[`Table`]`]`; [`CreateTable`] -> [`Table`] |
 //! | `GET`, `DELETE /v1/tenants/{tenant}/tables/{table}` | -> [`Table`]; -> `{}` |
 //! | `GET`, `POST /v1/tenants/{tenant}/grants` | -> [`Grants`]; [`CreateGrant`] -> [`GivenGrant`] |
@@ -22,9 +23,11 @@
 //! success (2xx) has an [`ErrorBody`].
 
 mod error;
+mod trust;
 mod types;
 
 pub use error::ControlError;
+pub use trust::Trust;
 pub use types::*;
 
 use crate::limits;
@@ -32,7 +35,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
 /// A connection to a server's control port. Cheap to clone; requests block the calling thread.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Control {
     agent: ureq::Agent,
     address: String,
@@ -44,24 +47,28 @@ pub struct Control {
 struct Nothing {}
 
 impl Control {
-    /// A client of the control port at `address` (`host:port`, or a whole `http://…`), with the operator's or a tenant's
-    /// token. Nothing is sent yet.
+    /// A client of the control port at `address` (`host:port`, or a whole `http://…` or `https://…`), with the operator's
+    /// or a tenant's token. Nothing is sent yet.
     pub fn new(address: &str, token: Option<&str>) -> Control {
         Control::with_timeout(address, token, limits::CONTROL_TIMEOUT)
     }
 
     /// The same with another timeout for each request but pushes, which wait for the compiler.
     pub fn with_timeout(address: &str, token: Option<&str>, timeout: Duration) -> Control {
+        Control::with_trust(address, token, timeout, &Trust::default())
+    }
+
+    /// The same with a say in which certificate is believed.
+    pub fn with_trust(address: &str, token: Option<&str>, timeout: Duration, trust: &Trust) -> Control {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(timeout))
             .proxy(None)
             .max_redirects(0)
-            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")))
-            .build();
+            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
         let address = address.trim_end_matches('/');
         let address = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-        Control { agent: config.new_agent(), address, token: token.map(str::to_owned) }
+        Control { agent: trust.agent(config), address, token: token.map(str::to_owned) }
     }
 
     /// Whether the server runs, and where its data ports are.
@@ -109,7 +116,33 @@ impl Control {
 
     /// Gives a tenant a new token; the old one is void.
     pub fn rotate_token(&self, tenant: &str) -> Result<TokenRotated, ControlError> {
-        self.post(&format!("/v1/tenants/{}/rotate", segment(tenant)), &Nothing {})
+        self.rotate_with_grace(tenant, Some(Duration::ZERO))
+    }
+
+    /// Gives a tenant a new token; the old one works until the grace is over (the server's default: an hour).
+    pub fn rotate_with_grace(&self, tenant: &str, grace: Option<Duration>) -> Result<TokenRotated, ControlError> {
+        let rotate = Rotate { grace_s: grace.map(|grace| grace.as_secs()) };
+        self.post(&format!("/v1/tenants/{}/rotate", segment(tenant)), &rotate)
+    }
+
+    /// Ends the grace of a tenant's old token.
+    pub fn revoke_old_token(&self, tenant: &str) -> Result<(), ControlError> {
+        self.delete(&format!("/v1/tenants/{}/old-token", segment(tenant)))
+    }
+
+    /// Whether the operator's old token still works.
+    pub fn operator(&self) -> Result<OperatorToken, ControlError> {
+        self.get("/v1/operator")
+    }
+
+    /// Gives the operator a new token; the old one works until the grace is over (the server's default: an hour).
+    pub fn rotate_operator(&self, grace: Option<Duration>) -> Result<TokenRotated, ControlError> {
+        self.post("/v1/operator/rotate", &Rotate { grace_s: grace.map(|grace| grace.as_secs()) })
+    }
+
+    /// Ends the grace of the operator's old token.
+    pub fn revoke_old_operator_token(&self) -> Result<(), ControlError> {
+        self.delete("/v1/operator/old-token")
     }
 
     /// A tenant's tables.
@@ -267,6 +300,9 @@ impl Control {
 
     fn broken(&self, error: ureq::Error) -> ControlError {
         let address = self.address.clone();
+        if let Some(explained) = trust::explain(&address, &error) {
+            return explained;
+        }
         let reason = error.to_string();
         match error {
             ureq::Error::Io(_)
@@ -282,6 +318,13 @@ impl Control {
 /// A request that waits for its turn and for a compiler.
 fn patient<B>(request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
     request.config().timeout_global(Some(limits::PUSH_TIMEOUT)).build()
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the token: this gets into logs.
+        f.debug_struct("Control").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 /// A name as one segment of a path: everything but letters, digits and `-_.~` percent-encoded.

@@ -26,7 +26,9 @@ use crate::builder::BuilderConfig;
 use crate::limits::tenants::TENANTS;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
 use crate::store::Mode;
-use crate::tenants::{Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, QuotaChanges, Quotas};
+use crate::tenants::{
+    Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, QuotaChanges, Quotas, TokenHash,
+};
 
 mod builder;
 mod exposure;
@@ -38,7 +40,10 @@ pub use builder::BuilderSettings;
 use builder::FileBuilder;
 pub use exposure::{ControlTls, TlsOverrides};
 use exposure::{FileControlTls, check_control, is_public};
-pub use state::{OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir, read_operator_token};
+pub use state::{
+    CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
+    read_operator_token, write_operator_token, write_private,
+};
 
 /// Default address of the first worker's data port.
 pub const DEFAULT_DATA: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7400));
@@ -78,6 +83,8 @@ pub struct Config {
     pub builder: BuilderSettings,
     /// Tenants that are there from the start.
     pub tenants: Vec<TenantSettings>,
+    /// What is allowed but should not be: a line each, which says what to do.
+    pub warnings: Vec<String>,
 }
 
 /// Limits that can be set downwards.
@@ -92,15 +99,18 @@ pub struct Limits {
 }
 
 /// A tenant that is there from the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantSettings {
     /// Its name.
     pub name: String,
     /// Its id; assigned if not given.
     pub id: Option<u32>,
-    /// Its token; generated, and shown to nobody, if not given (`sandstorm tenant token` makes a new one).
+    /// Its token; generated, and shown to nobody, if neither this nor `token_hash` is given (`sandstorm tenant token` makes
+    /// a new one).
     pub token: Option<String>,
+    /// What the server keeps of its token, as `sandstorm token hash` prints it: instead of the token.
+    pub token_hash: Option<String>,
     /// Whether it is reached without a token.
     #[serde(default)]
     pub open: bool,
@@ -247,10 +257,10 @@ impl Config {
     /// # Errors
     /// [`ConfigError`]: a file that cannot be read or is no TOML, an unknown key, a value out of its range.
     pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Config, ConfigError> {
-        match file {
-            None => Config::parse("", "the command line", overrides),
-            Some(path) => Config::parse(&read(path)?, &path.display().to_string(), overrides),
-        }
+        let Some(path) = file else { return Config::parse("", "the command line", overrides) };
+        let mut config = Config::parse(&read(path)?, &path.display().to_string(), overrides)?;
+        config.warnings.extend(exposure::warn_of_tokens(path, &config.tenants));
+        Ok(config)
     }
 
     /// The same from the file's text; `origin` names it in errors.
@@ -290,6 +300,7 @@ impl Config {
             quotas,
             builder: file.builder.settings(over.rustc.clone(), over.builder)?,
             tenants: file.tenants,
+            warnings: Vec::new(),
         };
         config.check()?;
         Ok(config)
@@ -372,6 +383,7 @@ impl Config {
             )));
         }
         check_control(self.control, &self.control_tls, self.allow_plain_control)?;
+        self.tenants.iter().try_for_each(TenantSettings::check)?;
         if let Some(open) = self.tenants.iter().find(|tenant| tenant.open && !self.may_be_open()) {
             return Err(ConfigError::new(format!(
                 "tenant {:?} is open, but data address {} is reached from other machines: anyone there could read and \
@@ -384,12 +396,27 @@ impl Config {
 }
 
 impl TenantSettings {
+    fn check(&self) -> Result<(), ConfigError> {
+        let Some(hash) = &self.token_hash else { return Ok(()) };
+        let name = &self.name;
+        if self.token.is_some() {
+            return Err(ConfigError::new(format!("tenant {name:?} has both token and token_hash; leave token out")));
+        }
+        if TokenHash::from_text(hash).is_none() {
+            return Err(ConfigError::new(format!(
+                "tenant {name:?}: token_hash is not what `sandstorm token hash` prints; run it, and copy the whole line"
+            )));
+        }
+        Ok(())
+    }
+
     fn create(&self, directory: &Directory) -> Result<(), DirectoryError> {
         directory.create_tenant(NewTenant {
             name: self.name.clone(),
             id: self.id,
             open: self.open,
             token: self.token.clone(),
+            token_hash: self.token_hash.as_deref().and_then(TokenHash::from_text),
             quotas: self.quotas.clone(),
             home_worker: self.home_worker,
         })?;
@@ -403,6 +430,13 @@ impl TenantSettings {
             directory.create_table(&self.name, new)?;
         }
         Ok(())
+    }
+}
+
+impl std::fmt::Debug for TenantSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the token: this gets into logs.
+        f.debug_struct("TenantSettings").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
     }
 }
 

@@ -2,9 +2,8 @@
 
 // ---- extensions ----
 
-/// CPU time of one poll of an invocation, microseconds; past it the invocation is switched out. A worker's other tasks wait as
-/// long, and a switch takes 2 us.
-pub const SLICE_US: u64 = 100;
+/// CPU time of one poll of an invocation, microseconds. A worker's other tasks wait as long.
+pub const SLICE_US: u64 = 1_000;
 /// CPU time of a whole invocation, microseconds. Bounds how long it pins records that others have replaced.
 pub const TOTAL_US: u64 = 10_000;
 /// Memory of an invocation, bytes: arguments, future, allocations.
@@ -116,42 +115,33 @@ pub mod tenants {
     /// Changes that may come at once: a program that sets up all its tables.
     pub const CHANGES_AT_ONCE: u64 = 200;
 }
-/// A side stack, bytes: how deep an extension may recurse.
+/// The worker's side stack, bytes: how deep an extension may recurse. Each worker holds as much memory.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;
-/// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those that
-/// are kept for tenants. Each takes address space, and memory as far as it was used: rarely more than two pages, all of it
-/// at worst. Where none is left, a switched-out invocation goes on at once, until its total budget is spent.
-pub const SIDE_STACKS: usize = 4_096;
-/// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs 50 ns, clearing one some 2 us.
-pub const KEPT_STACKS: usize = 1_024;
-/// Cleared side stacks that a worker keeps: as many as are usually switched out at once.
-pub const BLANK_STACKS: usize = 32;
-/// Memory of a kept side stack that stays with it, bytes; what only deep recursion used goes back to the kernel.
-pub const STACK_HOT_BYTES: usize = 16 << 10;
-/// Bytes that the processor's extended registers may take: with AVX-512 they are 2,696, and a host call must leave room for
-/// them within its own part of the stack.
-pub const XSTATE_MAX_BYTES: usize = 16 << 10;
 /// Inaccessible bytes below a stack. The compiler touches large frames page by page, so one page would do.
 pub const STACK_GUARD_BYTES: usize = 64 << 10;
 /// Stack that a host call needs, bytes: with less left, the invocation ends with a stack overflow.
 pub const HOST_CALL_STACK_BYTES: usize = 32 << 10;
 /// Stack of the signal handlers, bytes, on top of what the processor's registers take.
 pub const SIGNAL_STACK_BYTES: usize = 64 << 10;
-/// The watchdog's signal, as an offset from the first real-time signal that programs may use.
-pub const SWITCH_SIGNAL_OFFSET: i32 = 6;
-/// Time between two looks of the watchdog, microseconds, while tenants' code runs: how late it may see that a slice is over.
-/// It then takes 6 % of a core.
-pub const WATCHDOG_PERIOD_US: u64 = 100;
-/// The same at least, where it knows when a slice will be over, microseconds.
-pub const WATCHDOG_MIN_PERIOD_US: u64 = 10;
-/// How far past its slice a poll is charged at most, microseconds: the watchdog's delay, and a host call's that it waits for.
-/// What is measured beyond is time that a hypervisor took away. A sixth of it would be enough but for host calls that write
-/// megabytes.
-pub const SWITCH_LATE_US: u64 = 1_000;
+/// The kill signal, as an offset from the first real-time signal that programs may use.
+pub const KILL_SIGNAL_OFFSET: i32 = 6;
+/// Shortest and longest time between two looks of the watchdog, microseconds; between them a quarter of the slice.
+/// At 100 us it takes 13 % of a core, at 1 ms 2 %.
+pub const WATCHDOG_MIN_PERIOD_US: u64 = 50;
+/// See [`WATCHDOG_MIN_PERIOD_US`].
+pub const WATCHDOG_MAX_PERIOD_US: u64 = 1_000;
 /// Time without any tenant's code running after which the watchdog parks, microseconds.
-pub const WATCHDOG_IDLE_US: u64 = 5_000;
+pub const WATCHDOG_IDLE_US: u64 = 20_000;
 /// How long the watchdog parks at a time on a kernel without `membarrier`, microseconds.
 pub const WATCHDOG_PARK_FALLBACK_US: u64 = 10_000;
+/// CPU time that a worker runs on after a probe or kill signal before it gets another, microseconds; twice as long each time.
+pub const WATCHDOG_RESEND_US: u64 = 1_000;
+/// Part of its limit after which a poll is probed: early enough for the answer to be there when the limit is reached.
+pub const PROBE_AT_PER_CENT: u64 = 75;
+/// Part of its limit that a poll may compute after it has answered a probe: the rest of it.
+pub const PROBE_GRACE_PER_CENT: u64 = 25;
+/// The same at least, microseconds: what was only without a processor has ended by then.
+pub const PROBE_GRACE_MIN_US: u64 = 50;
 /// Age of a reading of the worker's CPU clock up to which polls are judged by it, microseconds; a reading takes 0.3 us.
 pub const CPU_MARK_AGE_US: u64 = 50;
 /// Charges above this are checked against the worker's CPU clock, microseconds: it may have been descheduled meanwhile.
@@ -268,3 +258,44 @@ pub const RESPONSE_BYTES: usize =
 pub const ANSWER_RESERVE_BYTES: usize = 48;
 /// Bytes that a response buffer may keep when it goes back to its pool; a larger one is given back to the allocator.
 pub const POOLED_RESPONSE_BYTES: usize = 64 << 10;
+
+/// Limits of the control port.
+pub mod control {
+    use std::time::Duration;
+
+    /// Connections at a time; further ones wait. Bounds the file descriptors that the control port can use up.
+    pub const MAX_CONNECTIONS: usize = 256;
+    /// Of these, as many as other machines may have: the rest is for the operator on this one.
+    pub const MAX_REMOTE_CONNECTIONS: usize = 224;
+    /// Of these, as many as one address (or /64) may have: it takes seven to fill them.
+    pub const MAX_CONNECTIONS_OF_ONE: usize = 32;
+    /// How long a TLS handshake may take: three round trips to the far side of the world, several times over.
+    pub const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
+    /// How long a connection may wait for a request, or send its header: longer than clients keep idle connections
+    /// (15 s). Also how long one may take no byte of its answer.
+    pub const HEADER_PATIENCE: Duration = Duration::from_secs(20);
+    /// How long the body of a request may take: the largest push at 140 KB/s.
+    pub const BODY_PATIENCE: Duration = Duration::from_secs(30);
+    /// How long an answer may be worked on: a push that waits for all the others before it, each at its limit.
+    pub const ANSWER_PATIENCE: Duration = Duration::from_secs(3600);
+    /// Bytes of a request's header, at most: ours have a few hundred; what carries more is no client of this server.
+    pub const MAX_HEADER_BYTES: usize = 64 << 10;
+    /// Wrong tokens of an address that are answered at once: a person's mistakes.
+    pub const FAILURES_WITHOUT_DELAY: u32 = 3;
+    /// By how much the answer to the next one is held back; twice as long each time.
+    pub const FAILURE_DELAY: Duration = Duration::from_millis(100);
+    /// The same at most: it holds a connection's place meanwhile.
+    pub const FAILURE_DELAY_MAX: Duration = Duration::from_secs(2);
+    /// After this long without one, an address's wrong tokens are forgotten.
+    pub const FAILURES_FORGOTTEN: Duration = Duration::from_secs(60);
+    /// Addresses whose wrong tokens are remembered (100 KB); the one that was seen longest ago leaves first.
+    pub const FAILURES_REMEMBERED: usize = 1024;
+    /// Between two log lines about wrong tokens, at least: who tries many cannot fill a disk.
+    pub const LOG_EVERY: Duration = Duration::from_secs(1);
+    /// Bytes of a file with a certificate or a key, at most: a long chain has a tenth.
+    pub const MAX_PEM_BYTES: u64 = 1 << 20;
+    /// Years for which a certificate is made: clients pin it, so its end would be an outage that nobody planned.
+    pub const MADE_CERTIFICATE_YEARS: i32 = 20;
+    /// How often the certificate's files are looked at, in milliseconds.
+    pub const CERTIFICATE_LOOK_MS: u64 = 1_000;
+}

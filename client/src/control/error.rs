@@ -66,6 +66,16 @@ pub enum ControlError {
         /// What to do.
         hint: Option<String>,
     },
+    /// The server's certificate is not to be believed, or TLS fails otherwise. Nothing was sent to it.
+    #[error("{address}: {reason}; {hint}")]
+    Tls {
+        /// The control address.
+        address: String,
+        /// What is wrong.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
     /// The answer is not what this client expects.
     #[error("answer of {address} not understood: {reason}; is this a sandstorm control port of this version?")]
     Protocol {
@@ -119,6 +129,7 @@ impl ControlError {
             | ControlError::OverQuota { message, .. }
             | ControlError::Server { message, .. } => message.clone(),
             ControlError::Unreachable { address, reason } => format!("no answer from {address}: {reason}"),
+            ControlError::Tls { address, reason, .. } => format!("{address}: {reason}"),
             ControlError::Protocol { address, reason } => format!("answer of {address} not understood: {reason}"),
         }
     }
@@ -135,6 +146,7 @@ impl ControlError {
             ControlError::Unreachable { .. } => {
                 Some("is the server running (`sandstorm serve`), and is the address right?")
             }
+            ControlError::Tls { hint, .. } => Some(hint),
             ControlError::Protocol { .. } => Some("is this a sandstorm control port of this version?"),
         }
     }
@@ -150,6 +162,7 @@ impl ControlError {
             ControlError::OverQuota { .. } => "over_quota",
             ControlError::Server { code, .. } if !code.is_empty() => code,
             ControlError::Server { .. } => "server",
+            ControlError::Tls { .. } => "tls",
             ControlError::Protocol { .. } => "protocol",
         }
     }

@@ -25,7 +25,7 @@ pub struct Health {
 pub type Quotas = BTreeMap<String, u64>;
 
 /// `POST /v1/tenants`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CreateTenant {
     /// Its name: 1-64 of `a-z 0-9 - _`.
@@ -85,10 +85,13 @@ pub struct Tenant {
     pub memory_bytes: u64,
     /// Invocations begun and not ended.
     pub running: u32,
+    /// Until when its old token works beside the new one, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_token_until_ms: Option<u64>,
 }
 
 /// The answer to creating a tenant: the only time that its token is shown (and at `rotate`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TenantCreated {
     /// The tenant.
@@ -97,12 +100,33 @@ pub struct TenantCreated {
     pub token: String,
 }
 
-/// `POST /v1/tenants/{tenant}/rotate`: the new token; the old one is void.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// `POST /v1/tenants/{tenant}/rotate`, `POST /v1/operator/rotate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rotate {
+    /// Seconds that the old token works on; left out: an hour; 0: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<u64>,
+}
+
+/// The answer to a rotation: the only time that the new token is shown.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenRotated {
     /// The new secret.
     pub token: String,
+    /// Until when the old one works, in milliseconds since 1970; left out if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
+}
+
+/// `GET /v1/operator`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OperatorToken {
+    /// Until when the operator's old token works, in milliseconds since 1970; left out if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
 }
 
 /// What a table does at its quota.
@@ -410,4 +434,30 @@ pub struct ErrorBody {
     pub hint: Option<String>,
     /// Of a refused push: every remark.
     pub diagnostics: Vec<Diagnostic>,
+}
+
+/// What stands for a secret where it might get into a log.
+const HIDDEN: &str = "(hidden)";
+
+impl std::fmt::Debug for CreateTenant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let token = self.token.as_ref().map(|_| HIDDEN);
+        let CreateTenant { name, open, id, home_worker, quotas, .. } = self;
+        let mut shown = f.debug_struct("CreateTenant");
+        shown.field("name", name).field("open", open).field("id", id).field("token", &token);
+        shown.field("home_worker", home_worker).field("quotas", quotas).finish()
+    }
+}
+
+impl std::fmt::Debug for TenantCreated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TenantCreated").field("tenant", &self.tenant).field("token", &HIDDEN).finish()
+    }
+}
+
+impl std::fmt::Debug for TokenRotated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("TokenRotated");
+        shown.field("token", &HIDDEN).field("old_until_ms", &self.old_until_ms).finish()
+    }
 }

@@ -1,37 +1,74 @@
 //! A listener with a bound on its connections, and on how long one may keep its place without asking for anything: else
-//! a few hundred connections that send half a header would lock everybody out.
+//! a few hundred connections that send half a header, or half a handshake, would lock everybody out.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::TlsAcceptor;
+
+use super::door::{Door, Place};
+use super::stream::Stream;
+use crate::limits::control::{ANSWER_PATIENCE, HANDSHAKE_PATIENCE, HEADER_PATIENCE, MAX_HEADER_BYTES};
 
 /// What ends a request's header.
 const HEADER_END: &[u8] = b"\r\n\r\n";
+/// What one says to a client that asks whether it should send its body.
+const GO_ON: &[u8] = b"HTTP/1.1 100";
 
 /// Accepts no further connection while there are as many as allowed.
 pub(crate) struct Limited {
     listener: TcpListener,
-    places: Arc<Semaphore>,
-    patience: Duration,
+    door: Arc<Door>,
+    tls: Option<TlsAcceptor>,
+    patience: Patience,
+}
+
+/// How long a connection may take for what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    handshake: Duration,
+    header: Duration,
+    answer: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { handshake: HANDSHAKE_PATIENCE, header: HEADER_PATIENCE, answer: ANSWER_PATIENCE }
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+impl Connected<IncomingStream<'_, Limited>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Limited>) -> Peer {
+        Peer(*stream.remote_addr())
+    }
 }
 
 /// A connection that gives its place back when it is closed.
 pub(crate) struct Connection {
-    stream: TcpStream,
-    _place: Option<OwnedSemaphorePermit>,
-    patience: Duration,
-    /// When the next request's header must be whole. Not looked at while a request is being answered.
+    stream: Stream,
+    door: Arc<Door>,
+    _place: Place,
+    patience: Patience,
+    /// When what is under way must be done: the handshake, the next request's header, its answer.
     deadline: Pin<Box<Sleep>>,
+    /// Whether a header is whole and its answer has not begun.
     answering: bool,
+    /// Bytes of the header that has begun. Blank lines before it do not count: a server skips them, so they begin nothing.
+    header: usize,
     /// Bytes of [`HEADER_END`] that the last bytes read are.
     matched: usize,
 }
@@ -40,26 +77,72 @@ impl Connection {
     /// Looks for the end of a header in what has come.
     fn look_at(&mut self, bytes: &[u8]) {
         for byte in bytes {
+            if self.answering || (self.header == 0 && matches!(byte, b'\r' | b'\n')) {
+                continue;
+            }
+            self.header += 1;
             let expected = HEADER_END.get(self.matched) == Some(byte);
             self.matched = if expected { self.matched + 1 } else { usize::from(*byte == b'\r') };
             if self.matched == HEADER_END.len() {
-                (self.answering, self.matched) = (true, 0);
+                (self.answering, self.matched, self.header) = (true, 0, 0);
+                self.allow(self.patience.answer);
             }
         }
     }
 
-    /// An answer goes out: the next request may take its time again.
-    fn answered(&mut self) {
-        self.answering = false;
-        let next = Instant::now() + self.patience;
-        self.deadline.as_mut().reset(next);
+    /// So long from now for what comes next.
+    fn allow(&mut self, patience: Duration) {
+        self.deadline.as_mut().reset(Instant::now() + patience);
+    }
+
+    /// Ready with an error when the time is over.
+    fn overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        ready!(self.deadline.as_mut().poll(cx));
+        self.door.counts().too_slow.fetch_add(1, Relaxed);
+        Poll::Ready(io::ErrorKind::TimedOut.into())
+    }
+
+    /// What a write came to: progress gives the rest of the answer, or the next request, its time; without any it runs out.
+    fn written<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match polled {
+            Poll::Pending => self.overdue(cx).map(Err),
+            ready => {
+                self.allow(self.patience.header);
+                ready
+            }
+        }
+    }
+
+    /// An answer goes out, unless it only says "go on": the next request may take its time again.
+    fn answer(&mut self, bytes: &[u8]) {
+        if !bytes.starts_with(GO_ON) && std::mem::take(&mut self.answering) {
+            self.allow(self.patience.header);
+        }
+    }
+
+    /// Goes on with the handshake, if there is one.
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.stream.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        match self.stream.poll_handshake(cx) {
+            Poll::Pending => self.overdue(cx).map(Err),
+            Poll::Ready(Err(why)) => {
+                self.door.broken(why);
+                Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+            }
+            Poll::Ready(Ok(())) => {
+                self.allow(self.patience.header);
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }
 
 impl Limited {
-    /// At most `connections` at a time; one that has not sent a whole header within `patience` is closed.
-    pub(super) fn new(listener: TcpListener, connections: usize, patience: Duration) -> Limited {
-        Limited { listener, places: Arc::new(Semaphore::new(connections)), patience }
+    /// With TLS if there is an acceptor.
+    pub(super) fn new(listener: TcpListener, door: Arc<Door>, tls: Option<TlsAcceptor>) -> Limited {
+        Limited { listener, door, tls, patience: Patience::default() }
     }
 }
 
@@ -68,11 +151,24 @@ impl Listener for Limited {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // The semaphore is never closed; without a place the connection would only be uncounted.
-        let place = self.places.clone().acquire_owned().await.ok();
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        let (patience, deadline) = (self.patience, Box::pin(sleep(self.patience)));
-        (Connection { stream, _place: place, patience, deadline, answering: false, matched: 0 }, address)
+        loop {
+            let permit = self.door.wait().await;
+            let (stream, address) = Listener::accept(&mut self.listener).await;
+            // One without a place is closed at once: it would only keep others waiting.
+            let Some(place) = self.door.place(address.ip(), permit) else { continue };
+            let first = if self.tls.is_some() { self.patience.handshake } else { self.patience.header };
+            let connection = Connection {
+                stream: Stream::new(stream, self.tls.as_ref()),
+                door: self.door.clone(),
+                _place: place,
+                patience: self.patience,
+                deadline: Box::pin(sleep(first)),
+                answering: false,
+                header: 0,
+                matched: 0,
+            };
+            return (connection, address);
+        }
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -82,50 +178,50 @@ impl Listener for Limited {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let connection = &mut *self;
+        ready!(connection.poll_handshake(cx))?;
         let held = buf.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let polled = Pin::new(&mut connection.stream).poll_read(cx, buf);
         if polled.is_ready() {
-            let connection = &mut *self;
             connection.look_at(&buf.filled()[held..]);
         }
-        if !self.answering && self.deadline.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        if connection.header > MAX_HEADER_BYTES {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
-        polled
+        match connection.overdue(cx) {
+            Poll::Ready(error) => Poll::Ready(Err(error)),
+            Poll::Pending => polled,
+        }
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.answered();
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        self.answer(bytes);
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.written(cx, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        match Pin::new(&mut self.stream).poll_flush(cx) {
+            Poll::Pending => self.overdue(cx).map(Err),
+            ready => ready,
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.answered();
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match Pin::new(&mut self.stream).poll_shutdown(cx) {
+            Poll::Pending => self.overdue(cx).map(Err),
+            ready => ready,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+
+    use tokio::net::TcpStream;
 
     use super::*;
 
@@ -146,7 +242,8 @@ mod tests {
     async fn connection(patience_ms: u64) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let mut limited = Limited::new(listener, 1, Duration::from_millis(patience_ms));
+        let mut limited = Limited::new(listener, Door::new(), None);
+        limited.patience.header = Duration::from_millis(patience_ms);
         let (accepted, client) = tokio::join!(limited.accept(), TcpStream::connect(address));
         (accepted.0, client.expect("a connection"))
     }
@@ -181,6 +278,49 @@ mod tests {
             let answer = b"HTTP/1.1 200 OK\r\n\r\n";
             poll_fn(|cx| Pin::new(&mut connection).poll_write(cx, answer)).await.expect("answered");
             let error = read(&mut connection).await.expect_err("no further request came");
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        });
+    }
+
+    #[test]
+    fn blank_lines_begin_no_request_and_earn_no_time() {
+        run(async {
+            let (mut connection, client) = connection(50).await;
+            let error = loop {
+                send(&client, b"\r\n\r\n").await.expect("sent");
+                if let Err(error) = read(&mut connection).await {
+                    break error;
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        });
+    }
+
+    #[test]
+    fn a_header_without_an_end_is_cut_off() {
+        run(async {
+            let (mut connection, client) = connection(600_000).await;
+            let mut sent = 0;
+            let error = loop {
+                sent += send(&client, &[b'x'; 64]).await.expect("sent");
+                if let Err(error) = read(&mut connection).await {
+                    break error;
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            assert!((MAX_HEADER_BYTES..=MAX_HEADER_BYTES + 128).contains(&sent), "{sent}");
+        });
+    }
+
+    #[test]
+    fn an_answer_that_nobody_reads_is_given_up() {
+        run(async {
+            let (mut connection, _client) = connection(50).await;
+            let error = loop {
+                if let Err(error) = poll_fn(|cx| Pin::new(&mut connection).poll_write(cx, &[b'x'; 65_536])).await {
+                    break error;
+                }
+            };
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         });
     }

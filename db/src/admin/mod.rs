@@ -4,6 +4,9 @@
 //! | request | who | body -> answer |
 //! |---|---|---|
 //! | `GET /v1/health` | anyone | -> [`types::Health`] |
+//! | `GET /v1/operator` | operator | -> [`types::OperatorToken`] |
+//! | `POST /v1/operator/rotate` | operator (not with an old token) | [`types::Rotate`] -> [`types::TokenRotated`] |
+//! | `DELETE /v1/operator/old-token` | operator (not with an old token) | -> `{}` |
 //! | `GET /v1/stat` | operator, tenant (its own) | -> [`types::Stat`] |
 //! | `GET /v1/workers` | operator | -> counters, worker by worker |
 //! | `GET /metrics` | operator | -> Prometheus text |
@@ -12,7 +15,8 @@
 //! | `POST /v1/tenants` | operator | [`types::CreateTenant`] -> [`types::TenantCreated`] |
 //! | `GET /v1/tenants/{t}` | operator, tenant | -> [`types::Tenant`] |
 //! | `PATCH`, `DELETE /v1/tenants/{t}` | operator | [`types::ChangeTenant`] -> [`types::Tenant`]; -> `{}` |
-//! | `POST /v1/tenants/{t}/rotate` | operator, tenant | -> [`types::TokenRotated`] |
+//! | `POST /v1/tenants/{t}/rotate` | operator, tenant (not with an old token) | [`types::Rotate`] -> [`types::TokenRotated`] |
+//! | `DELETE /v1/tenants/{t}/old-token` | operator, tenant (not with an old token) | -> [`types::Tenant`] |
 //! | `GET`, `POST /v1/tenants/{t}/tables` | operator, tenant | -> `[`[`types::Table`]`]`; [`types::CreateTable`] -> [`types::Table`] |
 //! | `GET`, `DELETE /v1/tenants/{t}/tables/{name}` | operator, tenant | -> [`types::Table`]; -> `{}` |
 //! | `GET`, `POST /v1/tenants/{t}/grants` | operator, tenant | -> [`types::Grants`]; [`types::CreateGrant`] -> [`types::Given`] |
@@ -25,16 +29,24 @@
 //! | `PUT /v1/tenants/{t}/extensions/{name}/budget` | operator | [`types::ChangeBudget`] -> `{}` |
 //! | `GET /v1/tenants/{t}/kills`, `GET /v1/kills` | operator, tenant (its own) | -> `[`[`types::Kill`]`]`, newest first (`?limit=n`) |
 //!
-//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorBody`].
+//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorBody`];
+//! bytes that are no HTTP at all get a bare status and are closed. A request with an `Origin` comes from a page in a
+//! browser and is refused: nothing here is for pages, wherever a name leads them.
 
+mod caller;
+mod door;
 mod error;
 mod grants;
 mod history;
 mod listen;
+mod operator;
 mod plane;
 mod push;
+mod rotate;
 mod routes;
 mod stat;
+mod stream;
+mod tls;
 pub mod types;
 
 #[cfg(test)]
@@ -47,13 +59,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
 use crate::builder::Queue;
 use crate::metrics::Metrics;
-use crate::tenants::{Directory, TokenHash};
+use crate::tenants::Directory;
+use door::Door;
 use history::History;
+pub use operator::Operator;
 pub use plane::{ControlPlane, ControlStartError, Served};
 pub use push::{Build, Pushing};
+pub use tls::{CERTIFICATE_FILE, Identity};
 
 /// Bytes of a request's body, at most, other than a push.
 pub const MAX_BODY_BYTES: usize = 64 << 10;
@@ -66,12 +82,6 @@ pub const MAX_PUSHES: usize = 64;
 pub const MAX_ARTIFACT_BYTES: usize = crate::limits::LIBRARY_MAX_BYTES + crate::builder::limits::ARTIFACT_EXTRA_BYTES;
 /// Threads for what blocks: pushes that run, files.
 const BLOCKING_THREADS: usize = 32;
-/// Connections at a time; further ones wait. Bounds the file descriptors that the control port can use up.
-pub const MAX_CONNECTIONS: usize = 256;
-/// How long a connection may wait for a request, or send its header: longer than clients keep idle connections (15 s).
-const HEADER_PATIENCE: Duration = Duration::from_secs(20);
-/// How long the body of a request may take: the largest push at 140 KB/s.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// How often what nobody uses any more is freed.
 const SETTLE_EVERY: Duration = Duration::from_millis(100);
 /// How long requests that run may go on when the server stops.
@@ -87,7 +97,8 @@ pub struct Control {
     pub pushing: Pushing,
     /// Address of the first worker's data port.
     pub data: SocketAddr,
-    operator: TokenHash,
+    operator: Operator,
+    door: Arc<Door>,
     stop: Box<dyn Fn() + Send + Sync>,
     history: History,
     /// Whose turn it is to push.
@@ -95,14 +106,13 @@ pub struct Control {
 }
 
 impl Control {
-    /// Control over a server whose operator has `operator_token`. `stop` is called when the operator asks for a shutdown;
-    /// it must not block.
+    /// Control over a server. `stop` is called when the operator asks for a shutdown; it must not block.
     pub fn new(
         directory: Arc<Directory>,
         metrics: Arc<Metrics>,
         pushing: impl Into<Pushing>,
         data: SocketAddr,
-        operator_token: &str,
+        operator: Operator,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Control> {
         let pushing = pushing.into();
@@ -112,15 +122,18 @@ impl Control {
             metrics,
             pushing,
             data,
-            operator: TokenHash::of(operator_token.as_bytes()),
+            operator,
+            door: Door::new(),
             stop: Box::new(stop),
             history: History::default(),
             queue: Queue::new(slots, MAX_PUSHES),
         })
     }
 
-    /// Frees what nobody uses any more: dropped tables, replaced libraries.
+    /// Ends the graces that are over, and frees what nobody uses any more: dropped tables, replaced libraries.
     pub fn settle(&self) {
+        self.directory.end_graces();
+        self.operator.settle();
         self.directory.reap();
         self.history.settle();
     }
@@ -141,11 +154,12 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Binds the control port and serves it.
+    /// Binds the control port and serves it, with TLS if there is a certificate.
     ///
     /// # Errors
     /// The address cannot be bound ([`io::ErrorKind::AddrInUse`]: another server has it), or no thread can be started.
-    pub fn start(address: SocketAddr, control: Arc<Control>) -> io::Result<Admin> {
+    pub fn start(address: SocketAddr, control: Arc<Control>, identity: Option<&Arc<Identity>>) -> io::Result<Admin> {
+        let tls = identity.map(Identity::acceptor).transpose().map_err(io::Error::other)?;
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -158,7 +172,7 @@ impl Admin {
             .thread_name("control-blocking")
             .build()?;
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
-            runtime.block_on(serve(listener, control, stopped));
+            runtime.block_on(serve(listener, tls, control, stopped));
             // A push that still compiles ends with its builder; nobody waits for it here.
             runtime.shutdown_background();
         })?;
@@ -181,9 +195,9 @@ impl Drop for Admin {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, control: Arc<Control>, stop: Arc<Notify>) {
+async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, control: Arc<Control>, stop: Arc<Notify>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listen::Limited::new(listener, MAX_CONNECTIONS, HEADER_PATIENCE),
+        Ok(listener) => listen::Limited::new(listener, control.door.clone(), tls),
         Err(error) => {
             tracing::error!(%error, "the control port cannot be served");
             return;
@@ -196,7 +210,7 @@ async fn serve(listener: std::net::TcpListener, control: Arc<Control>, stop: Arc
         stop.notified().await;
         draining.notify_one();
     };
-    let served = axum::serve(listener, routes::router(control)).with_graceful_shutdown(graceful);
+    let served = axum::serve(listener, routes::service(control)).with_graceful_shutdown(graceful);
     let too_long = async {
         last_requests.notified().await;
         tokio::time::sleep(GRACE).await;
@@ -211,8 +225,8 @@ async fn serve(listener: std::net::TcpListener, control: Arc<Control>, stop: Arc
 }
 
 /// A listener with the control port's bounds, for another service.
-pub(crate) fn bounded(listener: tokio::net::TcpListener, connections: usize) -> listen::Limited {
-    listen::Limited::new(listener, connections, HEADER_PATIENCE)
+pub(crate) fn bounded(listener: tokio::net::TcpListener) -> listen::Limited {
+    listen::Limited::new(listener, Door::new(), None)
 }
 
 /// Frees, from time to time and off this thread, what nobody uses any more.

@@ -1,12 +1,18 @@
 //! The control plane of a server: state directory, operator's token, builder, control port.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use super::{Admin, Build, Control, Pushing};
+use super::{Admin, Build, Control, Identity, Operator, Pushing};
 use crate::builder::{BuildError, BuilderConfig, BuilderHandle, RemoteBuilder};
-use crate::config::{Config, ConfigError, OPERATOR_TOKEN_FILE, operator_token, prepare_state_dir};
+use crate::config::{
+    Config, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, operator_token, prepare_state_dir, read_operator_token,
+};
+use crate::limits::control::CERTIFICATE_LOOK_MS;
 use crate::metrics::Metrics;
 use crate::tenants::Directory;
 
@@ -32,8 +38,8 @@ pub enum ControlStartError {
 pub struct ControlPlane {
     admin: Admin,
     control: Arc<Control>,
-    token_file: PathBuf,
-    operator: String,
+    state: PathBuf,
+    renewal: Option<Renewal>,
 }
 
 /// What the control plane is put before: the parts of the data plane that it sees.
@@ -71,11 +77,9 @@ impl ControlPlane {
         served: Served,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Result<ControlPlane, ControlStartError> {
-        if config.control_tls.is_on() {
-            return Err(ConfigError::new("control_tls: this server serves its control port without TLS only").into());
-        }
         prepare_state_dir(&config.state)?;
         let operator = operator_token(&config.state)?;
+        let identity = Identity::open(&config.control_tls, &config.state)?;
         let builder: Result<Arc<dyn Build>, String> = match &config.builder {
             settings if !settings.enabled => Err("the server was started without one".to_owned()),
             settings => match &settings.remote {
@@ -84,12 +88,18 @@ impl ControlPlane {
             },
         };
         let pushing = Pushing { builder, trusted_keys: config.builder.trusted_keys.clone() };
-        let control = Control::new(served.directory, served.metrics, pushing, served.data, &operator, stop);
-        let admin = Admin::start(config.control, control.clone()).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AddrInUse => ControlStartError::Taken(config.control),
-            _ => ControlStartError::Port(config.control, error),
-        })?;
-        Ok(ControlPlane { admin, control, token_file: config.state.join(OPERATOR_TOKEN_FILE), operator })
+        let operator = Operator::new(&operator, Some(config.state.clone()));
+        let control = Control::new(served.directory, served.metrics, pushing, served.data, operator, stop);
+        let admin =
+            Admin::start(config.control, control.clone(), identity.as_ref()).map_err(|error| match error.kind() {
+                std::io::ErrorKind::AddrInUse => ControlStartError::Taken(config.control),
+                _ => ControlStartError::Port(config.control, error),
+            })?;
+        let found = Found { state: config.state.clone(), address: admin.address() };
+        found.write(identity.as_deref())?;
+        let renewal = identity.map(|identity| Renewal::start(identity, found)).transpose();
+        let renewal = renewal.map_err(|error| ControlStartError::Port(config.control, error))?;
+        Ok(ControlPlane { admin, control, state: config.state.clone(), renewal })
     }
 
     /// The control port's address, as it was bound.
@@ -97,18 +107,106 @@ impl ControlPlane {
         self.admin.address()
     }
 
-    /// Where the operator's token is.
-    pub fn token_file(&self) -> &std::path::Path {
-        &self.token_file
+    /// The control port's address as a client writes it.
+    pub fn url(&self) -> String {
+        let scheme = if self.renewal.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address())
     }
 
-    /// The operator's token.
-    pub fn operator_token(&self) -> &str {
-        &self.operator
+    /// The certificate of the control port; `None` without TLS.
+    pub fn identity(&self) -> Option<&Arc<Identity>> {
+        self.renewal.as_ref().map(|renewal| &renewal.identity)
+    }
+
+    /// Looks at once whether the certificate's files have changed.
+    pub fn look_at_certificate(&self) {
+        if let Some(renewal) = &self.renewal {
+            renewal.wake();
+        }
+    }
+
+    /// Where the operator's token is.
+    pub fn token_file(&self) -> PathBuf {
+        self.state.join(OPERATOR_TOKEN_FILE)
+    }
+
+    /// The operator's token, out of its file: the server itself does not keep it.
+    ///
+    /// # Errors
+    /// One line: the file cannot be read, is open to others, or holds no token.
+    pub fn operator_token(&self) -> Result<String, ConfigError> {
+        read_operator_token(&self.state)
     }
 
     /// What the control port sees of the server.
     pub fn control(&self) -> &Arc<Control> {
         &self.control
+    }
+}
+
+/// Where the command line on this machine finds the control port.
+struct Found {
+    state: PathBuf,
+    address: SocketAddr,
+}
+
+impl Found {
+    /// Writes the address, and the certificate that it shows.
+    fn write(&self, identity: Option<&Identity>) -> Result<(), ConfigError> {
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let scheme = if identity.is_some() { "https" } else { "http" };
+        let file =
+            ControlFile { address: format!("{scheme}://{address}"), fingerprint: identity.map(Identity::fingerprint) };
+        file.write(&self.state)
+    }
+}
+
+/// The thread that looks whether the certificate was replaced; stops when dropped.
+#[derive(Debug)]
+struct Renewal {
+    identity: Arc<Identity>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Renewal {
+    fn start(identity: Arc<Identity>, found: Found) -> std::io::Result<Renewal> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, looked_at) = (stop.clone(), identity.clone());
+        let thread = std::thread::Builder::new().name("certificate".into()).spawn(move || {
+            while !stopped.load(Relaxed) {
+                std::thread::park_timeout(Duration::from_millis(CERTIFICATE_LOOK_MS));
+                if !looked_at.look_again() {
+                    continue;
+                }
+                if let Err(error) = found.write(Some(&looked_at)) {
+                    tracing::error!(%error, "the command line on this machine does not know the new certificate");
+                }
+            }
+        })?;
+        Ok(Renewal { identity, stop, thread: Some(thread) })
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by its hook.
+            let _panicked = thread.join();
+        }
     }
 }

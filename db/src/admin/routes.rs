@@ -4,24 +4,28 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
-use axum::http::request::Parts;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post, put};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub(super) use super::caller::Caller;
+use super::caller::guard;
 use super::error::Failure;
+use super::listen::Peer;
 use super::types::{
     ChangeBudget, ChangeTenant, CreateTable, CreateTenant, Extension, Health, Kill, Push, Pushed, Stat, Table, Tenant,
-    TenantCreated, TokenRotated,
+    TenantCreated,
 };
-use super::{BODY_PATIENCE, Control, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, stat};
+use super::{Control, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, rotate, stat};
 use crate::builder::{QueueRefusal, Turn};
 use crate::config::suggest;
-use crate::limits::tenants::CHANGES_PER_S;
+use crate::limits::control::BODY_PATIENCE;
 use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
 
 pub(super) type Answer<T> = Result<axum::Json<T>, Failure>;
@@ -32,7 +36,13 @@ pub(super) struct Nothing {}
 
 pub(super) const DONE: axum::Json<Nothing> = axum::Json(Nothing {});
 
-pub(super) fn router(control: Arc<Control>) -> Router {
+/// The routes, each request with who sent it.
+pub(super) fn service(control: Arc<Control>) -> IntoMakeServiceWithConnectInfo<Router, Peer> {
+    let guard = middleware::from_fn_with_state(control.clone(), guard);
+    router(control).layer(guard).into_make_service_with_connect_info()
+}
+
+fn router(control: Arc<Control>) -> Router {
     let extension = "/v1/tenants/{tenant}/extensions/{name}";
     Router::new()
         .route(extension, put(push_extension).layer(DefaultBodyLimit::max(MAX_PUSH_BYTES)))
@@ -51,7 +61,11 @@ pub(super) fn router(control: Arc<Control>) -> Router {
         .route("/v1/tenants/{tenant}/grants/received/{owner}/{table}", delete(grants::give_up))
         .route("/v1/tenants/{tenant}/grants", get(grants::list).post(grants::create))
         .route("/v1/tenants/{tenant}/kills", get(tenant_kills))
-        .route("/v1/tenants/{tenant}/rotate", post(rotate_token))
+        .route("/v1/tenants/{tenant}/rotate", post(rotate::rotate_token))
+        .route("/v1/tenants/{tenant}/old-token", delete(rotate::revoke_old_token))
+        .route("/v1/operator", get(rotate::show_operator))
+        .route("/v1/operator/rotate", post(rotate::rotate_operator))
+        .route("/v1/operator/old-token", delete(rotate::revoke_old_operator))
         .route("/v1/tenants/{tenant}", get(show_tenant).patch(change_tenant).delete(delete_tenant))
         .route("/v1/tenants", get(list_tenants).post(create_tenant))
         .route("/v1/kills", get(all_kills))
@@ -63,76 +77,10 @@ pub(super) fn router(control: Arc<Control>) -> Router {
         .fallback(|| async { Failure::not_found("there is no such route").hint("all routes start with /v1/") })
         .method_not_allowed_fallback(|| async {
             Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this route does not take that method")
+                .hint("the header `allow` names those that it takes")
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(control)
-}
-
-// ---- who may ----
-
-/// Who sent a request, by its token.
-pub(super) enum Caller {
-    Operator,
-    Tenant(Arc<TenantView>),
-}
-
-impl FromRequestParts<Arc<Control>> for Caller {
-    type Rejection = Failure;
-
-    async fn from_request_parts(parts: &mut Parts, control: &Arc<Control>) -> Result<Caller, Failure> {
-        let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
-            return Err(Failure::unauthorised("the request carries no token"));
-        };
-        let Some(token) = value.as_bytes().strip_prefix(b"Bearer ") else {
-            return Err(Failure::unauthorised("the authorization header is not `Bearer TOKEN`"));
-        };
-        let operator = TokenHash::of_presented(token).is_some_and(|presented| control.operator.same(&presented));
-        let tenant = control.directory.snapshot().by_token(token).cloned();
-        match (operator, tenant) {
-            (true, _) => Ok(Caller::Operator),
-            (false, Some(view)) => Ok(Caller::Tenant(view)),
-            (false, None) => Err(Failure::unauthorised("the token is nobody's")),
-        }
-    }
-}
-
-impl Caller {
-    /// The tenant of that name, if the caller may reach it. Another tenant is told the same whether it is there or not.
-    pub(super) fn reach(&self, control: &Control, tenant: &str) -> Result<Arc<TenantView>, Failure> {
-        match self {
-            Caller::Operator => Ok(control.directory.snapshot().find(tenant)?.clone()),
-            Caller::Tenant(own) if own.tenant.name == tenant => Ok(own.clone()),
-            Caller::Tenant(own) => Err(Failure::forbidden(format!(
-                "the token is of tenant {:?} and does not reach {tenant:?}",
-                own.tenant.name
-            ))
-            .hint("use the operator's token, or that tenant's")),
-        }
-    }
-
-    /// As [`Caller::reach`], for a change that makes something new: a tenant may ask for so many a second.
-    pub(super) fn reach_to_change(&self, control: &Control, tenant: &str) -> Result<Arc<TenantView>, Failure> {
-        let view = self.reach(control, tenant)?;
-        if !self.is_operator() && !view.tenant.usage.admit_change(now_ms()) {
-            let message = format!("tenant {tenant:?} changes too much: {CHANGES_PER_S} changes a second at most");
-            return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, "over_quota", message)
-                .hint("wait a second, and change less often"));
-        }
-        Ok(view)
-    }
-
-    pub(super) fn is_operator(&self) -> bool {
-        matches!(self, Caller::Operator)
-    }
-
-    fn operator(&self) -> Result<(), Failure> {
-        match self {
-            Caller::Operator => Ok(()),
-            Caller::Tenant(_) => {
-                Err(Failure::forbidden("a tenant's token does not reach this").hint("use the operator's token"))
-            }
-        }
-    }
 }
 
 // ---- what comes in ----
@@ -144,7 +92,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Control>> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, control: &Arc<Control>) -> Result<Body<T>, Failure> {
-        let Raw(bytes) = Raw::from_request(request, control).await?;
+        let bytes = body(request, control).await?;
         serde_json::from_slice(&bytes).map(Body).map_err(|error| malformed(&error))
     }
 }
@@ -156,10 +104,32 @@ impl FromRequest<Arc<Control>> for Raw {
     type Rejection = Failure;
 
     async fn from_request(request: Request, control: &Arc<Control>) -> Result<Raw, Failure> {
-        let bytes = tokio::time::timeout(BODY_PATIENCE, Bytes::from_request(request, control)).await;
-        let late = || Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time");
-        bytes.map_err(|_elapsed| late())?.map(Raw).map_err(|rejection| unreadable(&rejection))
+        body(request, control).await.map(Raw)
     }
+}
+
+/// A JSON body, or none, which says nothing.
+pub(super) struct MaybeBody<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<Control>> for MaybeBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, control: &Arc<Control>) -> Result<MaybeBody<T>, Failure> {
+        let bytes = body(request, control).await?;
+        if bytes.is_empty() {
+            return Ok(MaybeBody(T::default()));
+        }
+        serde_json::from_slice(&bytes).map(MaybeBody).map_err(|error| malformed(&error))
+    }
+}
+
+async fn body(request: Request, control: &Arc<Control>) -> Result<Bytes, Failure> {
+    let bytes = tokio::time::timeout(BODY_PATIENCE, Bytes::from_request(request, control)).await;
+    let late = || {
+        let late = Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time");
+        late.hint(format!("send all of it within {} s", BODY_PATIENCE.as_secs()))
+    };
+    bytes.map_err(|_elapsed| late())?.map_err(|rejection| unreadable(&rejection))
 }
 
 fn unreadable(rejection: &BytesRejection) -> Failure {
@@ -204,12 +174,13 @@ async fn create_tenant(
     caller.operator()?;
     let CreateTenant { name, id, open, token, home_worker, quotas } = new;
     if let Some(token) = &token {
-        let operator = TokenHash::of_presented(token.as_bytes()).is_some_and(|hash| control.operator.same(&hash));
-        if operator || control.directory.snapshot().by_token(token.as_bytes()).is_some() {
+        let operator = TokenHash::of_presented(token.as_bytes()).and_then(|hash| control.operator.shown(&hash));
+        if operator.is_some() || control.directory.snapshot().by_token(token.as_bytes()).is_some() {
             return Err(Failure::invalid("the token is another's already").hint("leave it out: one is made"));
         }
     }
-    let (view, token) = control.directory.create_tenant(NewTenant { name, id, open, token, quotas, home_worker })?;
+    let (view, token) =
+        control.directory.create_tenant(NewTenant { name, id, open, token, token_hash: None, quotas, home_worker })?;
     Ok((StatusCode::CREATED, axum::Json(TenantCreated { tenant: Tenant::of(&view), token })))
 }
 
@@ -242,15 +213,6 @@ async fn delete_tenant(
     let view = control.directory.delete_tenant(&tenant)?;
     control.history.deleted(view.tenant.id);
     Ok(DONE)
-}
-
-async fn rotate_token(
-    State(control): State<Arc<Control>>,
-    caller: Caller,
-    Path(tenant): Path<String>,
-) -> Answer<TokenRotated> {
-    let view = caller.reach_to_change(&control, &tenant)?;
-    Ok(axum::Json(TokenRotated { token: control.directory.rotate_token(view.tenant.id)? }))
 }
 
 // ---- tables ----
@@ -466,15 +428,18 @@ async fn prometheus(State(control): State<Arc<Control>>, caller: Caller) -> Resu
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], stat::prometheus(&control)))
 }
 
-async fn health(State(control): State<Arc<Control>>) -> axum::Json<Health> {
+/// For anyone; but what the builder says of itself, such as a folder's name, is for those with a token.
+async fn health(State(control): State<Arc<Control>>, caller: Result<Caller, Failure>) -> axum::Json<Health> {
     axum::Json(Health {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data_address: control.data.to_string(),
         workers: u32::try_from(control.metrics.workers()).unwrap_or(u32::MAX),
         uptime_s: control.metrics.uptime_s() as u64,
-        builder: match &control.pushing.builder {
-            Ok(builder) => format!("ok ({})", builder.release()),
-            Err(reason) => reason.clone(),
+        builder: match (&control.pushing.builder, caller) {
+            (Ok(builder), Ok(_)) => format!("ok ({})", builder.release()),
+            (Err(reason), Ok(_)) => reason.clone(),
+            (Ok(_), Err(_)) => "ok".to_owned(),
+            (Err(_), Err(_)) => "none".to_owned(),
         },
     })
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::types::{Kill, Stat};
 use super::{Control, now_ms};
 use crate::metrics::text::{Labelled, flat, prometheus as text};
-use crate::metrics::{Metrics, Reading, server_values};
+use crate::metrics::{CONTROL, Metrics, Reading, readings, server_values};
 use crate::tenants::TenantView;
 
 /// Kills that one answer holds if it is not said how many.
@@ -60,7 +61,16 @@ pub(super) fn prometheus(control: &Control) -> String {
 }
 
 fn gauges(control: &Control) -> Vec<Reading> {
-    server_values(control.metrics.uptime_s() as u64, &control.directory)
+    let mut all = server_values(control.metrics.uptime_s() as u64, &control.directory);
+    let counts = control.door.counts();
+    let counted =
+        [&counts.wrong_tokens, &counts.crowded, &counts.too_slow, &counts.not_tls, &counts.handshakes].map(read);
+    all.extend(readings(CONTROL, counted.into_iter().map(|count| vec![count]).collect()));
+    all
+}
+
+fn read(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
 }
 
 fn tenant_counters(view: &TenantView) -> BTreeMap<String, u64> {

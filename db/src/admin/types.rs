@@ -32,7 +32,7 @@ pub struct Health {
 }
 
 /// `POST /v1/tenants`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateTenant {
     /// Its name.
@@ -94,6 +94,9 @@ pub struct Tenant {
     pub memory_bytes: u64,
     /// Invocations begun and not ended.
     pub running: u32,
+    /// Until when its old token works beside the new one, in milliseconds since 1970; left out if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_token_until_ms: Option<u64>,
 }
 
 impl Tenant {
@@ -112,12 +115,13 @@ impl Tenant {
             grants_received: view.granted.len() as u64,
             memory_bytes: view.tables.values().map(|table| table.table.stats().bytes).sum(),
             running: tenant.usage.running(),
+            old_token_until_ms: tenant.old_token().map(|old| old.ends_ms),
         }
     }
 }
 
 /// The answer to creating a tenant: the only time that its token is shown.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 pub struct TenantCreated {
     /// The tenant.
     pub tenant: Tenant,
@@ -125,11 +129,30 @@ pub struct TenantCreated {
     pub token: String,
 }
 
-/// `POST /v1/tenants/{tenant}/rotate`.
-#[derive(Clone, Debug, Serialize)]
+/// `POST /v1/tenants/{tenant}/rotate`, `POST /v1/operator/rotate`; an empty body says nothing.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rotate {
+    /// Seconds that the old token works on; an hour if it is not said, 0: not at all.
+    pub grace_s: Option<u64>,
+}
+
+/// The answer to a rotation.
+#[derive(Clone, Serialize)]
 pub struct TokenRotated {
     /// The new token.
     pub token: String,
+    /// Until when the old one works, in milliseconds since 1970; left out if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
+}
+
+/// `GET /v1/operator`.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperatorToken {
+    /// Until when the operator's old token works, in milliseconds since 1970; left out if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
 }
 
 /// `POST /v1/tenants/{tenant}/tables`.

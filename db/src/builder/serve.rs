@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 use super::frames::{Answer, Hello, JSON_BYTES, Request, read_frame, write_frame};
 use super::limits::SERVICE_WAITING;
 use super::{BuildError, BuilderConfig, BuilderHandle, PublicKey, Queue, token_file};
-use crate::admin::{MAX_CONNECTIONS, MAX_PUSHES};
+use crate::admin::MAX_PUSHES;
 
 /// Why the service does not run.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,7 @@ impl BuilderServer {
     /// The system's.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let listener = crate::admin::bounded(listener, MAX_CONNECTIONS);
+        let listener = crate::admin::bounded(listener);
         let router = Router::new()
             .route("/v1/hello", get(hello))
             .route("/v1/build", post(build).layer(DefaultBodyLimit::max(JSON_BYTES)))

@@ -68,7 +68,8 @@ impl LocalServer {
         let data = DataPlane::start(&config).map_err(|error| failure(&error))?;
         let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
         let plane = ControlPlane::start(&config, served, || {}).map_err(|error| failure(&error))?;
-        let control = Control::new(&plane.address().to_string(), Some(plane.operator_token()));
+        let token = plane.operator_token().map_err(|error| failure(&error))?;
+        let control = Control::new(&plane.address().to_string(), Some(&token));
         Ok(LocalServer { plane, data, control, _state: state })
     }
 

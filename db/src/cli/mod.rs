@@ -17,6 +17,7 @@ mod session;
 mod stat;
 mod table;
 mod tenant;
+mod token;
 
 #[cfg(test)]
 mod tests;
@@ -28,10 +29,11 @@ use clap::{Args, Parser, Subcommand};
 use sandstorm_client::Sealing;
 
 use output::{Failure, Out};
+use sandstorm_client::control::Trust;
 use session::Session;
 
 /// Sandstorm: an in-memory storage server that many tenants share and that runs their Rust next to their data.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "sandstorm", version, max_term_width = 100, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
@@ -44,12 +46,20 @@ struct Cli {
 const EVERYWHERE: &str = "Options of every command";
 
 /// What every command takes.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 #[command(next_help_heading = EVERYWHERE)]
 struct Global {
-    /// Control address of the server
-    #[arg(long, global = true, value_name = "HOST:PORT", env = "SANDSTORM_SERVER", default_value = "127.0.0.1:7399")]
-    server: String,
+    /// Control address of the server; https:// is understood for other hosts [default: the one that the state directory
+    /// names, or 127.0.0.1:7399]
+    #[arg(long, global = true, value_name = "HOST:PORT", env = "SANDSTORM_SERVER")]
+    server: Option<String>,
+    /// Believe the server's certificate if one in this file (PEM) vouches for it [default: the public authorities; on the
+    /// server's machine, the one that the state directory names]
+    #[arg(long, global = true, value_name = "FILE", env = "SANDSTORM_CA", value_parser = authorities)]
+    ca: Option<Trust>,
+    /// Believe this certificate and no other, as the server prints it at its start
+    #[arg(long, global = true, value_name = "sha256:…", env = "SANDSTORM_FINGERPRINT", value_parser = pin)]
+    fingerprint: Option<Trust>,
     /// The operator's token or a tenant's; left out: the one in the state directory
     #[arg(long, global = true, env = "SANDSTORM_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -67,6 +77,16 @@ struct Global {
     json: bool,
 }
 
+/// The certificates of a file.
+fn authorities(path: &str) -> Result<Trust, String> {
+    Trust::in_file(std::path::Path::new(path)).map_err(|error| error.message())
+}
+
+/// A certificate by its fingerprint.
+fn pin(fingerprint: &str) -> Result<Trust, String> {
+    Trust::pin(fingerprint).ok_or_else(|| "write sha256: and 64 hexadecimal digits, as the server prints it".to_owned())
+}
+
 /// Exit status of a command line that cannot be parsed.
 const USAGE: u8 = 2;
 
@@ -82,7 +102,13 @@ enum Command {
     Stop,
     /// Show whether the server runs, and where its ports are
     Health,
-    /// Tenants: create, list, show, change, delete, new token
+    /// Tokens: make one, print what the server keeps of one
+    #[command(subcommand, arg_required_else_help = true)]
+    Token(token::TokenCommand),
+    /// The operator's token: show, rotate
+    #[command(subcommand, arg_required_else_help = true)]
+    Operator(token::OperatorCommand),
+    /// Tenants: create, list, show, change, delete, rotate the token
     #[command(subcommand, arg_required_else_help = true)]
     Tenant(tenant::TenantCommand),
     /// Tables: create, list, show, drop
@@ -155,6 +181,8 @@ fn run(cli: Cli, out: &Out) -> Result<(), Failure> {
             out.done("the server stops")
         }
         Command::Health => serve::health(&session(), out),
+        Command::Token(command) => token::run(&command, out),
+        Command::Operator(command) => token::operator(&session(), &command, out),
         Command::Tenant(command) => tenant::run(&session(), command, out),
         Command::Table(command) => table::run(&session(), command, out),
         Command::Grant(command) => grant::run(&session(), command, out),

@@ -94,6 +94,9 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     start_log();
     let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
     let config = Config::load(args.config.as_deref(), &args.overrides(state)).map_err(|error| refuse(&error))?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     prepare_state_dir(&config.state).map_err(|error| refuse(&error))?;
     let data = DataPlane::start(&config).map_err(|error| Failure::new(error.to_string()).code("start"))?;
     let stop = Arc::new(Notify::new());
@@ -102,7 +105,7 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     let control = ControlPlane::start(&config, served, move || asked.notify_one())
         .map_err(|error| Failure::new(error.to_string()).code("start"))?;
     announce(&config, &data, &control, out)?;
-    wait(&stop)?;
+    wait(&stop, &control)?;
     // Control first: no push is taken while the workers finish what is under way.
     drop(control);
     drop(data);
@@ -123,29 +126,40 @@ fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out
     let token = control.token_file().display().to_string();
     if out.json {
         let address = control.address().to_string();
+        let tls = control.identity();
         return out.json(&json!({
             "data": first.to_string(), "workers": workers, "control": address, "operator_token_file": token,
+            "control_url": control.url(), "fingerprint": tls.map(|tls| tls.fingerprint()),
+            "certificate": tls.map(|tls| tls.file().display().to_string()),
         }));
     }
     let ports = if workers == 1 { first.to_string() } else { format!("{first} to {last}") };
     let plural = if workers == 1 { "" } else { "s" };
+    let certificate = control.identity().map_or_else(String::new, |identity| {
+        let by = if identity.made_here() { " (made here: clients pin it, or trust the file)" } else { "" };
+        format!("\ncertificate: {}{by}\nfingerprint: {}", identity.file().display(), identity.fingerprint())
+    });
     out.line(&format!(
-        "sandstorm {}: {workers} worker{plural} on udp {ports}, control on http://{}\noperator token: {token}",
+        "sandstorm {}: {workers} worker{plural} on udp {ports}, control on {}{certificate}\noperator token: {token}",
         env!("CARGO_PKG_VERSION"),
-        control.address()
+        control.url()
     ))
 }
 
-/// Until the operator asks for it, or the process is told to end.
-fn wait(stop: &Notify) -> Result<(), Failure> {
+/// Until the operator asks for it, or the process is told to end. SIGHUP has the certificate looked at.
+fn wait(stop: &Notify, control: &ControlPlane) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            () = stop.notified() => {}
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+        let mut hangup = signal(SignalKind::hangup())?;
+        loop {
+            tokio::select! {
+                () = stop.notified() => break,
+                _ = interrupt.recv() => break,
+                _ = terminate.recv() => break,
+                _ = hangup.recv() => control.look_at_certificate(),
+            }
         }
         Ok(())
     })

@@ -3,14 +3,15 @@
 use std::cell::OnceCell;
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sandstorm_client::Sealing;
 use sandstorm_client::blocking::Client;
-use sandstorm_client::control::{Control, Tenant};
-use sandstorm_db::config::{default_state_dir, read_operator_token};
+use sandstorm_client::control::{Control, Tenant, Trust};
+use sandstorm_client::limits::CONTROL_TIMEOUT;
+use sandstorm_db::config::{ControlFile, DEFAULT_CONTROL, default_state_dir, read_operator_token};
 
 use super::Global;
 use super::output::Failure;
@@ -20,7 +21,11 @@ const TOKENS: &str = "tokens";
 
 /// A command's view of the server.
 pub(super) struct Session {
+    /// Host and port.
     server: String,
+    /// With what is spoken there.
+    url: String,
+    trust: Trust,
     token: Option<String>,
     tenant: Option<String>,
     state: PathBuf,
@@ -32,14 +37,27 @@ impl Session {
     /// Nothing is read or sent yet.
     pub(super) fn new(global: &Global) -> Session {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let state = global.state.clone().unwrap_or_else(default_state_dir);
+        let named = given(&global.server);
+        let found = ControlFile::read(&state);
+        let trust = global.fingerprint.clone().or_else(|| global.ca.clone());
+        let (url, found) = locate(named.as_deref(), found, trust.is_some());
+        let pinned = || found.and_then(|found| found.fingerprint).and_then(|text| Trust::pin(&text));
         Session {
-            server: global.server.clone(),
+            server: host_of(&url).to_owned(),
+            trust: trust.or_else(pinned).unwrap_or_default(),
+            url,
             token: given(&global.token),
             tenant: given(&global.tenant),
-            state: global.state.clone().unwrap_or_else(default_state_dir),
+            state,
             sealing: global.sealed,
             control: OnceCell::new(),
         }
+    }
+
+    /// The state directory.
+    pub(super) fn state(&self) -> &Path {
+        &self.state
     }
 
     /// The control port: with the token that was given, else the operator's if it can be read, else the tenant's.
@@ -47,7 +65,7 @@ impl Session {
         self.control.get_or_init(|| {
             let saved = || self.tenant.as_deref().and_then(|tenant| self.saved_token(tenant));
             let token = self.token.clone().or_else(|| read_operator_token(&self.state).ok()).or_else(saved);
-            Control::new(&self.server, token.as_deref())
+            Control::with_trust(&self.url, token.as_deref(), CONTROL_TIMEOUT, &self.trust)
         })
     }
 
@@ -105,8 +123,7 @@ impl Session {
         };
         let mut address: SocketAddr = named.parse().map_err(|error| unknown(&error))?;
         if address.ip().is_unspecified() {
-            let host = self.server.split_once("://").map_or(self.server.as_str(), |(_, host)| host);
-            let mut hosts = host.trim_end_matches('/').to_socket_addrs().map_err(|error| unknown(&error))?;
+            let mut hosts = self.server.to_socket_addrs().map_err(|error| unknown(&error))?;
             address.set_ip(hosts.next().ok_or_else(|| unknown(&"the server's name has no address"))?.ip());
         }
         Ok(address)
@@ -145,5 +162,63 @@ impl Session {
     pub(super) fn forget_token(&self, tenant: &str) {
         // It may never have been kept.
         let _absent = fs::remove_file(self.token_file(tenant));
+    }
+}
+
+/// Host and port of an address that may have a scheme.
+fn host_of(url: &str) -> &str {
+    url.split_once("://").map_or(url, |(_, host)| host).trim_end_matches('/')
+}
+
+/// Where the control port is, with its scheme, and what the state directory knows of it: `named` on the command line, or
+/// what was found in the state directory, or the default. Without a scheme, TLS is spoken where the state directory says
+/// so, where a certificate was named, and with every other machine: a token must not cross a network in the clear because
+/// somebody forgot six letters.
+fn locate(named: Option<&str>, found: Option<ControlFile>, has_trust: bool) -> (String, Option<ControlFile>) {
+    let Some(named) = named else {
+        let url = found.as_ref().map_or_else(|| format!("http://{DEFAULT_CONTROL}"), |found| found.address.clone());
+        return (url, found);
+    };
+    let found = found.filter(|found| host_of(&found.address) == host_of(named));
+    if named.contains("://") {
+        return (named.trim_end_matches('/').to_owned(), found);
+    }
+    if let Some(found) = found {
+        return (found.address.clone(), Some(found));
+    }
+    let host = host_of(named);
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+    let own = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    let scheme = if own && !has_trust { "http" } else { "https" };
+    (format!("{scheme}://{host}"), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_found_and_its_scheme_is_never_plain_by_mistake() {
+        let file = |address: &str| ControlFile { address: address.into(), fingerprint: Some("sha256:1".into()) };
+        let url = |named: Option<&str>, found: Option<&str>, trust| {
+            let (url, found) = locate(named, found.map(file), trust);
+            (url, found.is_some())
+        };
+        let own = Some("https://127.0.0.1:7000");
+        for (named, found, trust, expected, known) in [
+            (None, None, false, "http://127.0.0.1:7399", false),
+            (None, own, false, "https://127.0.0.1:7000", true),
+            (Some("127.0.0.1:7000"), own, false, "https://127.0.0.1:7000", true),
+            (Some("127.0.0.1:7001"), own, false, "http://127.0.0.1:7001", false),
+            (Some("http://127.0.0.1:7000/"), own, false, "http://127.0.0.1:7000", true),
+            (Some("127.0.0.1:7000"), None, true, "https://127.0.0.1:7000", false),
+            (Some("localhost:1"), None, false, "http://localhost:1", false),
+            (Some("[::1]:1"), None, false, "http://[::1]:1", false),
+            (Some("db.example:1"), own, false, "https://db.example:1", false),
+            (Some("10.0.0.1:1"), None, false, "https://10.0.0.1:1", false),
+            (Some("http://10.0.0.1:1"), None, false, "http://10.0.0.1:1", false),
+        ] {
+            assert_eq!(url(named, found, trust), (expected.to_owned(), known), "{named:?} {found:?} {trust}");
+        }
     }
 }

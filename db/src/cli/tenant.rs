@@ -1,10 +1,13 @@
 //! `sandstorm tenant …`
 
+use std::time::Duration;
+
 use clap::Subcommand;
 use sandstorm_client::control::{ChangeTenant, CreateTenant, Quotas, Tenant};
 
 use super::output::{Failure, Out, bytes_in_words, columns, fields};
 use super::session::Session;
+use super::token::{fate_of_old, left, time};
 
 /// Tenants.
 #[derive(Debug, Subcommand)]
@@ -52,10 +55,21 @@ pub(super) enum TenantCommand {
         /// Its name
         name: String,
     },
-    /// Give a tenant a new token; the old one is void
+    /// Give a tenant a new token; the old one is void at once: for one that is lost or leaked
     Token {
         /// Its name
         name: String,
+    },
+    /// Give a tenant a new token; the old one works on for a while
+    Rotate {
+        /// Its name
+        name: String,
+        /// How long the old token works on: 90s, 30m, 1h, 7d; 0: not at all [default: 1h]
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        grace: Option<Duration>,
+        /// Replace nothing; end the old token's grace now
+        #[arg(long, conflicts_with = "grace")]
+        revoke_old: bool,
     },
 }
 
@@ -122,6 +136,15 @@ pub(super) fn run(session: &Session, command: TenantCommand, out: &Out) -> Resul
             session.save_token(&name, &rotated.token);
             out.show(&rotated, |rotated| format!("token: {}\nthe old one is void\n", rotated.token))
         }
+        TenantCommand::Rotate { name, revoke_old: true, .. } => {
+            control.revoke_old_token(&name)?;
+            out.done(&format!("the old token of tenant {name} is void"))
+        }
+        TenantCommand::Rotate { name, grace, .. } => {
+            let rotated = control.rotate_with_grace(&name, grace)?;
+            session.save_token(&name, &rotated.token);
+            out.show(&rotated, |rotated| format!("token: {}\n{}\n", rotated.token, fate_of_old(rotated.old_until_ms)))
+        }
     }
 }
 
@@ -154,8 +177,11 @@ fn show(tenant: &Tenant) -> String {
         ("grants received", tenant.grants_received.to_string()),
         ("memory", bytes_in_words(tenant.memory_bytes)),
         ("running", tenant.running.to_string()),
-        ("quotas", String::new()),
     ];
+    if let Some(until_ms) = tenant.old_token_until_ms {
+        rows.push(("old token", format!("works for {} more", left(until_ms))));
+    }
+    rows.push(("quotas", String::new()));
     let quotas: Vec<(String, String)> = tenant
         .quotas
         .iter()

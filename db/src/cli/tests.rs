@@ -33,6 +33,17 @@ fn every_command_of_the_manual_parses() {
         "tenant set a --open false --quota weight=2",
         "tenant delete a",
         "tenant token a",
+        "tenant rotate a",
+        "tenant rotate a --grace 1h",
+        "tenant rotate a --revoke-old",
+        "token new",
+        "token hash",
+        "operator show",
+        "operator rotate --grace 0",
+        "operator rotate --revoke-old",
+        "serve --control 0.0.0.0:1 --control-tls --control-name db.example",
+        "serve --control 0.0.0.0:1 --control-certificate C --control-key K",
+        "serve --control 0.0.0.0:1 --allow-plain-control",
         "table create t --mode cache --quota 64MiB --tenant a",
         "table list --json",
         "table show t",
@@ -203,11 +214,12 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         grants_received: 1,
         memory_bytes: 1,
         running: 1,
+        old_token_until_ms: Some(1),
     };
     let given = || server::Given { table: "t".into(), to: "b".into(), access: Access::ReadWrite, in_force: Some(true) };
     mirrors::<client::Tenant>(tenant());
     mirrors::<client::TenantCreated>(server::TenantCreated { tenant: tenant(), token: "t".into() });
-    mirrors::<client::TokenRotated>(server::TokenRotated { token: "t".into() });
+    mirrors::<client::TokenRotated>(server::TokenRotated { token: "t".into(), old_until_ms: Some(1) });
     mirrors::<client::Table>(server::Table {
         id: 1,
         name: "t".into(),

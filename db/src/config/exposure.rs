@@ -1,11 +1,12 @@
 //! Who may reach what: the control port with and without TLS, open tenants, and which addresses are this machine's own.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::ConfigError;
+use super::{ConfigError, TenantSettings};
 
 /// How the control port is protected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,4 +120,18 @@ pub(super) fn check_control(control: SocketAddr, tls: &ControlTls, allow_plain: 
          (or [control_tls] with certificate and key, or self_signed = true), or bind it to 127.0.0.1 and use an SSH \
          tunnel, or say --allow-plain-control if something before it speaks TLS"
     )))
+}
+
+/// A line about tokens in a configuration that others may read.
+pub(super) fn warn_of_tokens(file: &Path, tenants: &[TenantSettings]) -> Option<String> {
+    let named = tenants.iter().find(|tenant| tenant.token.is_some())?;
+    let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then(|| {
+        let shown = file.display();
+        format!(
+            "{shown} has mode {mode:o} and holds the token of tenant {:?}: others could read it; replace `token` by \
+             `token_hash` (`sandstorm token hash` prints it), or run: chmod 600 {shown}",
+            named.name
+        )
+    })
 }

@@ -2,14 +2,64 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use crate::tenants::token;
 
 /// Name of the file that holds the operator's token.
 pub const OPERATOR_TOKEN_FILE: &str = "operator-token";
+
+/// Name of the file that says where the control port is.
+pub const CONTROL_FILE: &str = "control.json";
+
+/// Where a server's control port is, for the command line on the same machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlFile {
+    /// `http://` or `https://`, host and port.
+    pub address: String,
+    /// Of the certificate that it shows, if it speaks TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+}
+
+impl ControlFile {
+    /// What a server wrote into this state directory last; `None` if there is nothing, or nothing of use.
+    pub fn read(state: &Path) -> Option<ControlFile> {
+        serde_json::from_slice(&fs::read(state.join(CONTROL_FILE)).ok()?).ok()
+    }
+
+    /// Writes it for others to find.
+    ///
+    /// # Errors
+    /// One line: the file cannot be written.
+    pub fn write(&self, state: &Path) -> Result<(), ConfigError> {
+        let path = state.join(CONTROL_FILE);
+        let json = serde_json::to_vec(self)
+            .map_err(|error| ConfigError::new(format!("cannot write {}: {error}", path.display())))?;
+        write_private(&path, &json)
+    }
+}
+
+/// Writes a file that only its owner may read, whole or not at all: what was there before stays until it is replaced.
+///
+/// # Errors
+/// One line: it cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), ConfigError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let write = || {
+        // Made with mode 0600 under a name of its own.
+        let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        fs::File::open(folder)?.sync_all()
+    };
+    write().map_err(|error: io::Error| ConfigError::new(format!("cannot write {}: {error}", path.display())))
+}
 
 /// `$XDG_STATE_HOME/sandstorm`, or `~/.local/state/sandstorm`, or `./sandstorm-state` where neither is known.
 pub fn default_state_dir() -> PathBuf {
@@ -54,17 +104,20 @@ pub fn prepare_state_dir(path: &Path) -> Result<(), ConfigError> {
 /// # Errors
 /// One line: the file cannot be read or written, is open to others, or holds no token.
 pub fn operator_token(state: &Path) -> Result<String, ConfigError> {
-    let path = state.join(OPERATOR_TOKEN_FILE);
-    let new = token::generate();
-    match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-        Ok(mut file) => {
-            let written = file.write_all(format!("{new}\n").as_bytes()).and_then(|()| file.sync_all());
-            written.map_err(|error| ConfigError::new(format!("cannot write {}: {error}", path.display())))?;
-            Ok(new)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_operator_token(state),
-        Err(error) => Err(ConfigError::new(format!("cannot create {}: {error}", path.display()))),
+    if state.join(OPERATOR_TOKEN_FILE).symlink_metadata().is_ok() {
+        return read_operator_token(state);
     }
+    let new = token::generate();
+    write_operator_token(state, &new)?;
+    Ok(new)
+}
+
+/// Keeps another token for the operator, in place of the one that is there.
+///
+/// # Errors
+/// One line: the file cannot be written; the one that was there is still there then.
+pub fn write_operator_token(state: &Path, token: &str) -> Result<(), ConfigError> {
+    write_private(&state.join(OPERATOR_TOKEN_FILE), format!("{token}\n").as_bytes())
 }
 
 /// The operator's token of a server that has been started with this state directory.

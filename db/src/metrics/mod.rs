@@ -318,6 +318,25 @@ pub const SERVER: &[Metric] = &[
     gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
 ];
 
+/// What is counted at the control port, in the order in which `admin` reads it.
+pub const CONTROL: &[Metric] = &[
+    counter("control_wrong_tokens", "Control requests with a token that is nobody's."),
+    counter(
+        "control_crowded",
+        "Control connections closed because their address, or all other machines, had their share.",
+    ),
+    counter(
+        "control_too_slow",
+        "Control connections closed because a handshake, a request or its answer took too long.",
+    ),
+    counter("control_not_tls", "Connections to a control port with TLS that spoke something else."),
+    counter("control_handshakes_failed", "TLS handshakes of the control port that failed."),
+];
+
+const fn counter(name: &'static str, meaning: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, label: None, meaning }
+}
+
 const fn gauge(name: &'static str, meaning: &'static str) -> Metric {
     Metric { name, kind: Kind::Gauge, label: None, meaning }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Metric, Reading, SERVER, TenantCounters, WorkerCounters};
+use super::{CONTROL, Metric, Reading, SERVER, TenantCounters, WorkerCounters};
 
 /// Prefix of every name that Prometheus sees.
 const PREFIX: &str = "sandstorm_";
@@ -74,8 +74,9 @@ pub fn page() -> String {
          `GET /metrics` (operator's token) gives them to Prometheus with the prefix `sandstorm_`; `GET /v1/stat` gives \
          them as JSON, with the values of a label behind a dot (`requests.get`); `sandstorm stat` shows their growth.\n",
     );
-    let sections: [(&str, &[Metric]); 3] = [
+    let sections: [(&str, &[Metric]); 4] = [
         ("The server", SERVER),
+        ("The control port", CONTROL),
         ("Each worker (label `worker`)", WorkerCounters::METRICS),
         ("Each tenant (label `tenant`)", TenantCounters::METRICS),
     ];

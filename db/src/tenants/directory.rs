@@ -146,14 +146,18 @@ impl Directory {
         })
     }
 
-    /// Creates a tenant; gives it and its token, which is not kept and cannot be had again.
+    /// Creates a tenant; gives it and its token, which is not kept and cannot be had again (nothing if what is kept of it
+    /// was given instead).
     ///
     /// # Errors
     /// Name, id, token, quotas or home worker taken or not allowed; too many tenants; open where that is not allowed.
     pub fn create_tenant(&self, new: NewTenant) -> Result<(Arc<TenantView>, String), DirectoryError> {
         check_name("tenant", &new.name)?;
         let quotas = new.quotas.apply(&self.options.quotas)?;
-        let (token, hash) = self.new_token(new.token)?;
+        let (token, hash) = match new.token_hash {
+            Some(kept) if new.token.is_none() => (String::new(), kept),
+            _ => self.new_token(new.token)?,
+        };
         self.check_open(&new.name, new.open)?;
         if let Some(home) = new.home_worker {
             self.check_home_worker(home)?;

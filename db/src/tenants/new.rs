@@ -1,6 +1,7 @@
 //! What is asked of the directory: its own options, a tenant to be created, a table to be created.
 
 use super::quotas::{QuotaChanges, Quotas};
+use super::token::TokenHash;
 use crate::limits::tenants::TENANTS;
 use crate::store::Mode;
 
@@ -35,7 +36,7 @@ impl Default for Options {
 }
 
 /// A tenant to be created. `..NewTenant::named("x")` fills in the rest.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct NewTenant {
     /// Its name.
     pub name: String,
@@ -43,8 +44,10 @@ pub struct NewTenant {
     pub id: Option<u32>,
     /// Whether it is reached without a token.
     pub open: bool,
-    /// Its token (20 to 256 printable characters); generated if not given.
+    /// Its token (20 to 256 printable characters); generated if neither this nor what is kept of one is given.
     pub token: Option<String>,
+    /// What is kept of its token, instead of the token.
+    pub token_hash: Option<TokenHash>,
     /// Where its quotas differ from the server's.
     pub quotas: QuotaChanges,
     /// Its home worker; assigned if not given.
@@ -55,6 +58,13 @@ impl NewTenant {
     /// A tenant of that name, all else by default.
     pub fn named(name: &str) -> NewTenant {
         NewTenant { name: name.into(), ..NewTenant::default() }
+    }
+}
+
+impl std::fmt::Debug for NewTenant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the token: this gets into logs.
+        f.debug_struct("NewTenant").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
     }
 }
 

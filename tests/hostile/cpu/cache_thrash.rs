@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Walks its whole arena so as to push out others' cache lines.
 #![no_std]
 #![forbid(unsafe_code)]

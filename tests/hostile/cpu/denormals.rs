@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Arithmetic on denormal numbers, for ever.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Fails, and a drop on the way out never ends.
 #![no_std]
 #![forbid(unsafe_code)]

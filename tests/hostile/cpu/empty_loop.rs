@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! An empty loop without an end.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Drains an iterator that has no end.
 #![no_std]
 #![forbid(unsafe_code)]

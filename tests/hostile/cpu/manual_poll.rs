@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Polls a future of its own without ever yielding itself.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Copies memory for ever: the time is spent in the server's own memcpy.
 #![no_std]
 #![forbid(unsafe_code)]

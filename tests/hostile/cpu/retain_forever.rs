@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! A drop that never ends, inside of a vector that drops what it does not keep.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Returns, but a drop never ends.
 #![no_std]
 #![forbid(unsafe_code)]

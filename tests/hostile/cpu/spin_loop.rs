@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Spins with the processor's own hint.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! A search that is quadratic.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! The slowest instruction sequence that the compiler has, for ever.
 #![no_std]
 #![forbid(unsafe_code)]

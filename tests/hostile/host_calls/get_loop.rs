@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed TotalBudget or killed SliceBudget
 //! Reads for ever.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Replies without end and does not listen.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Scans for ever, without a yield.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget
+//! expect: killed SliceBudget
 //! Is ended while it holds a thousand records.
 #![no_std]
 #![forbid(unsafe_code)]

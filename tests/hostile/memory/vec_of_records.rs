@@ -1,4 +1,4 @@
-//! expect: ok or killed TotalBudget
+//! expect: ok or killed SliceBudget
 //! Holds what it read, and forgets it.
 #![no_std]
 #![forbid(unsafe_code)]

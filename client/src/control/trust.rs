@@ -1,0 +1,242 @@
+//! Which certificate a control port is believed, and what is said when it is not.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use ring::digest::{SHA256, digest};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring as provider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, TcpConnector, Transport, TransportAdapter,
+};
+
+use super::ControlError;
+
+/// Which certificate a control port is believed. Without TLS it says nothing.
+#[derive(Clone, Debug, Default)]
+pub enum Trust {
+    /// One that the public authorities vouch for.
+    #[default]
+    Public,
+    /// One that these certificates vouch for, or one of them itself.
+    Authorities(Vec<Certificate<'static>>),
+    /// The one with this SHA-256 digest, whatever its names and dates are.
+    Pinned([u8; 32]),
+}
+
+impl Trust {
+    /// Trust in the certificates of a PEM file.
+    ///
+    /// # Errors
+    /// [`ControlError::Tls`]: it cannot be read, or holds no certificate.
+    pub fn in_file(path: &Path) -> Result<Trust, ControlError> {
+        let bad = |reason: String| ControlError::Tls {
+            address: path.display().to_string(),
+            reason,
+            hint: "give a file with certificates in PEM (-----BEGIN CERTIFICATE-----)".to_owned(),
+        };
+        let pem = std::fs::read(path).map_err(|error| bad(format!("cannot be read: {error}")))?;
+        let mut certificates = Vec::new();
+        for item in parse_pem(&pem) {
+            match item.map_err(|error| bad(format!("is no PEM: {error}")))? {
+                PemItem::Certificate(certificate) => certificates.push(certificate),
+                _ => continue,
+            }
+        }
+        if certificates.is_empty() {
+            return Err(bad("holds no certificate".to_owned()));
+        }
+        Ok(Trust::Authorities(certificates))
+    }
+
+    /// Trust in the one certificate of that fingerprint: `sha256:` and 64 hexadecimal digits; colons between the bytes do
+    /// not matter. `None` if it is anything else.
+    pub fn pin(fingerprint: &str) -> Option<Trust> {
+        let (name, digits) = fingerprint.trim().split_once(':')?;
+        let digits = digits.replace(':', "");
+        if !name.eq_ignore_ascii_case("sha256") || digits.len() != 64 || !digits.is_ascii() {
+            return None;
+        }
+        let mut pinned = [0; 32];
+        for (byte, at) in pinned.iter_mut().zip((0..64).step_by(2)) {
+            *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
+        }
+        Some(Trust::Pinned(pinned))
+    }
+
+    /// An agent that believes so.
+    pub(super) fn agent(&self, config: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>) -> ureq::Agent {
+        let roots = match self {
+            Trust::Pinned(pinned) => {
+                let connector = ().chain(TcpConnector::default()).chain(PinnedConnector { pinned: *pinned });
+                return ureq::Agent::with_parts(config.build(), connector, DefaultResolver::default());
+            }
+            Trust::Public => RootCerts::WebPki,
+            Trust::Authorities(certificates) => RootCerts::Specific(Arc::new(certificates.clone())),
+        };
+        config.tls_config(TlsConfig::builder().root_certs(roots).build()).build().new_agent()
+    }
+}
+
+/// The TLS error in an error of the agent's, if there is one.
+fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
+    match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// What is wrong with the server's TLS, and what to do; `None` if something else is.
+pub(super) fn explain(address: &str, error: &ureq::Error) -> Option<ControlError> {
+    let known = "give --fingerprint sha256:..., as the server prints it at its start, or --ca FILE";
+    let (reason, hint) = match tls_error(error)? {
+        rustls::Error::InvalidCertificate(what) => match what {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                ("nobody that is trusted here vouches for its certificate".to_owned(), known.to_owned())
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
+                "its certificate has expired".to_owned(),
+                "renew it on the server; it is taken without a restart".to_owned(),
+            ),
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                ("its certificate is not valid yet".to_owned(), "compare the clocks of both machines".to_owned())
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
+                "its certificate is for another name".to_owned(),
+                "use a name that it is for, have it made with that one too (--control-name), or pin it (--fingerprint)"
+                    .to_owned(),
+            ),
+            CertificateError::ApplicationVerificationFailure => (
+                "its certificate is not the one that is pinned".to_owned(),
+                "ask the operator for the fingerprint; if nobody has changed the certificate, somebody is in between"
+                    .to_owned(),
+            ),
+            other => (format!("its certificate cannot be used: {other:?}"), known.to_owned()),
+        },
+        rustls::Error::InvalidMessage(_) => (
+            "it does not speak TLS".to_owned(),
+            "is it a control port? one without TLS is reached with http:// before the address".to_owned(),
+        ),
+        other => (format!("TLS failed: {other}"), "is it a sandstorm control port of this version?".to_owned()),
+    };
+    Some(ControlError::Tls { address: address.to_owned(), reason, hint })
+}
+
+/// TLS with one certificate and no other.
+#[derive(Debug)]
+struct PinnedConnector {
+    pinned: [u8; 32],
+}
+
+impl<In: Transport> Connector<In> for PinnedConnector {
+    type Out = Either<In, PinnedTransport>;
+
+    fn connect(&self, details: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
+        let Some(transport) = chained else { return Ok(None) };
+        if !details.needs_tls() || transport.is_tls() {
+            return Ok(Some(Either::A(transport)));
+        }
+        let host = details.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| ureq::Error::Tls("the host is no name"))?;
+        let provider = Arc::new(provider::default_provider());
+        let verifier = Arc::new(Pinned { pinned: self.pinned, provider: provider.clone() });
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        let mut connection = ClientConnection::new(Arc::new(config), name)?;
+        let mut socket = TransportAdapter::new(transport.boxed(), details.current_time.clone());
+        socket.set_timeout(details.timeout);
+        connection.complete_io(&mut socket)?;
+        let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
+        Ok(Some(Either::B(PinnedTransport { buffers, stream: StreamOwned { conn: connection, sock: socket } })))
+    }
+}
+
+struct PinnedTransport {
+    buffers: LazyBuffers,
+    stream: StreamOwned<ClientConnection, TransportAdapter>,
+}
+
+impl Transport for PinnedTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.stream.get_mut().set_timeout(timeout);
+        let output = &self.buffers.output()[..amount];
+        Ok(self.stream.write_all(output)?)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.stream.get_mut().set_timeout(timeout);
+        let amount = self.stream.read(self.buffers.input_append_buf())?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.stream.get_mut().get_mut().is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for PinnedTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PinnedTransport")
+    }
+}
+
+/// Believes the certificate with that digest. That the server holds its key is verified as always.
+#[derive(Debug)]
+struct Pinned {
+    pinned: [u8; 32],
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if digest(&SHA256, end_entity).as_ref() == self.pinned {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
