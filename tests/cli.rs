@@ -221,10 +221,10 @@ fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     server.ok("put t list len16:a len16:b len16:c");
     assert_eq!(server.ok("invoke aggregate table:t u32:0 list --as u64,u32,u32"), "12 2 1\n");
 
-    assert!(server.fails("invoke bad table:t loop").contains("killed (slice_budget)"));
+    assert!(server.fails("invoke bad table:t loop").contains("killed (total_budget)"));
     assert!(server.fails("invoke bad table:t panic").contains("killed (panic)"));
     let kills = server.json("kills");
-    assert_eq!((kills[0]["cause"].as_str(), kills[1]["cause"].as_str()), (Some("panic"), Some("slice_budget")));
+    assert_eq!((kills[0]["cause"].as_str(), kills[1]["cause"].as_str()), (Some("panic"), Some("total_budget")));
     assert_eq!(server.json("ext show bad")["stats"]["killed"], 2);
     assert_eq!(server.ok("invoke get table:t k"), "value\n", "others go on");
 

@@ -12,10 +12,10 @@ use sandstorm_db::tenants::{Directory, NewTable, NewTenant, TenantView};
 
 /// Kinds of `ext/bad`, how each ends, and with which budget of (slice, total) in microseconds.
 const KINDS: [(&str, KillCause, (u64, u64)); 9] = [
-    ("loop", KillCause::SliceBudget, (100, 1_000_000)),
-    ("loop-scans", KillCause::SliceBudget, (100, 1_000_000)),
-    ("memcpy", KillCause::SliceBudget, (100, 1_000_000)),
-    ("slow-drop", KillCause::SliceBudget, (100, 1_000_000)),
+    ("loop", KillCause::TotalBudget, (50, 500)),
+    ("loop-scans", KillCause::TotalBudget, (50, 500)),
+    ("memcpy", KillCause::TotalBudget, (50, 500)),
+    ("slow-drop", KillCause::TotalBudget, (50, 500)),
     ("yields", KillCause::TotalBudget, (1_000_000, 100)),
     ("recursion", KillCause::StackOverflow, (1_000_000, 10_000_000)),
     ("frame", KillCause::StackOverflow, (1_000_000, 10_000_000)),

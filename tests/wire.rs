@@ -217,8 +217,8 @@ fn what_was_just_created_can_be_used_at_once() {
 fn runaways_end_and_say_why() {
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "mallory", true);
-    // Long enough a slice that the page faults of filling the memory quota do not end it first.
-    let budget = BudgetOverride { slice_us: Some(20_000), total_us: Some(30_000), ..BudgetOverride::default() };
+    // So long that the page faults of filling the memory quota do not end it first.
+    let budget = BudgetOverride { total_us: Some(50_000), ..BudgetOverride::default() };
     load_with(&plane, "mallory", "bad", 1, budget);
     let mut wire = Wire::new(&plane, 0, id);
     let mut kill = |kind: &[u8]| {

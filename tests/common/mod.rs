@@ -210,10 +210,10 @@ pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Cli
 
 /// The ways of `ext/bad` that end in a kill, and its cause.
 pub const BAD_KINDS: [(&str, KillCause); 14] = [
-    ("loop", KillCause::SliceBudget),
-    ("loop-scans", KillCause::SliceBudget),
-    ("memcpy", KillCause::SliceBudget),
-    ("slow-drop", KillCause::SliceBudget),
+    ("loop", KillCause::TotalBudget),
+    ("loop-scans", KillCause::TotalBudget),
+    ("memcpy", KillCause::TotalBudget),
+    ("slow-drop", KillCause::TotalBudget),
     ("yields", KillCause::TotalBudget),
     ("recursion", KillCause::StackOverflow),
     ("frame", KillCause::StackOverflow),

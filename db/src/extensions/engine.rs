@@ -1,7 +1,7 @@
 //! One worker's way to run invocations: begin, poll, finish.
 //!
-//! Guarantees: a library's function is only called with the slot and the invocation that it was made for, on the side
-//! stack, while the engine holds the invocation alone.
+//! Guarantees: a library's function is only called with the slot and the invocation that it was made for, on a side stack,
+//! while the engine holds the invocation alone; what was switched out is resumed at most once, on the stack that it is on.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use super::clock::{self, TickLength};
 use super::extension::Outcome;
-use super::invocation::{BeginError, Body, Invocation, Stage};
+use super::invocation::{BeginError, Body, Invocation, Parked, Stage};
 use super::judge::longest_ns;
-use super::side::{Ended, Side};
+use super::side::{Ended, Side, Step, Terms};
 use super::switch::Entry;
 use super::{Budget, Extension, KillCause, Watchdog};
 use crate::limits::{CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS};
@@ -49,7 +49,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Arms the calling thread: side stack, signal stack, gs base, signal mask (only the kill signal and faults stay
+    /// Arms the calling thread: side stack, signal stack, gs base, signal mask (only the watchdog's signal and faults stay
     /// unblocked), registration with the watchdog. Dropping the engine restores all of it. `worker` is a number that no
     /// other engine has which runs the same extensions.
     ///
@@ -90,7 +90,7 @@ impl Engine {
         Ok(invocation)
     }
 
-    /// Polls an invocation once: until it yields, ends or is ended. `interleave`: other invocations are ready, so an
+    /// Polls an invocation once: until it yields, ends, is ended, or is switched out because its slice is over. `interleave`: other invocations are ready, so an
     /// awaited read should prefetch and yield. One that has ended answers the same again and does not run.
     pub fn poll(
         &mut self,
@@ -101,17 +101,40 @@ impl Engine {
     ) -> Polled {
         let body = invocation.0.as_ptr();
         // SAFETY: `&mut Invocation` holds the body alone; no reference into it is kept across the run.
-        let (function, slot, limit_ns) = match unsafe { prepare(&mut *body, now_ms, interleave) } {
-            Ok(ready) => ready,
+        let next = match unsafe { prepare(&mut *body, now_ms, interleave) } {
+            Ok(next) => next,
             Err(ended) => return ended,
         };
-        self.meter.start();
-        // SAFETY: the slot is this invocation's, made for the library's future, and holds it if `function` is `poll`;
-        // the body lives on; a half-run future is forgotten with its memory.
-        let ended = unsafe { self.side.run(participant, function, slot, body.cast(), limit_ns) };
-        let charge_ns = self.meter.stop();
-        // SAFETY: the run is over; the body is held alone again.
-        unsafe { conclude(&mut *body, ended, charge_ns) }
+        let mut step = match next {
+            Next::Call(function, slot) => Step::Call(function, slot),
+            Next::Resume(parked) => {
+                self.side.adopt(parked.stack);
+                Step::Resume(parked.context)
+            }
+        };
+        loop {
+            let started = self.meter.start();
+            // SAFETY: as above.
+            let terms = unsafe { terms(&*body, participant, body.cast(), started) };
+            // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is `poll`;
+            // the body lives on; a half-run future is forgotten with its memory. What is resumed was switched out of this
+            // invocation, once, on the stack that was just adopted or is still the current one.
+            let ended = unsafe { self.side.run(&terms, step) };
+            let (charge_ns, long) = self.meter.stop();
+            if long {
+                self.side.ran_long();
+            }
+            // SAFETY: the run is over; the body is held alone again.
+            let body = unsafe { &mut *body };
+            let polled = conclude(body, ended, charge_ns);
+            let (Polled::Preempted, Ended::SwitchedOut(context)) = (polled, ended) else { return polled };
+            if let Some(stack) = self.side.park() {
+                body.parked = Some(Parked { stack, context });
+                return polled;
+            }
+            // There is no other stack to go on with: this one has to be used up.
+            step = Step::Resume(context);
+        }
     }
 
     /// Gives an invocation back, ended or not: unpins, counts, forgets its memory.
@@ -119,11 +142,14 @@ impl Engine {
         self.meter.interrupted();
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
+        if let Some(parked) = body.parked.take() {
+            self.side.discard(parked.stack);
+        }
         if let Some(pin) = body.pin.take() {
             participant.unpin(pin);
             let outcome = match body.stage {
                 Stage::Ended(outcome) => outcome,
-                Stage::Begun | Stage::Pending => Outcome::Killed(KillCause::Unloaded),
+                Stage::Begun | Stage::Pending | Stage::Preempted => Outcome::Killed(KillCause::Unloaded),
             };
             if let Some(held) = &body.held {
                 held.extension.stats.ended(self.worker, outcome, body.spent_ns);
@@ -157,6 +183,12 @@ impl Engine {
         self.worker
     }
 
+    /// Makes no new side stacks from now on.
+    #[cfg(test)]
+    pub(super) fn make_no_more_stacks(&mut self) {
+        self.side.stacks().make_no_more();
+    }
+
     /// An idle invocation, preferably one that this tenant used before: it needs no clearing.
     fn take_idle(&mut self, tenant: u64) -> Option<Invocation> {
         /// How many to look at.
@@ -183,36 +215,56 @@ impl Engine {
     }
 }
 
-/// What to call for the next poll, or how it has ended.
-fn prepare(body: &mut Body, now_ms: u64, interleave: bool) -> Result<(Entry, *mut u8, u64), Polled> {
+/// What the next poll does.
+enum Next {
+    Call(Entry, *mut u8),
+    Resume(Parked),
+}
+
+/// What to do for the next poll, or how the invocation has ended.
+fn prepare(body: &mut Body, now_ms: u64, interleave: bool) -> Result<Next, Polled> {
     let vtable = match (&body.held, body.stage) {
         (_, Stage::Ended(outcome)) => return Err(polled(outcome, body.code)),
         (None, _) => return Err(Polled::Killed(KillCause::Unloaded)),
         (Some(held), _) => held.extension.library.vtable(),
     };
-    let function = if body.stage == Stage::Begun { vtable.start } else { vtable.poll };
     body.abi.now_ms = now_ms;
     body.abi.interleave = u32::from(interleave);
+    Ok(match (body.stage, body.parked.take()) {
+        (_, Some(parked)) => Next::Resume(parked),
+        (Stage::Begun, None) => Next::Call(vtable.start, body.slot),
+        _ => Next::Call(vtable.poll, body.slot),
+    })
+}
+
+/// How long the next run may take.
+fn terms(body: &Body, participant: *const Participant, invocation: *mut abi::Invocation, started: u64) -> Terms {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
-    Ok((function, body.slot, body.slice_ns.min(left_ns)))
+    let limit_ns = body.slice_ns.min(left_ns);
+    Terms { participant, invocation, tenant: body.owner, limit_ns, left_ns, started }
 }
 
 fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
-    let left_ns = body.total_ns.saturating_sub(body.spent_ns);
     // Time that the hypervisor took does not add up to a total that the invocation never used.
     body.spent_ns += match ended {
-        Ended::Returned(_) if charge_ns > body.slice_ns => charge_ns.min(longest_ns(body.slice_ns)),
+        Ended::Returned(_) | Ended::SwitchedOut(_) if charge_ns > body.slice_ns => {
+            charge_ns.min(longest_ns(body.slice_ns))
+        }
         _ => charge_ns,
     };
+    let in_time = body.spent_ns < body.total_ns;
     let outcome = match ended {
         Ended::Returned(abi::POLL_DONE) => Outcome::Done,
         Ended::Returned(abi::POLL_FAILED) => Outcome::Failed,
-        Ended::Returned(_) if body.spent_ns < body.total_ns => {
+        Ended::Returned(_) if in_time => {
             body.stage = Stage::Pending;
             return Polled::Pending;
         }
-        Ended::Returned(_) => Outcome::Killed(KillCause::TotalBudget),
-        Ended::Landed(KillCause::SliceBudget) if left_ns < body.slice_ns => Outcome::Killed(KillCause::TotalBudget),
+        Ended::SwitchedOut(_) if in_time => {
+            body.stage = Stage::Preempted;
+            return Polled::Preempted;
+        }
+        Ended::Returned(_) | Ended::SwitchedOut(_) => Outcome::Killed(KillCause::TotalBudget),
         Ended::Landed(cause) => Outcome::Killed(cause),
     };
     if matches!(outcome, Outcome::Killed(_)) {
@@ -264,8 +316,9 @@ impl Meter {
         self.fresh = false;
     }
 
+    /// Begins a poll; answers the counter.
     #[inline]
-    fn start(&mut self) {
+    fn start(&mut self) -> u64 {
         if !self.fresh {
             self.ticks = clock::ticks();
         }
@@ -273,6 +326,7 @@ impl Meter {
         if self.ticks.wrapping_sub(self.mark_ticks) > self.mark_age_ticks {
             self.mark();
         }
+        self.ticks
     }
 
     #[cold]
@@ -282,15 +336,15 @@ impl Meter {
         self.ticks = self.mark_ticks;
     }
 
-    /// Ends the poll; answers what it costs, in nanoseconds.
+    /// Ends the poll; answers what it costs, in nanoseconds, and whether that had to be checked.
     #[inline]
-    fn stop(&mut self) -> u64 {
+    fn stop(&mut self) -> (u64, bool) {
         let now = clock::ticks();
         let passed = now.saturating_sub(self.ticks);
         self.ticks = now;
         self.fresh = true;
         let charge_ns = self.tick.ns(passed);
-        if passed <= self.check_ticks { charge_ns } else { self.check(charge_ns) }
+        if passed <= self.check_ticks { (charge_ns, false) } else { (self.check(charge_ns), true) }
     }
 
     #[cold]

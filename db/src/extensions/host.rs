@@ -1,18 +1,18 @@
 //! The host's functions: what a library can ask for.
 //!
 //! Guarantees: each takes the worker's block from gs, checks that enough stack is left, bounds every length before a slice
-//! is made of it, and touches nothing but the invocation's own tenant and what is granted to it. A kill that comes meanwhile is taken at its end;
-//! where control leaves by landing, no lock is held and nothing with a destructor is alive.
+//! is made of it, and touches nothing but the tables of the invocation's own tenant and those granted to it. A switch that is
+//! asked for meanwhile is taken at its end; where control leaves by landing, no lock is held and nothing with a destructor is alive.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::Ordering;
 
 use sandstorm_api::abi::{self, HostCalls, RawCursor, RawRecord, RawWrite};
 
 use super::KillCause;
 use super::block::{Block, CALL, TENANT};
 use super::invocation::Body;
-use super::switch::land;
+use super::switch::{land, pause};
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, SCAN_CALL_RECORDS};
 use crate::store::{Condition, Participant, RecordRef, StoreError, Table, Write};
 use crate::tenants::{FIRST_GRANTED_ID, NoAccess};
@@ -22,37 +22,81 @@ pub(super) static HOST_CALLS: HostCalls =
     HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort, grow };
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.
+///
+/// # Safety
+/// Called by host functions only, on entry, which only library code calls.
 #[inline(always)]
 unsafe fn enter_call<'a>() -> &'a Block {
-    // SAFETY: host functions are only called by library code, which runs on a worker with an engine.
-    let block = unsafe { Block::here() };
-    block.state.store(CALL, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
     let stack_pointer: usize;
-    // SAFETY: copies a register.
-    unsafe { std::arch::asm!("mov {}, rsp", out(reg) stack_pointer, options(nomem, nostack, preserves_flags)) };
-    if stack_pointer < block.call_floor {
+    // SAFETY: one instruction stores to the block of whichever thread this is; from then on it stays on that thread. The
+    // other copies a register.
+    unsafe {
+        std::arch::asm!(
+            "mov dword ptr gs:[{state}], {call}",
+            "mov {sp}, rsp",
+            sp = out(reg) stack_pointer,
+            state = const std::mem::offset_of!(Block, state),
+            call = const CALL,
+            options(nostack, preserves_flags),
+        );
+    }
+    // SAFETY: a worker with an engine, in call state.
+    let block = unsafe { Block::here() };
+    if stack_pointer < block.call_floor.load(Ordering::Relaxed) {
         // SAFETY: on the side stack in call state, with nothing alive.
         unsafe { land(block, KillCause::StackOverflow) }
     }
     block
 }
 
-/// Makes the worker's state that of tenant code again; takes a kill that came meanwhile.
+/// Makes the worker's state that of tenant code again; takes a switch that was asked for meanwhile.
+///
+/// # Safety
+/// In call state, with no value alive that has a `Drop` or is bound to the thread.
 #[inline(always)]
-unsafe fn leave_call(block: &Block) {
-    compiler_fence(Ordering::SeqCst);
-    block.state.store(TENANT, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
-    if block.pending.load(Ordering::Relaxed) != 0 {
-        // SAFETY: on the side stack, with nothing alive; a kill that comes right now finds the same state.
-        unsafe { land(block, KillCause::SliceBudget) }
+unsafe fn leave_call() {
+    let pending: u32;
+    // SAFETY: between the two instructions the code may move to another thread, whose block says 0.
+    unsafe {
+        std::arch::asm!(
+            "mov dword ptr gs:[{state}], {tenant}",
+            "mov {pending:e}, gs:[{place}]",
+            pending = out(reg) pending,
+            state = const std::mem::offset_of!(Block, state),
+            place = const std::mem::offset_of!(Block, pending),
+            tenant = const TENANT,
+            options(nostack, preserves_flags),
+        );
+    }
+    if pending != 0 {
+        // SAFETY: on the side stack, with as much of it left as the call's entry has made sure of.
+        unsafe { pause() }
     }
 }
 
-/// Runs the body of a host function, which must not panic and returns before a pending kill is taken.
+/// Runs the body of a host function, which must not panic and returns before a switch is taken.
+///
+/// # Safety
+/// Called by host functions only, with what library code passed.
 #[inline(always)]
 pub(super) unsafe fn call(invocation: *mut abi::Invocation, f: impl FnOnce(&mut Body, &Participant) -> u32) -> u32 {
+    // SAFETY: this function's contract is that of `call_lean`.
+    unsafe { call_lean(invocation, |body, participant| out_of_line(body, participant, f)) }
+}
+
+/// Keeps what `f` does, and what the compiler may compute for it ahead of time such as the addresses of the thread's
+/// variables, between the entry and the end of a call: outside of that the code may move to another thread.
+#[inline(never)]
+fn out_of_line(body: &mut Body, participant: &Participant, f: impl FnOnce(&mut Body, &Participant) -> u32) -> u32 {
+    f(body, participant)
+}
+
+/// As [`call`], for functions that use no variables of the thread (they neither allocate nor lock), with `f` in line.
+///
+/// # Safety
+/// As for [`call`].
+#[inline(always)]
+unsafe fn call_lean(invocation: *mut abi::Invocation, f: impl FnOnce(&mut Body, &Participant) -> u32) -> u32 {
     // SAFETY: called by host functions only, on entry.
     let block = unsafe { enter_call() };
     let participant = block.participant.load(Ordering::Relaxed);
@@ -60,7 +104,7 @@ pub(super) unsafe fn call(invocation: *mut abi::Invocation, f: impl FnOnce(&mut 
     // participant outlives the poll.
     let status = unsafe { f(&mut *invocation.cast::<Body>(), &*participant) };
     // SAFETY: `f` is over and its values are gone.
-    unsafe { leave_call(block) };
+    unsafe { leave_call() };
     status
 }
 
@@ -177,7 +221,7 @@ unsafe extern "C" fn prefetch(
         Ok(())
     };
     // SAFETY: this is a host function.
-    unsafe { call(invocation, |body, participant| status(ask(body, participant))) }
+    unsafe { call_lean(invocation, |body, participant| status(ask(body, participant))) }
 }
 
 unsafe extern "C" fn prefetch_record(invocation: *mut abi::Invocation, table: u64, hash: u64) -> u32 {
@@ -187,7 +231,7 @@ unsafe extern "C" fn prefetch_record(invocation: *mut abi::Invocation, table: u6
         Ok(())
     };
     // SAFETY: this is a host function.
-    unsafe { call(invocation, |body, _| status(ask(body))) }
+    unsafe { call_lean(invocation, |body, _| status(ask(body))) }
 }
 
 unsafe extern "C" fn get(
@@ -213,7 +257,7 @@ unsafe extern "C" fn get(
         Ok(())
     };
     // SAFETY: this is a host function.
-    unsafe { call(invocation, |body, _| status(read(body))) }
+    unsafe { call_lean(invocation, |body, _| status(read(body))) }
 }
 
 unsafe extern "C" fn put(

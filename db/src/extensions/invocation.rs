@@ -15,7 +15,9 @@ use sandstorm_api::abi;
 
 use super::extension::Outcome;
 use super::host::HOST_CALLS;
+use super::side::Context;
 use super::stack::Mapping;
+use super::stacks::Stack;
 use super::{Budget, Extension, kill_text};
 use crate::limits::{
     ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, MEMORY_UNIT_BYTES,
@@ -51,7 +53,16 @@ const ARENA_TEXT: &str = "quota arena_bytes: the invocation has used all the mem
 pub(super) enum Stage {
     Begun,
     Pending,
+    /// Switched out.
+    Preempted,
     Ended(Outcome),
+}
+
+/// What was switched out: where it goes on, and the stack that it is on.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) stack: Stack,
+    pub(super) context: Context,
 }
 
 /// What holds an invocation's things alive while it runs. An idle body keeps it for the next call of the same, which then
@@ -73,10 +84,13 @@ pub(super) struct Body {
     pub(super) slot: *mut u8,
     pub(super) stage: Stage,
     pub(super) code: u32,
+    /// The tenant whose invocation this is, or was last, by its serial number: another one may have its id by now. 0: none.
+    pub(super) owner: u64,
     pub(super) slice_ns: u64,
     pub(super) total_ns: u64,
     pub(super) spent_ns: u64,
     pub(super) held: Option<Held>,
+    pub(super) parked: Option<Parked>,
     /// Where the arena's free bytes began.
     first_free: *mut u8,
     // What host calls touch.
@@ -96,8 +110,6 @@ pub(super) struct Body {
     pub(super) text: Vec<u8>,
     /// Bytes of the arena that may hold something of the owner's.
     dirty: usize,
-    /// The tenant whose invocation was here last, by its serial number: another one may have its id by now. 0: none.
-    owner: u64,
     /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few places
     /// that the processor's cache has for such addresses.
     colour: u32,
@@ -114,7 +126,7 @@ const COLOURS_BYTES: usize = 4096;
 pub struct Invocation(pub(super) NonNull<Body>);
 
 // SAFETY: the value owns its body alone, and nothing in the body is bound to a thread: library code finds its worker
-// through gs at each use.
+// through gs at each use, in single instructions, so it may also be switched out between any two of them.
 unsafe impl Send for Invocation {}
 
 impl Drop for Invocation {
@@ -150,10 +162,12 @@ impl Invocation {
             slot: null_mut(),
             stage: Stage::Begun,
             code: 0,
+            owner: 0,
             slice_ns: 0,
             total_ns: 0,
             spent_ns: 0,
             held: None,
+            parked: None,
             first_free: null_mut(),
             table: (0, null()),
             reply: Vec::new(),
@@ -165,7 +179,6 @@ impl Invocation {
             arena: Mapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
             dirty: 0,
-            owner: 0,
             colour: colour as u32,
             generation: None,
         });

@@ -1,25 +1,21 @@
-//! When the watchdog probes a poll and when it ends it: a function of what was read, without clocks of its own.
+//! When the watchdog asks for a poll to be switched out: a function of what was read, without clocks of its own.
 //!
-//! A thread's CPU clock goes on while the hypervisor has taken its processor away, so the clock alone condemns nobody. A
-//! poll that nears its limit is probed: the signal's handler acknowledges that the poll is still running, which it can
-//! only do once the processor is back. What has ended by microseconds later was innocent; only a poll that goes on
-//! computing after the acknowledgement, and is past its limit, is ended.
+//! A switch costs an innocent poll a few microseconds and nothing else, so the time since the poll began is enough to go by;
+//! whether its thread had a processor all that time does not matter. What an invocation has used, and when it is over its
+//! total, is for its engine to say, by the thread's CPU clock.
 
-use crate::limits::{
-    PROBE_AT_PER_CENT, PROBE_GRACE_MIN_US, PROBE_GRACE_PER_CENT, WATCHDOG_MAX_PERIOD_US, WATCHDOG_MIN_PERIOD_US,
-    WATCHDOG_RESEND_US,
-};
+use crate::limits::{SWITCH_LATE_US, WATCHDOG_MIN_PERIOD_US, WATCHDOG_PERIOD_US};
 
 /// What one look at a worker that runs tenants' code has read; all of it is of the same poll.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// The worker's CPU clock, nanoseconds.
-    pub(super) cpu_ns: u64,
-    /// CPU time that the poll may take, nanoseconds.
+    /// Time since the poll began, nanoseconds.
+    pub(super) passed_ns: u64,
+    /// What it may take, nanoseconds.
     pub(super) limit_ns: u64,
-    /// The worker's CPU clock when the poll acknowledged a probe.
-    pub(super) acknowledged_ns: Option<u64>,
-    /// It is in a host call, which a kill waits for.
+    /// The last request is still unanswered.
+    pub(super) asked: bool,
+    /// It is in a host call, which a switch waits for.
     pub(super) in_call: bool,
 }
 
@@ -27,10 +23,8 @@ pub(super) struct Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Wait,
-    /// Ask for a sign of life.
-    Probe,
-    /// End it.
-    Kill,
+    /// Ask for it to be switched out.
+    Ask,
 }
 
 /// What to do now, and in how many microseconds to look again.
@@ -40,39 +34,18 @@ pub(super) struct Verdict {
     pub(super) next_us: u64,
 }
 
-/// A signal that was sent.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    /// The worker's CPU clock at that time.
-    at_ns: u64,
-    /// How often it was sent again.
-    again: u32,
-}
-
 /// What is remembered of one worker's poll between two looks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Judge {
     sequence: u64,
-    /// The worker's CPU clock when the poll was first seen running.
-    since_ns: Option<u64>,
-    probe: Option<Sent>,
-    kill: Option<Sent>,
+    /// How long the poll had run when it was last asked for, nanoseconds.
+    asked_ns: Option<u64>,
 }
 
-/// Microseconds between two looks at a poll with that limit.
-pub(super) fn period_us(limit_ns: u64) -> u64 {
-    (limit_ns / 4000).clamp(WATCHDOG_MIN_PERIOD_US, WATCHDOG_MAX_PERIOD_US)
-}
-
-/// The longest that a poll which returned can have run, nanoseconds: past that it would have been ended, so what is
-/// measured above it is time that others took from the processor.
+/// The longest that a poll is charged for which was not ended, nanoseconds: it would have been switched out before, so what is
+/// measured above it is time that the hypervisor took from the processor.
 pub(super) fn longest_ns(slice_ns: u64) -> u64 {
-    slice_ns.saturating_add(period_us(slice_ns) * 1000)
-}
-
-/// CPU time that a poll may still take after it acknowledged a probe.
-fn grace_ns(limit_ns: u64) -> u64 {
-    (limit_ns / 100 * PROBE_GRACE_PER_CENT).max(PROBE_GRACE_MIN_US * 1000)
+    slice_ns.saturating_add(SWITCH_LATE_US * 1000)
 }
 
 impl Judge {
@@ -80,7 +53,7 @@ impl Judge {
     pub(super) fn sees(&mut self, sequence: u64) -> bool {
         let moved = sequence != self.sequence;
         if moved {
-            *self = Judge { sequence, ..Judge::default() };
+            *self = Judge { sequence, asked_ns: None };
         }
         moved
     }
@@ -90,57 +63,25 @@ impl Judge {
         self.sequence
     }
 
-    /// Whether a kill of the poll has been sent.
-    pub(super) fn has_killed(&self) -> bool {
-        self.kill.is_some()
-    }
-
     /// Judges the poll by a reading of it.
     pub(super) fn decide(&self, reading: &Reading) -> Verdict {
-        let Reading { cpu_ns, limit_ns, .. } = *reading;
-        let passed_ns = cpu_ns.saturating_sub(self.since_ns.unwrap_or(cpu_ns));
-        let wait = |ns: u64| Verdict {
-            act: Act::Wait,
-            next_us: (ns / 1000).clamp(WATCHDOG_MIN_PERIOD_US, period_us(limit_ns)),
+        let Reading { passed_ns, limit_ns, asked, in_call } = *reading;
+        // One that could not be switched out is asked again after as long; one that was not yet reached is not: signals
+        // would queue up for a worker that has no processor. The end of a host call takes what was asked during it.
+        let due_ns = match self.asked_ns {
+            None => limit_ns,
+            Some(_) if asked || in_call => u64::MAX,
+            Some(asked_ns) => asked_ns.saturating_add(limit_ns.max(WATCHDOG_PERIOD_US * 1000)),
         };
-        let send = |act, last: Option<Sent>| match last {
-            Some(sent) if !sent.is_overdue(cpu_ns) => wait(0),
-            _ => Verdict { act, next_us: WATCHDOG_MIN_PERIOD_US },
-        };
-        let probe_at_ns = limit_ns / 100 * PROBE_AT_PER_CENT;
-        if passed_ns < probe_at_ns {
-            return wait(probe_at_ns - passed_ns);
-        }
-        let Some(acknowledged_ns) = reading.acknowledged_ns else {
-            return send(Act::Probe, self.probe);
-        };
-        let limit_in_ns = limit_ns.saturating_sub(passed_ns);
-        let grace_in_ns = grace_ns(limit_ns).saturating_sub(cpu_ns.saturating_sub(acknowledged_ns));
-        match limit_in_ns.max(grace_in_ns) {
-            // The call's end takes the kill that was sent.
-            0 if self.has_killed() && reading.in_call => wait(0),
-            0 => send(Act::Kill, self.kill),
-            ns => wait(ns),
+        let left_us = due_ns.saturating_sub(passed_ns) / 1000;
+        Verdict {
+            act: if passed_ns >= due_ns { Act::Ask } else { Act::Wait },
+            next_us: left_us.clamp(WATCHDOG_MIN_PERIOD_US, WATCHDOG_PERIOD_US),
         }
     }
 
-    /// Remembers that the poll was seen running, and what was done about it.
-    pub(super) fn note(&mut self, reading: &Reading, sent: Act) {
-        self.since_ns.get_or_insert(reading.cpu_ns);
-        let slot = match sent {
-            Act::Wait => return,
-            Act::Probe => &mut self.probe,
-            Act::Kill => &mut self.kill,
-        };
-        let again = slot.map_or(0, |last| last.again + 1);
-        *slot = Some(Sent { at_ns: reading.cpu_ns, again });
-    }
-}
-
-impl Sent {
-    /// Whether it is time to send again. Each wait is twice the one before: signals queue up for a worker that has no
-    /// processor.
-    fn is_overdue(self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.at_ns) >= (WATCHDOG_RESEND_US * 1000) << self.again.min(20)
+    /// Remembers that the poll was asked for.
+    pub(super) fn note_asked(&mut self, reading: &Reading) {
+        self.asked_ns = Some(reading.passed_ns);
     }
 }

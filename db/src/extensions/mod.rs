@@ -4,10 +4,11 @@
 //! - A [`Library`] is checked machine code; an [`Extension`] is a tenant's name and version for it; an invocation is one
 //!   call of it.
 
-//! - An [`Engine`], one per worker, polls invocations on the worker's side stack. A poll that exceeds its CPU budget is
-//!   ended by the [`Watchdog`]'s signal; faults of the library's code, its panics and an exhausted memory quota end it the
-//!   same way. The worker goes on at once; nothing of the invocation is left behind.
-//! - Host functions run on the side stack too; a kill waits for their return, so no lock or half-done write is left.
+//! - An [`Engine`], one per worker, polls invocations on a side stack. A poll that exceeds its slice of CPU time is switched
+//!   out by the [`Watchdog`]'s signal and goes on later, on any worker; an invocation that exceeds its total is not resumed.
+//!   Faults of the library's code, its panics and an exhausted memory quota land the worker back in its own code. Nothing of
+//!   the invocation is left behind.
+//! - Host functions run on the side stack too; a switch waits for their return, so no lock or half-done write is left.
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 compile_error!(
@@ -26,10 +27,12 @@ mod load;
 mod side;
 mod signals;
 mod stack;
+mod stacks;
 mod switch;
 #[cfg(test)]
 mod tests;
 mod watchdog;
+mod xstate;
 
 pub use engine::{Engine, Polled};
 pub use extension::{Budget, BudgetOverride, Extension, ExtensionCounts, ExtensionStats, kill_text};

@@ -1,4 +1,4 @@
-//! A worker's side stack, armed: runs a library's function with a limit on its CPU time.
+//! A worker's side stacks, armed: runs a library's function until it returns, is landed, or is switched out.
 //!
 //! Guarantees: while a [`Side`] lives, its thread's gs base is its block, its handlers' stack is its own, and the watchdog
 //! knows the thread. It stays on the thread that made it.
@@ -14,10 +14,9 @@ use sandstorm_api::abi;
 use super::KillCause;
 use super::block::Block;
 use super::signals::Armour;
-use super::stack::Mapping;
-use super::switch::{self, Entry, LANDED};
+use super::stacks::{Stack, Stacks};
+use super::switch::{self, Entry, LANDED, SWITCHED_OUT};
 use super::watchdog::{Shared, Watchdog};
-use crate::limits::{HOST_CALL_STACK_BYTES, SIDE_STACK_BYTES, STACK_GUARD_BYTES};
 use crate::store::Participant;
 
 /// How a call on the side stack ended.
@@ -27,6 +26,35 @@ pub(super) enum Ended {
     Returned(u32),
     /// It was landed.
     Landed(KillCause),
+    /// It was switched out, and is to be resumed here.
+    SwitchedOut(Context),
+}
+
+/// Where a function that was switched out goes on: an address on the stack that it ran on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Context(*mut u8);
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// A library's function, with its slot.
+    Call(Entry, *mut u8),
+    /// What was switched out on the stack that is the current one now.
+    Resume(Context),
+}
+
+/// For whom, and how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) participant: *const Participant,
+    pub(super) invocation: *mut abi::Invocation,
+    /// The tenant's serial number.
+    pub(super) tenant: u64,
+    /// CPU time until it is switched out, and what its invocation has left in all.
+    pub(super) limit_ns: u64,
+    pub(super) left_ns: u64,
+    /// The processor's counter now.
+    pub(super) started: u64,
 }
 
 #[derive(Debug)]
@@ -34,7 +62,7 @@ pub(super) struct Side {
     block: Arc<Block>,
     watchdog: Arc<Shared>,
     _armour: Armour,
-    _stack: Mapping,
+    stacks: Stacks,
     /// Bound to its thread.
     _thread: PhantomData<*mut ()>,
 }
@@ -42,46 +70,104 @@ pub(super) struct Side {
 impl Side {
     /// Arms the calling thread.
     pub(super) fn new(watchdog: &Watchdog) -> io::Result<Side> {
-        let mut stack = Mapping::new(SIDE_STACK_BYTES, STACK_GUARD_BYTES)?;
-        // A deep recursion is to end at the stack's end, not on the time that page faults take.
-        stack.touch();
-        let floor = stack.low().addr() + HOST_CALL_STACK_BYTES;
-        let block = Block::new(stack.top().addr(), floor, stack.guard())?;
+        let stacks = Stacks::new()?;
+        let block = Block::new()?;
+        block.set_stack(stacks.current().mapping());
         // SAFETY: dropped with the side, which stays on this thread (`_thread`).
         let armour = unsafe { Armour::put_on(Arc::clone(&block))? };
         let watchdog = Arc::clone(watchdog.shared());
         watchdog.register(&block);
-        Ok(Side { block, watchdog, _armour: armour, _stack: stack, _thread: PhantomData })
+        Ok(Side { block, watchdog, _armour: armour, stacks, _thread: PhantomData })
     }
 
-    /// Calls `function(slot, invocation)` on the side stack; ends it when it takes more CPU time than `limit_ns`.
+    /// Calls `function(slot, invocation)` on a side stack of the tenant's, or resumes such a call. Where another tenant's
+    /// code ran before, nothing of that is left in the stack or in a register.
     ///
     /// # Safety
-    /// `function` takes these arguments; `invocation` is live; nothing is lost if the function is ended halfway.
+    /// The function takes these arguments; the invocation is live; nothing is lost if the function is ended halfway. A
+    /// context is one that [`Side::run`] gave for the invocation, on this side or another, and that has not been resumed;
+    /// the stack that it lies on is the current one.
     #[inline]
-    pub(super) unsafe fn run(
-        &mut self,
-        participant: *const Participant,
-        function: Entry,
-        slot: *mut u8,
-        invocation: *mut abi::Invocation,
-        limit_ns: u64,
-    ) -> Ended {
+    pub(super) unsafe fn run(&mut self, terms: &Terms, step: Step) -> Ended {
+        let changes = self.stacks.owner() != terms.tenant;
+        if changes {
+            self.choose(terms.tenant);
+        }
         let block = &*self.block;
-        block.current.store(invocation, Ordering::Relaxed);
-        block.participant.store(participant.cast_mut(), Ordering::Relaxed);
-        block.limit_ns.store(limit_ns, Ordering::Release);
+        block.current.store(terms.invocation, Ordering::Relaxed);
+        block.participant.store(terms.participant.cast_mut(), Ordering::Relaxed);
+        block.limit_ns.store(terms.limit_ns, Ordering::Relaxed);
+        block.left_ns.store(terms.left_ns, Ordering::Relaxed);
+        block.started.store(terms.started, Ordering::Release);
         block.sequence.store(block.sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         self.watchdog.ensure_awake();
         compiler_fence(Ordering::SeqCst);
         // SAFETY: this function's contract; this thread is armed and in host state, since `&mut self` excludes that this
-        // is called from a host call of a call under way.
-        let answer = unsafe { switch::enter(function, slot, invocation) };
+        // is called from a host call of a call under way. A switched-out function's registers are all its own.
+        let answer = unsafe {
+            match step {
+                Step::Call(function, slot) if changes => switch::enter_clean(function, slot, terms.invocation),
+                Step::Call(function, slot) => switch::enter(function, slot, terms.invocation),
+                Step::Resume(context) => switch::resume(context.0),
+            }
+        };
         compiler_fence(Ordering::SeqCst);
         match answer.checked_sub(LANDED) {
             None => Ended::Returned(answer),
-            Some(number) => landed(number),
+            Some(number) => self.left(number),
         }
+    }
+
+    /// What it means that a call did not return.
+    #[cold]
+    fn left(&self, number: u32) -> Ended {
+        if std::arch::is_x86_feature_detected!("avx") {
+            // SAFETY: the processor has the instruction. A landed memcpy may have left upper halves dirty, which would
+            // slow all later SSE code down; nobody keeps values there across a call.
+            unsafe { std::arch::asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C")) };
+        }
+        let context = self.block.context.swap(0, Ordering::Relaxed);
+        if number == SWITCHED_OUT - LANDED && context != 0 {
+            return Ended::SwitchedOut(Context(std::ptr::with_exposed_provenance_mut(context)));
+        }
+        let cause = u8::try_from(number).ok().and_then(KillCause::from_byte);
+        Ended::Landed(cause.unwrap_or(KillCause::IllegalInstruction))
+    }
+
+    /// Makes the current stack one of this tenant's.
+    #[cold]
+    fn choose(&mut self, tenant: u64) {
+        self.stacks.choose(tenant);
+        self.block.set_stack(self.stacks.current().mapping());
+    }
+
+    /// Takes the current stack away with what was switched out on it; `None`, and nothing changes, if no other can be had.
+    pub(super) fn park(&mut self) -> Option<Stack> {
+        let parked = self.stacks.park();
+        self.block.set_stack(self.stacks.current().mapping());
+        parked
+    }
+
+    /// Makes a stack the current one that was taken away here or elsewhere.
+    pub(super) fn adopt(&mut self, stack: Stack) {
+        self.stacks.adopt(stack);
+        self.block.set_stack(self.stacks.current().mapping());
+    }
+
+    /// Takes a stack whose invocation is not resumed.
+    pub(super) fn discard(&mut self, stack: Stack) {
+        self.stacks.keep(stack);
+    }
+
+    /// Notes that a poll took long: it may have used much of the stack.
+    pub(super) fn ran_long(&mut self) {
+        self.stacks.ran_long();
+    }
+
+    /// The side stacks.
+    #[cfg(test)]
+    pub(super) fn stacks(&mut self) -> &mut Stacks {
+        &mut self.stacks
     }
 
     /// What the engines of this watchdog share.
@@ -93,17 +179,6 @@ impl Side {
     pub(super) fn cpu_clock(&self) -> libc::clockid_t {
         self.block.cpu_clock
     }
-}
-
-#[cold]
-fn landed(number: u32) -> Ended {
-    if std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the processor has the instruction. A landed memcpy may have left upper halves dirty, which would slow
-        // all later SSE code down; nobody keeps values there across a call.
-        unsafe { std::arch::asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C")) };
-    }
-    let cause = u8::try_from(number).ok().and_then(KillCause::from_byte);
-    Ended::Landed(cause.unwrap_or(KillCause::IllegalInstruction))
 }
 
 impl Drop for Side {

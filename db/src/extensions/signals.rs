@@ -1,7 +1,8 @@
-//! The process-wide signal handlers that end a library's code: the kill signal and the processor's faults.
+//! The process-wide signal handlers: the watchdog's signal, which switches a library's code out, and the processor's faults,
+//! which end it.
 //!
-//! Guarantees: handlers only touch the calling thread's own block and the saved context, and call nothing that is not
-//! async-signal-safe. A thread without an engine is told by a thread-local pointer of the executable itself (no lazy
+//! Guarantees: handlers only touch the calling thread's own block, the saved context and, where code is switched out, the
+//! unused part of the side stack that it runs on, and call nothing that is not async-signal-safe. A thread without an engine is told by a thread-local pointer of the executable itself (no lazy
 //! initialisation, no destructor), never by reading through gs. Faults of the server's own code get the action that was
 //! there before, so real bugs still end the process loudly.
 #![allow(unsafe_code)]
@@ -17,9 +18,9 @@ use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 use super::block::{Block, CALL, HOST, TENANT};
 use super::stack::Mapping;
-use super::switch::{LANDED, landing_pad};
+use super::switch::{FRAME, LANDED, RED_ZONE, SWITCH_BYTES, landing_pad, switched_out};
 use super::{KillCause, clock};
-use crate::limits::{KILL_SIGNAL_OFFSET, SIGNAL_STACK_BYTES, STACK_GUARD_BYTES};
+use crate::limits::{SIGNAL_STACK_BYTES, STACK_GUARD_BYTES, SWITCH_SIGNAL_OFFSET};
 
 thread_local! {
     /// The calling thread's block; null without an engine.
@@ -32,9 +33,9 @@ const FAULTS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIG
 /// What the faults' actions were before ours, in the order of [`FAULTS`].
 static PREVIOUS: OnceLock<[libc::sigaction; FAULTS.len()]> = OnceLock::new();
 
-/// The signal that the watchdog sends, to probe a poll or to end it: the block says which.
-pub(super) fn kill_signal() -> c_int {
-    libc::SIGRTMIN() + KILL_SIGNAL_OFFSET
+/// The signal that the watchdog sends to have a poll switched out.
+pub(super) fn switch_signal() -> c_int {
+    libc::SIGRTMIN() + SWITCH_SIGNAL_OFFSET
 }
 
 /// Installs the handlers; once, further calls do nothing.
@@ -62,11 +63,11 @@ fn install_handlers() -> io::Result<()> {
     // SAFETY: sets of our own.
     unsafe {
         libc::sigemptyset(&raw mut action.sa_mask);
-        for signal in FAULTS.into_iter().chain([kill_signal()]) {
+        for signal in FAULTS.into_iter().chain([switch_signal()]) {
             libc::sigaddset(&raw mut action.sa_mask, signal);
         }
     }
-    for signal in FAULTS.into_iter().chain([kill_signal()]) {
+    for signal in FAULTS.into_iter().chain([switch_signal()]) {
         set_action(signal, Some(&action), None)?;
     }
     Ok(())
@@ -93,7 +94,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     // SAFETY: the pointer is null or the block of this thread's engine, which is alive while it is set. The kernel gives
     // valid `info` and `context`.
     unsafe {
-        if signal == kill_signal() {
+        if signal == switch_signal() {
             if let Some(block) = block.as_ref() {
                 on_watchdog(block, context.cast());
             }
@@ -104,25 +105,74 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     }
 }
 
+/// Switches the poll out that the watchdog has asked for, if it is still under way.
+///
 /// # Safety
 /// Called by the handler on the block's own thread, with the context that was interrupted.
 unsafe fn on_watchdog(block: &Block, context: *mut ucontext_t) {
-    let (sequence, state) = (block.sequence.load(Ordering::Relaxed), block.state.load(Ordering::Relaxed));
-    if block.kill_for.load(Ordering::Acquire) == sequence {
-        match state {
-            // SAFETY: this function's contract; tenant state.
-            TENANT => unsafe { land_context(block, context, KillCause::SliceBudget) },
-            CALL => block.pending.store(1, Ordering::Relaxed),
-            _ => {}
-        }
-    } else if block.probe_for.load(Ordering::Acquire) == sequence
-        && state != HOST
-        && block.seen.load(Ordering::Relaxed) != sequence
-    {
-        // The clock is read by a system call that handlers may make.
-        block.seen_ns.store(clock::cpu_ns(libc::CLOCK_THREAD_CPUTIME_ID), Ordering::Relaxed);
-        block.seen.store(sequence, Ordering::Release);
+    let state = block.state.load(Ordering::Relaxed);
+    // A signal may come late: it is for one poll only.
+    if state == HOST || block.asked_for.load(Ordering::Acquire) != block.sequence.load(Ordering::Relaxed) {
+        return;
     }
+    block.asked_for.store(0, Ordering::Release);
+    if state == CALL {
+        block.pending.store(1, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: this function's contract; tenant state.
+    unsafe {
+        if !switch_context(block, context) && refused_for_too_long(block) {
+            land_context(block, context, KillCause::TotalBudget);
+        }
+    }
+}
+
+/// Makes the interrupted code continue with the switch, which keeps all its registers on its stack and returns to it once
+/// it is resumed. Not within the handler: its frame would stay below those of later signals. `false`: the stack has no
+/// room for that, and nothing is changed.
+///
+/// # Safety
+/// As for [`on_watchdog`]; tenant state.
+unsafe fn switch_context(block: &Block, context: *mut ucontext_t) -> bool {
+    // SAFETY: the context is ours to change until the handler returns.
+    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+    let stack = block.stack_low.load(Ordering::Relaxed)..=block.stack_top.load(Ordering::Relaxed);
+    let pointer = registers[libc::REG_RSP as usize] as usize;
+    let room = pointer.saturating_sub(*stack.start());
+    if !stack.contains(&pointer) || room < SWITCH_BYTES + block.xstate_bytes {
+        return false;
+    }
+    let frame = pointer - RED_ZONE - FRAME;
+    let words = std::ptr::with_exposed_provenance_mut::<i64>(frame);
+    // SAFETY: within the stack, as just checked, and below what the interrupted code uses of it. The frame may not be
+    // aligned where that code is not.
+    unsafe {
+        words.write_unaligned(registers[libc::REG_EFL as usize]);
+        words.add(1).write_unaligned(registers[libc::REG_RIP as usize]);
+    }
+    block.pending.store(0, Ordering::Relaxed);
+    block.state.store(HOST, Ordering::Relaxed);
+    registers[libc::REG_RSP as usize] = frame as i64;
+    registers[libc::REG_RIP as usize] = switched_out as *const () as i64;
+    registers[libc::REG_EFL as usize] &= !FLAGS;
+    true
+}
+
+/// Counts how long a poll has gone on that could not be switched out; whether that is all that its invocation has left.
+/// What passes between two signals counts as two slices at most: the processor may have been taken away meanwhile.
+fn refused_for_too_long(block: &Block) -> bool {
+    let sequence = block.sequence.load(Ordering::Relaxed);
+    if block.refused_for.swap(sequence, Ordering::Relaxed) != sequence {
+        block.refused_ticks.store(0, Ordering::Relaxed);
+        block.refused_at.store(block.started.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    let now = clock::ticks();
+    let passed = now.saturating_sub(block.refused_at.swap(now, Ordering::Relaxed));
+    let most = block.tick.ticks(block.limit_ns.load(Ordering::Relaxed).saturating_mul(2));
+    let all = block.refused_ticks.load(Ordering::Relaxed).saturating_add(passed.min(most));
+    block.refused_ticks.store(all, Ordering::Relaxed);
+    block.tick.ns(all) >= block.left_ns.load(Ordering::Relaxed)
 }
 
 /// # Safety
@@ -135,7 +185,7 @@ unsafe fn on_fault(block: Option<&Block>, signal: c_int, info: *mut siginfo_t, c
         let cause = match signal {
             libc::SIGFPE => KillCause::DivisionByZero,
             libc::SIGILL | libc::SIGTRAP => KillCause::IllegalInstruction,
-            _ if (block.guard.0..block.guard.1).contains(&address) => KillCause::StackOverflow,
+            _ if is_guard(block, address) => KillCause::StackOverflow,
             _ => KillCause::MemoryFault,
         };
         // SAFETY: this function's contract; tenant state.
@@ -155,13 +205,19 @@ unsafe fn on_fault(block: Option<&Block>, signal: c_int, info: *mut siginfo_t, c
     }
 }
 
+/// Whether an address lies in the guard of the stack that the thread runs on.
+fn is_guard(block: &Block, address: usize) -> bool {
+    (block.guard.load(Ordering::Relaxed)..block.stack_low.load(Ordering::Relaxed)).contains(&address)
+}
+
+/// Direction, alignment check, trap: flags that library code could have set and ours must not run with.
+const FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;
+
 /// Makes the interrupted code continue at the landing pad.
 ///
 /// # Safety
 /// As for [`on_watchdog`]; the block is in tenant state, so its saved stack pointer is that of the `enter` under way.
 unsafe fn land_context(block: &Block, context: *mut ucontext_t, cause: KillCause) {
-    /// Direction, alignment check, trap: what library code could have left set.
-    const FLAGS: i64 = 1 << 10 | 1 << 18 | 1 << 8;
     block.pending.store(0, Ordering::Relaxed);
     block.state.store(HOST, Ordering::Relaxed);
     // SAFETY: the context is ours to change until the handler returns.
@@ -214,7 +270,7 @@ impl Armour {
             }
             let mut mask: libc::sigset_t = MaybeUninit::zeroed().assume_init();
             libc::sigfillset(&raw mut mask);
-            for signal in FAULTS.into_iter().chain([kill_signal()]) {
+            for signal in FAULTS.into_iter().chain([switch_signal()]) {
                 libc::sigdelset(&raw mut mask, signal);
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, &raw mut previous_mask);

@@ -43,27 +43,14 @@ impl Mapping {
         self.start.wrapping_add(self.guard)
     }
 
-    /// One past the last byte.
-    pub(super) fn top(&self) -> *mut u8 {
-        self.low().wrapping_add(self.len)
-    }
-
     /// Usable bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The guard's first address and one past its last.
-    pub(super) fn guard(&self) -> (usize, usize) {
-        (self.start.addr(), self.start.addr() + self.guard)
-    }
-
-    /// Touches every page, so that none costs a page fault later.
-    pub(super) fn touch(&mut self) {
-        for offset in (0..self.len).step_by(PAGE) {
-            // SAFETY: within the mapping, which `&mut self` holds alone.
-            unsafe { self.low().add(offset).write_volatile(0) };
-        }
+    /// Bytes of the guard.
+    pub(super) fn guard(&self) -> usize {
+        self.guard
     }
 
     /// Writes zeroes over the first `len` bytes.

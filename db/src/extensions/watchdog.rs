@@ -1,9 +1,10 @@
-//! The thread that ends polls that take more CPU time than they may.
+//! The thread that has polls switched out whose slice is over.
 //!
-//! It samples each worker's (state, sequence). The first sight of a sequence takes the worker's CPU clock; later sights
-//! compare what has passed since then with the poll's limit: the time judged is never more than the poll really took, so
-//! a worker that waits for a processor loses nothing. One whose processor was taken by the hypervisor looks like one that
-//! computes; [`super::judge`] tells them apart. While no worker runs tenants' code the thread sleeps until one wakes it.
+//! It samples each worker's (state, sequence) about every 100 us while any runs tenants' code; a poll that has run for its
+//! slice is asked for by a signal. While no worker runs tenants' code the thread sleeps until one wakes it. Workers do nothing
+//! for it but a few stores a poll. (A timer for each worker would interrupt all of them all the time instead: arming one takes
+//! 17-40 us where the processor is virtual, this thread 6 % of one processor for all workers. It wakes 116 us after it lay
+//! down for 100, 130 us in 99 of 100 cases with every processor busy.)
 //!
 //! Guarantees: signals only go to threads of registered engines, which unregister before their thread can end.
 #![allow(unsafe_code)]
@@ -17,9 +18,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::block::{Block, CALL, HOST};
-use super::judge::{Act, Judge, Reading, period_us};
+use super::judge::{Act, Judge, Reading};
 use super::{Invocation, clock, signals};
-use crate::limits::{SLICE_US, SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_MAX_PERIOD_US, WATCHDOG_PARK_FALLBACK_US};
+use crate::limits::{SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PERIOD_US};
 
 /// The watchdog: one per process is enough. Dropping it ends its thread once the last engine is gone.
 #[derive(Debug)]
@@ -52,9 +53,9 @@ impl Watchdog {
         self.shared.samples.load(Ordering::Relaxed)
     }
 
-    /// How many kills it has sent.
-    pub fn kills(&self) -> u64 {
-        self.shared.kills.load(Ordering::Relaxed)
+    /// How often it has asked for a poll to be switched out.
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::Relaxed)
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -83,7 +84,7 @@ pub(super) struct Shared {
     /// Whether the kernel can make all threads' earlier stores visible at once.
     fenced: bool,
     samples: AtomicU64,
-    kills: AtomicU64,
+    requests: AtomicU64,
     workers: Mutex<Vec<Watched>>,
     /// Idle invocations that one engine has too many of and another can use.
     spare: Mutex<Vec<Invocation>>,
@@ -155,8 +156,7 @@ impl Shared {
     }
 
     fn watch(&self) {
-        // SAFETY: asks for short sleeps to be short; nothing depends on it.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) };
+        be_prompt();
         let mut busy_at = Instant::now();
         while !(self.stop.load(Ordering::SeqCst) && self.workers.lock().is_empty()) {
             let sample = self.look();
@@ -192,9 +192,9 @@ impl Shared {
 
     fn look(&self) -> Sample {
         self.samples.fetch_add(1, Ordering::Relaxed);
-        let mut sample = Sample { busy: false, next: Duration::from_micros(WATCHDOG_MAX_PERIOD_US) };
+        let mut sample = Sample { busy: false, next: Duration::from_micros(WATCHDOG_PERIOD_US) };
         for watched in self.workers.lock().iter_mut() {
-            let wait_us = watched.look(&mut sample.busy, &self.kills);
+            let wait_us = watched.look(&mut sample.busy, &self.requests);
             sample.next = sample.next.min(Duration::from_micros(wait_us));
         }
         sample
@@ -203,45 +203,73 @@ impl Shared {
 
 impl Watched {
     /// Looks at one worker; answers in how many microseconds to look again.
-    fn look(&mut self, busy: &mut bool, kills: &AtomicU64) -> u64 {
+    fn look(&mut self, busy: &mut bool, requests: &AtomicU64) -> u64 {
         let block = &*self.block;
         let sequence = block.sequence.load(Ordering::Acquire);
-        let limit_ns = block.limit_ns.load(Ordering::Acquire);
         let running = block.state.load(Ordering::Acquire) != HOST;
         let moved = self.judge.sees(sequence);
         *busy |= moved || running;
         if !running {
-            return period_us(if moved { limit_ns } else { SLICE_US * 1000 });
+            return WATCHDOG_PERIOD_US;
         }
-        let seen = block.seen.load(Ordering::Acquire) == sequence;
-        let acknowledged_ns = seen.then(|| block.seen_ns.load(Ordering::Acquire));
-        let cpu_ns = clock::cpu_ns(block.cpu_clock);
-        // The same poll before and after reading its limit and the clock: all of it is of this poll.
+        let (limit_ns, started) = (block.limit_ns.load(Ordering::Acquire), block.started.load(Ordering::Acquire));
+        let asked = block.asked_for.load(Ordering::Acquire) == sequence;
+        let passed_ns = block.tick.ns(clock::ticks().saturating_sub(started));
+        // The same poll before and after reading about it: all of it is of this poll.
         let state = block.state.load(Ordering::Acquire);
         if state == HOST || block.sequence.load(Ordering::Acquire) != sequence {
-            return period_us(limit_ns);
+            return WATCHDOG_PERIOD_US;
         }
-        let reading = Reading { cpu_ns, limit_ns, acknowledged_ns, in_call: state == CALL };
+        let reading = Reading { passed_ns, limit_ns, asked, in_call: state == CALL };
         let verdict = self.judge.decide(&reading);
-        let sent = if self.signal(verdict.act) { verdict.act } else { Act::Wait };
-        if sent == Act::Kill && !self.judge.has_killed() {
-            kills.fetch_add(1, Ordering::Relaxed);
+        if verdict.act == Act::Ask && self.ask() {
+            requests.fetch_add(1, Ordering::Relaxed);
+            self.judge.note_asked(&reading);
         }
-        self.judge.note(&reading, sent);
         verdict.next_us
     }
 
-    /// Signals the worker to show that the poll under judgement runs, or to end it; whether the signal is on its way.
-    fn signal(&self, act: Act) -> bool {
+    /// Asks the worker to switch the poll under judgement out; whether the signal is on its way.
+    fn ask(&self) -> bool {
         let block = &*self.block;
-        match act {
-            Act::Wait => return false,
-            Act::Probe => block.probe_for.store(self.judge.sequence(), Ordering::SeqCst),
-            Act::Kill => block.kill_for.store(self.judge.sequence(), Ordering::SeqCst),
-        }
+        block.asked_for.store(self.judge.sequence(), Ordering::SeqCst);
         // SAFETY: the thread is a registered engine's, and unregistering waits for the lock that is held here.
-        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::kill_signal()) == 0 }
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), block.thread, signals::switch_signal()) == 0 }
     }
+}
+
+/// Asks the kernel to let this thread run as soon as it wakes, even where the workers keep every processor busy: it runs for
+/// microseconds at a time. Whatever the kernel does not grant is done without.
+fn be_prompt() {
+    // SAFETY: plain requests about the calling thread, with a struct that outlives the call.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize);
+        let priority = libc::sched_param { sched_priority: 1 };
+        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) == 0 {
+            return;
+        }
+        // The kernel favours short requests of processor time among equals.
+        let request = SchedAttr {
+            size: size_of::<SchedAttr>() as u32,
+            runtime_ns: WATCHDOG_PERIOD_US * 1000,
+            ..SchedAttr::default()
+        };
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const request, 0);
+    }
+}
+
+/// The kernel's `struct sched_attr`, its first version.
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
 }
 
 const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;

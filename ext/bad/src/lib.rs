@@ -5,22 +5,22 @@
 //!
 //! | name | what it does | how it ends |
 //! |---|---|---|
-//! | `loop` | computes for ever | killed: slice budget |
-//! | `loop-gets` | reads a record for ever | killed: total budget, or slice budget when idle |
-//! | `loop-scans` | scans the table for ever, without a yield | killed: slice budget |
-//! | `memcpy` | copies memory for ever | killed: slice budget |
+//! | `loop` | computes for ever | killed: total budget |
+//! | `loop-gets` | reads a record for ever | killed: total budget |
+//! | `loop-scans` | scans the table for ever, without a yield | killed: total budget |
+//! | `memcpy` | copies memory for ever | killed: total budget |
 //! | `yields` | yields for ever | killed: total budget |
-//! | `slow-drop` | returns, but drops a value whose drop never ends | killed: slice budget |
+//! | `slow-drop` | returns, but drops a value whose drop never ends | killed: total budget |
 //! | `recursion` | calls itself for ever | killed: stack overflow |
 //! | `frame` | asks for one stack frame of 16 MiB | killed: stack overflow |
-//! | `allocation` | allocates for ever, and keeps it all | killed: out of memory, or slice budget on a busy machine |
+//! | `allocation` | allocates for ever, and keeps it all | killed: out of memory, or total budget on a busy machine |
 //! | `one-allocation` | asks for 1 GiB at once | killed: out of memory |
 //! | `panic` | panics | killed: panic |
 //! | `division` | divides by zero | killed: panic (rustc checks the division) |
 //! | `bounds` | indexes past the end of a slice | killed: panic |
 //! | `unwrap` | unwraps a `None` | killed: panic |
 //! | `overflow` | fails a checked addition | killed: panic |
-//! | `reply` | replies without end | error: `TooLarge`, or killed: slice budget on a busy machine |
+//! | `reply` | replies without end | error: `TooLarge`, or killed: total budget on a busy machine |
 //! | `puts` | writes records without end | error: `OutOfMemory` in a small table, else killed: a budget |
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: ok or killed SliceBudget or killed Panic
+//! expect: ok or killed TotalBudget or killed Panic
 //! A map whose keys are ordered otherwise each time.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Walks its whole arena so as to push out others' cache lines.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Counts for ever.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed Panic or killed StackOverflow or killed SliceBudget
+//! expect: killed Panic or killed StackOverflow or killed TotalBudget
 //! A panic whose text panics.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Fails, and a drop on the way out never ends.
 #![no_std]
 #![forbid(unsafe_code)]

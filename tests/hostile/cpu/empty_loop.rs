@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! An empty loop without an end.
 #![no_std]
 #![forbid(unsafe_code)]

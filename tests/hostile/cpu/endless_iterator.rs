@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Drains an iterator that has no end.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed Panic or killed OutOfMemory or killed SliceBudget or ok
+//! expect: killed Panic or killed OutOfMemory or killed TotalBudget or ok
 //! Iterators that lie about their lengths.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget or killed TotalBudget
+//! expect: killed TotalBudget
 //! Polls by hand two futures that wake each other.
 #![no_std]
 #![forbid(unsafe_code)]

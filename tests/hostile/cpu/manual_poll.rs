@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Polls a future of its own without ever yielding itself.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Copies memory for ever: the time is spent in the server's own memcpy.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget or killed Panic
+//! expect: killed TotalBudget or killed Panic
 //! Panics with a value whose formatting never ends.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! A drop that never ends, inside of a vector that drops what it does not keep.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Returns, but a drop never ends.
 #![no_std]
 #![forbid(unsafe_code)]

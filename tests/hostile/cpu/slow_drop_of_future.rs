@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget or killed TotalBudget
+//! expect: killed TotalBudget
 //! What it holds across a yield has a drop that never ends; the server drops it after a kill, or must not.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget or killed Panic
+//! expect: killed TotalBudget or killed Panic
 //! Sorts stably with an order that is none: the library may notice.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Spins with the processor's own hint.
 #![no_std]
 #![forbid(unsafe_code)]

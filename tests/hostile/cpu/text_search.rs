@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! A search that is quadratic.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! The slowest instruction sequence that the compiler has, for ever.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget or killed SliceBudget
+//! expect: killed TotalBudget
 //! Reads for ever.
 #![no_std]
 #![forbid(unsafe_code)]

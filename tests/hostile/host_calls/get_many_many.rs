@@ -1,4 +1,4 @@
-//! expect: ok or killed SliceBudget or killed TotalBudget or killed OutOfMemory
+//! expect: ok or killed TotalBudget or killed OutOfMemory
 //! Reads a hundred thousand keys in one call.
 #![no_std]
 #![forbid(unsafe_code)]

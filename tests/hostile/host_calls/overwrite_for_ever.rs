@@ -1,4 +1,4 @@
-//! expect: killed TotalBudget or killed SliceBudget
+//! expect: killed TotalBudget
 //! Overwrites one record for ever: the old ones must go as fast.
 #![no_std]
 #![forbid(unsafe_code)]

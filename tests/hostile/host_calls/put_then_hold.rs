@@ -1,4 +1,4 @@
-//! expect: ok or killed TotalBudget or killed SliceBudget or failed OutOfMemory
+//! expect: ok or killed TotalBudget or failed OutOfMemory
 //! Reads, overwrites and deletes in a circle, and holds all that it read.
 #![no_std]
 #![forbid(unsafe_code)]

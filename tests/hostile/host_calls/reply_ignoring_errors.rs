@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Replies without end and does not listen.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Scans for ever, without a yield.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: ok or killed SliceBudget or killed TotalBudget
+//! expect: ok or killed TotalBudget
 //! Looks a hundred thousand tables up.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Is ended while it holds a thousand records.
 #![no_std]
 #![forbid(unsafe_code)]

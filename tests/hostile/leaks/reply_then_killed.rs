@@ -1,4 +1,4 @@
-//! expect: killed SliceBudget
+//! expect: killed TotalBudget
 //! Replies a lot and is ended: the reply goes nowhere.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed OutOfMemory or killed SliceBudget or killed Panic
+//! expect: killed OutOfMemory or killed TotalBudget or killed Panic
 //! A number printed sixty thousand characters wide, into a string, for ever.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: ok or killed SliceBudget
+//! expect: ok or killed TotalBudget
 //! Grows and shrinks so that size classes are crossed each time.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: killed OutOfMemory or killed SliceBudget
+//! expect: killed OutOfMemory or killed TotalBudget
 //! A map that grows.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: ok or killed SliceBudget
+//! expect: ok or killed TotalBudget
 //! Holds what it read, and forgets it.
 #![no_std]
 #![forbid(unsafe_code)]

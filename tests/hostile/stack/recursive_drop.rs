@@ -1,4 +1,4 @@
-//! expect: killed StackOverflow or killed OutOfMemory or killed SliceBudget
+//! expect: killed StackOverflow or killed OutOfMemory or killed TotalBudget
 //! A long list whose drop recurses.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Budgets are CPU time: what computes too long is ended, what waits for a processor is not, and a kill never comes in the
-//! middle of a host function.
+//! Budgets are CPU time: what computes too long is ended, what waits for a processor is not, and neither a switch nor a kill
+//! comes in the middle of a host function.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -78,11 +78,7 @@ fn waiting_costs_nothing() {
     let mut world = World::new();
     let extension = native_with(waits_at_first, waits, 64, 16);
     let mut invocation = world.begin(&extension, b"", Budget::default());
-    assert_eq!(
-        world.complete(&mut invocation),
-        Polled::Done,
-        "20 ms of waiting within a slice of 1 ms, 10 ms in total"
-    );
+    assert_eq!(world.complete(&mut invocation), Polled::Done, "20 ms of waiting within a total of 10 ms");
     assert!(invocation.cpu_ns() < 10_000_000);
     world.engine.finish(&world.participant, invocation);
 }
@@ -123,9 +119,9 @@ fn the_watchdog_parks_when_idle_and_wakes_when_needed() {
         let samples = watchdog.samples();
         std::thread::sleep(Duration::from_millis(50));
         assert!(watchdog.samples() <= samples + 1, "it does nothing while it is parked");
-        assert_eq!(world.run(&bad, b"", short()).0, Polled::Killed(KillCause::SliceBudget), "round {round}");
+        assert_eq!(world.run(&bad, b"", short()).0, Polled::Killed(KillCause::TotalBudget), "round {round}");
     }
-    assert_eq!(watchdog.kills(), 10);
+    assert!(watchdog.requests() >= 10);
 }
 
 static CALLS_ENDED: AtomicU32 = AtomicU32::new(0);
@@ -157,7 +153,7 @@ fn a_kill_waits_for_the_host_calls_end() {
     let mut world = World::new();
     let extension = native(calls_slowly);
     for round in 1..=20 {
-        assert_eq!(world.run(&extension, b"", short()).0, Polled::Killed(KillCause::SliceBudget));
+        assert_eq!(world.run(&extension, b"", short()).0, Polled::Killed(KillCause::TotalBudget));
         assert_eq!(CALLS_ENDED.load(Ordering::Relaxed), round, "the call came to its end");
         assert!(!CODE_AFTER_RAN.load(Ordering::Relaxed), "nothing after it did");
     }

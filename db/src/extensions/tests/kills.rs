@@ -142,10 +142,10 @@ unsafe extern "C" fn upset_registers(_: *mut u8, _: *mut abi::Invocation) -> u32
 }
 
 const BAD: [(&str, Entry, KillCause); 16] = [
-    ("endless", endless, KillCause::SliceBudget),
-    ("copies", copies, KillCause::SliceBudget),
-    ("host_calls", host_calls, KillCause::SliceBudget),
-    ("writes", writes, KillCause::SliceBudget),
+    ("endless", endless, KillCause::TotalBudget),
+    ("copies", copies, KillCause::TotalBudget),
+    ("host_calls", host_calls, KillCause::TotalBudget),
+    ("writes", writes, KillCause::TotalBudget),
     ("recursion", recursion, KillCause::StackOverflow),
     ("recursion_into_host_calls", recursion_into_host_calls, KillCause::StackOverflow),
     ("huge_frame", huge_frame, KillCause::StackOverflow),
@@ -156,8 +156,8 @@ const BAD: [(&str, Entry, KillCause); 16] = [
     ("wild_jump", wild_jump, KillCause::MemoryFault),
     ("abort_panic", abort_panic, KillCause::Panic),
     ("abort_memory", abort_memory, KillCause::OutOfMemory),
-    ("upset_registers", upset_registers, KillCause::SliceBudget),
-    ("endless", endless, KillCause::SliceBudget),
+    ("upset_registers", upset_registers, KillCause::TotalBudget),
+    ("endless", endless, KillCause::TotalBudget),
 ];
 
 #[test]
@@ -168,7 +168,7 @@ fn bad_code_ends_with_its_cause_and_good_calls_between_are_right() {
     for round in 0..20 {
         for (name, entry, cause) in BAD {
             let bad = native(entry);
-            let budget = if cause == KillCause::SliceBudget { short() } else { long() };
+            let budget = if cause == KillCause::TotalBudget { short() } else { long() };
             let (end, reply, text) = world.run(&bad, b"", budget);
             assert_eq!(end, Polled::Killed(cause), "{name} in round {round}");
             assert_eq!(reply, b"", "{name}");
@@ -201,7 +201,7 @@ fn a_killed_writer_leaves_whole_records() {
     let mut world = World::new();
     let bad = native(writes);
     for _ in 0..50 {
-        assert_eq!(world.run(&bad, b"", short()).0, Polled::Killed(KillCause::SliceBudget));
+        assert_eq!(world.run(&bad, b"", short()).0, Polled::Killed(KillCause::TotalBudget));
         let table = &world.table().table;
         let guard = world.participant.guard();
         let record = table.get(&guard, table.hash(b"written"), b"written", NOW_MS).unwrap();
@@ -217,7 +217,7 @@ fn engines_come_and_go_on_one_thread_and_on_many() {
         let mut world = World::on(Arc::clone(&shared), 0);
         assert_ne!(signal_state(), before);
         assert!(Engine::new(&shared.watchdog, 1).is_err(), "one engine a thread");
-        assert_eq!(world.run(&native(endless), b"", short()).0, Polled::Killed(KillCause::SliceBudget));
+        assert_eq!(world.run(&native(endless), b"", short()).0, Polled::Killed(KillCause::TotalBudget));
         drop(world);
         assert_eq!(signal_state(), before, "stack and mask of signals are restored");
     }
@@ -228,7 +228,7 @@ fn engines_come_and_go_on_one_thread_and_on_many() {
                 let mut world = World::on(shared, worker);
                 world.put(b"one", b"first");
                 for _ in 0..20 {
-                    assert_eq!(world.run(&native(endless), b"", short()).0, Polled::Killed(KillCause::SliceBudget));
+                    assert_eq!(world.run(&native(endless), b"", short()).0, Polled::Killed(KillCause::TotalBudget));
                     assert_eq!(world.run(&native(recursion), b"", long()).0, Polled::Killed(KillCause::StackOverflow));
                     assert_eq!(world.run(&native(good), b"one", long()).0, Polled::Done);
                 }

@@ -42,10 +42,10 @@ fn a_compiled_bad_extension_ends_in_each_way() {
     let (get, bad) = (compiled("get", GET), compiled("bad", BAD));
     let good_args = table_args(&world, b"one");
     let kinds = [
-        ("loop", KillCause::SliceBudget),
-        ("loop-scans", KillCause::SliceBudget),
-        ("memcpy", KillCause::SliceBudget),
-        ("slow-drop", KillCause::SliceBudget),
+        ("loop", KillCause::TotalBudget),
+        ("loop-scans", KillCause::TotalBudget),
+        ("memcpy", KillCause::TotalBudget),
+        ("slow-drop", KillCause::TotalBudget),
         ("yields", KillCause::TotalBudget),
         ("loop-gets", KillCause::TotalBudget),
         ("recursion", KillCause::StackOverflow),
@@ -61,8 +61,7 @@ fn a_compiled_bad_extension_ends_in_each_way() {
     for _ in 0..5 {
         for (kind, cause) in kinds {
             let budget = match cause {
-                KillCause::SliceBudget => short(),
-                KillCause::TotalBudget => Budget { total_us: 500, ..long() },
+                KillCause::TotalBudget => short(),
                 _ => long(),
             };
             let args = table_args(&world, kind.as_bytes());

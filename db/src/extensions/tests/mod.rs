@@ -7,10 +7,12 @@
 
 mod budget;
 mod grants;
+mod isolation;
 mod judging;
 mod kills;
 mod library;
 mod memory;
+mod preempt;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -105,9 +107,9 @@ impl World {
     }
 }
 
-/// A budget with a short slice, for kinds that run into it.
+/// A small budget, for kinds that run into it.
 fn short() -> Budget {
-    Budget { slice_us: 200, total_us: 100_000, ..Budget::default() }
+    Budget { slice_us: 50, total_us: 500, ..Budget::default() }
 }
 
 /// A budget that nothing but endless code uses up, however slow the machine.
