@@ -40,11 +40,11 @@ pub struct SealLimits {
     /// Time without a packet after which a session is forgotten, microseconds. Default 10 min: coming back costs a client
     /// one round trip.
     pub idle_us: u64,
-    /// Hellos whose token is checked in one turn. Default 8, at 3 us each.
+    /// Hellos whose token is checked in one turn. Default 8, at 4 us each.
     pub checks_per_turn: u32,
-    /// Hellos whose token is checked in a second. Default 20,000: 6 % of a worker, whoever floods it.
+    /// Hellos whose token is checked in a second. Default 20,000: 8 % of a worker, whoever floods it.
     pub checks_per_s: u32,
-    /// Handshakes (curve operations, 100 us) done in one turn. Default 1: nobody waits longer than a slice for them.
+    /// Handshakes (curve operations, 110 us) done in one turn. Default 1: nobody waits longer than a slice for them.
     pub handshakes_per_turn: u32,
     /// Handshakes of one tenant in a second. Default 100: 1 % of a worker.
     pub handshakes_per_s: u32,
