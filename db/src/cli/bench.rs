@@ -11,6 +11,7 @@ use sandstorm_db::limits::SLICE_US;
 use serde::Serialize;
 
 use super::local::{BAD, CHAIN, GET, LocalServer, LocalTenant};
+use super::neighbours::Neighbours;
 use super::output::{Failure, Out};
 
 /// Records of the tenant whose code runs away.
@@ -27,6 +28,8 @@ enum Experiment {
     Sealed,
     /// A tenant's latency while another's code runs away once in so many calls.
     Runaway,
+    /// A tenant's latency while another does its worst: calls that never end, floods, junk, pushes.
+    Neighbours,
 }
 
 /// Measure this machine: a server on one core, the load on another.
@@ -102,6 +105,9 @@ struct Bench<'a> {
 }
 
 pub(super) fn bench(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
+    if args.experiments == [Experiment::Neighbours] {
+        return neighbours(args, out);
+    }
     let server = LocalServer::start(Some(1), false)?;
     let (alice, mallory) =
         (server.tenant("alice", "t", TableMode::Store)?, server.tenant("mallory", "t", TableMode::Store)?);
@@ -134,7 +140,22 @@ pub(super) fn bench(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
     if asked(Experiment::Runaway) {
         ratios.extend(bench.runaway(out)?);
     }
-    if out.json { out.json(&ratios) } else { Ok(()) }
+    if out.json {
+        out.json(&ratios)?;
+    }
+    drop(bench);
+    if asked(Experiment::Neighbours) { neighbours(args, out) } else { Ok(()) }
+}
+
+/// On a server of its own: what the others measured has no part in it.
+fn neighbours(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
+    let server = LocalServer::start(Some(1), false)?;
+    stay_off_first_core();
+    if !out.json {
+        out.line(&server.line())?;
+    }
+    // Shorter and fewer than elsewhere: there are twelve attacks, each with a quiet time before it, and two minutes for all.
+    Neighbours::new(&server, args.seconds / 2.0)?.run(out, args.rounds.min(3))
 }
 
 impl Bench<'_> {

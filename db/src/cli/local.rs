@@ -26,7 +26,7 @@ macro_rules! examples {
         };)*
     };
 }
-examples!(GET = "get", CHAIN = "chain", AGGREGATE = "aggregate", BAD = "bad");
+examples!(GET = "get", CHAIN = "chain", AGGREGATE = "aggregate", BAD = "bad", LONG = "long");
 
 impl Example {
     fn push(&self) -> Push {
@@ -83,6 +83,21 @@ impl LocalServer {
 
     pub(super) fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// Where its first worker listens.
+    pub(super) fn address(&self) -> std::net::SocketAddr {
+        self.data.address()
+    }
+
+    /// Packets shed behind the sockets, and messages dropped before they came there.
+    pub(super) fn counters(&self) -> (u64, u64) {
+        let readings = self.data.metrics.read();
+        let count = |name: &str| {
+            let reading = readings.iter().find(|reading| reading.metric.name == name);
+            reading.map_or(0, |reading| reading.values.iter().sum())
+        };
+        (count("packets_shed"), count("packets_dropped_early"))
     }
 
     /// Creates a tenant and its table.

@@ -11,6 +11,7 @@ mod demo;
 mod ext;
 mod grant;
 mod local;
+mod neighbours;
 mod output;
 mod serve;
 mod session;
