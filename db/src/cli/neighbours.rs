@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use sandstorm_client::PutOptions;
 use sandstorm_client::control::{CreateTable, CreateTenant, Push, SourceFile, TableMode};
 use sandstorm_client::raw::Connection;
-use sandstorm_client::PutOptions;
 use sandstorm_db::limits::SLICE_US;
 use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::Transmit;
@@ -127,7 +127,8 @@ impl<'s> Neighbours<'s> {
         let quotas = [("slow_after_kills", 0), ("suspend_after_kills", 0), ("pushes_per_hour", 100_000)];
         let quotas = quotas.map(|(name, value)| (name.to_owned(), value)).into();
         let control = server.control();
-        let created = control.create_tenant(&CreateTenant { name: "attacker".into(), quotas, ..CreateTenant::default() })?;
+        let created =
+            control.create_tenant(&CreateTenant { name: "attacker".into(), quotas, ..CreateTenant::default() })?;
         let table = CreateTable { name: "t".into(), mode: TableMode::Store, ..CreateTable::default() };
         let table = control.create_table("attacker", &table)?.id;
         let mallory = LocalTenant { id: created.tenant.id, token: created.token, table };
@@ -388,11 +389,7 @@ fn header(tenant: u32, session: u64, sequence: u64) -> MessageHeader {
 }
 
 /// A flood under the tenant's own token.
-fn flooder(
-    server: &LocalServer,
-    tenant: &LocalTenant,
-    operation: &Operation<'_>,
-) -> Result<How, Failure> {
+fn flooder(server: &LocalServer, tenant: &LocalTenant, operation: &Operation<'_>) -> Result<How, Failure> {
     let mut how = raw(server)?;
     let How::Flooder { driver, burst, outbox, to, datagrams, .. } = &mut how else { return Ok(how) };
     let session = rand::random();
@@ -440,10 +437,8 @@ fn push_for_ever(server: &LocalServer, stop: &AtomicBool, pushed: &AtomicU64) {
     let bomb = "#![no_std]\nuse sandstorm_api::prelude::*;\nconst N: u64 = { let mut i = 0u64; while i < u64::MAX { i += 1; } i };\n\
         pub async fn run(db: Db<'_>, _args: &[u8]) -> Result<(), Error> { db.reply(&N.to_le_bytes()) }\n";
     let manifest = "name = \"bomb\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\nlibraries = []\n";
-    let bomb = Push {
-        manifest: manifest.into(),
-        files: vec![SourceFile { path: "src/lib.rs".into(), text: bomb.into() }],
-    };
+    let bomb =
+        Push { manifest: manifest.into(), files: vec![SourceFile { path: "src/lib.rs".into(), text: bomb.into() }] };
     while !stop.load(Relaxed) {
         let bombs = pushed.fetch_add(1, Relaxed).is_multiple_of(8);
         let outcome = match bombs {
