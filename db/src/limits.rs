@@ -3,7 +3,7 @@
 // ---- extensions ----
 
 /// CPU time of one poll of an invocation, microseconds; past it the invocation is switched out. A worker's other tasks wait as
-/// long, and a switch takes 2 us.
+/// long, and a switch took 2 us in a prototype.
 pub const SLICE_US: u64 = 100;
 /// CPU time of a whole invocation, microseconds. Bounds how long it pins records that others have replaced.
 pub const TOTAL_US: u64 = 10_000;
@@ -119,16 +119,15 @@ pub mod tenants {
 /// A side stack, bytes: how deep an extension may recurse.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;
 /// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those that
-/// are kept for tenants. Each takes address space, and memory as far as it was used: rarely more than two pages, all of it
-/// at worst. Where none is left, a switched-out invocation goes on at once, until its total budget is spent.
+/// are kept for tenants. Each takes address space, and memory as far as it was used, all of it at worst. Where none is left, a switched-out invocation goes on at once, until its total budget is spent.
 pub const SIDE_STACKS: usize = 4_096;
-/// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs 50 ns, clearing one some 2 us.
+/// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs no system call, clearing one does.
 pub const KEPT_STACKS: usize = 1_024;
 /// Cleared side stacks that a worker keeps: as many as are usually switched out at once.
 pub const BLANK_STACKS: usize = 32;
 /// Memory of a kept side stack that stays with it, bytes; what only deep recursion used goes back to the kernel.
 pub const STACK_HOT_BYTES: usize = 16 << 10;
-/// Bytes that the processor's extended registers may take: with AVX-512 they are 2,696, and a host call must leave room for
+/// Bytes that the processor's extended registers may take: with AVX-512 about 2,700, and a host call must leave room for
 /// them within its own part of the stack.
 pub const XSTATE_MAX_BYTES: usize = 16 << 10;
 /// Inaccessible bytes below a stack. The compiler touches large frames page by page, so one page would do.
@@ -140,13 +139,12 @@ pub const SIGNAL_STACK_BYTES: usize = 64 << 10;
 /// The watchdog's signal, as an offset from the first real-time signal that programs may use.
 pub const SWITCH_SIGNAL_OFFSET: i32 = 6;
 /// Time between two looks of the watchdog, microseconds, while tenants' code runs: how late it may see that a slice is over.
-/// It then takes 6 % of a core.
+/// In a prototype that took 6-12 % of a core.
 pub const WATCHDOG_PERIOD_US: u64 = 100;
 /// The same at least, where it knows when a slice will be over, microseconds.
 pub const WATCHDOG_MIN_PERIOD_US: u64 = 10;
 /// How far past its slice a poll is charged at most, microseconds: the watchdog's delay, and a host call's that it waits for.
-/// What is measured beyond is time that a hypervisor took away. A sixth of it would be enough but for host calls that write
-/// megabytes.
+/// What is measured beyond is taken for time that a hypervisor took away.
 pub const SWITCH_LATE_US: u64 = 1_000;
 /// Time without any tenant's code running after which the watchdog parks, microseconds.
 pub const WATCHDOG_IDLE_US: u64 = 5_000;
