@@ -9,11 +9,6 @@ pub mod vectors {
     use core::iter::Sum;
     use core::ops::{Add, AddAssign, Index, IndexMut, Mul, Neg, Not, Sub};
 
-    #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-    pub struct Point<const N: usize>([f32; N])
-    where
-        [f32; N]: Default;
-
     #[derive(Clone, Copy, Debug, Default, PartialEq)]
     pub struct Pair {
         pub x: f64,
@@ -553,6 +548,11 @@ pub mod closures {
     use alloc::boxed::Box;
     use alloc::string::String;
     use alloc::vec::Vec;
+
+    /// Which of two ways to go is known at run time only.
+    pub fn bytes<'a>(bytes: &'a [u8], backwards: bool) -> Box<dyn Iterator<Item = u8> + 'a> {
+        if backwards { Box::new(bytes.iter().rev().map(|byte| byte + 1)) } else { Box::new(bytes.iter().copied()) }
+    }
 
     pub struct Pipeline<T> {
         steps: Vec<Box<dyn Fn(T) -> T>>,

@@ -31,6 +31,9 @@ const ADDRESSES: [&str; 5] = [
 /// Types whose debug text holds addresses.
 const SHOW_ADDRESSES: [&str; 2] = ["Waker", "Context<"];
 
+/// Calls of what makes a reference as long as one likes, or forgets lifetimes of types.
+const ERASING: [&str; 4] = ["::leak(", "::leak::<", "::downcast", "::into_raw"];
+
 /// One function of the intermediate form.
 struct Body<'a> {
     /// Its first line: `fn outer::{closure#0}(_1: …) -> … {`.
@@ -108,6 +111,9 @@ impl<'a> Body<'a> {
         if self.shows_a_waker(line) {
             return Some((&ADDRESS, "a waker or context, whose text holds addresses, is shown"));
         }
+        if is_call(line) && ERASING.iter().any(|function| line.contains(function)) {
+            return Some((&ERASED, "memory is leaked or an object gets its type back"));
+        }
         if holds_a_closures_item(line) {
             return Some((&ERASED, "an iterator made of closures becomes peekable"));
         }
@@ -166,7 +172,7 @@ impl<'a> Body<'a> {
             return false;
         }
         let operand = self.operand(line);
-        let hides = operand.contains('{') || operand.contains("impl ");
+        let hides = operand.contains('{');
         generic(operand) || (hides && self.head_and_lines().any(generic))
     }
 }
@@ -182,7 +188,7 @@ fn holds_a_closures_item(line: &str) -> bool {
         let rest = line.get(at + "Peekable".len()..).unwrap_or_default();
         let rest = rest.strip_prefix("::").unwrap_or(rest);
         let inside = rest.strip_prefix('<').map(bracketed).unwrap_or_default();
-        inside.contains("{closure") || inside.contains("impl ")
+        inside.contains("{closure") || has_impl_trait(inside)
     })
 }
 
@@ -204,12 +210,26 @@ fn bracketed(text: &str) -> &str {
     text
 }
 
-/// Whether a text names a type parameter or an associated type of one.
+/// Whether a text names a type parameter, an associated type of one, or a parameter that is an `impl Trait`.
 fn is_generic(text: &str, parameters: &HashSet<String>) -> bool {
-    text.contains("impl ")
+    has_impl_trait(text)
         || text
             .split(|character: char| !character.is_ascii_alphanumeric() && character != '_')
             .any(|word| word == "Self" || parameters.contains(word))
+}
+
+/// `impl Fn(u8)`, `impl core::fmt::Debug`, `impl for<'a> Fn(&'a u8)`; not `<impl at src/lib.rs:1:2: 3:4>`, nor `<impl [u8]>` or
+/// `<impl str>`, which are the heads of implementations.
+fn has_impl_trait(text: &str) -> bool {
+    text.match_indices("impl ").any(|(at, found)| {
+        let rest = text.get(at + found.len()..).unwrap_or_default();
+        let word = rest.split(|character: char| !character.is_ascii_alphanumeric() && character != '_').next();
+        let word = word.unwrap_or_default();
+        let behind = rest.get(word.len()..).unwrap_or_default();
+        rest.starts_with(|first: char| first.is_ascii_uppercase() || first == '?')
+            || behind.starts_with("::")
+            || rest.starts_with("for<")
+    })
 }
 
 /// A refusal at the function whose body's first line this is.

@@ -112,6 +112,9 @@ pub(super) const ALLOC: [&str; 11] =
 /// Functions that give addresses. The audit of the compiler's intermediate form finds all others.
 pub(super) const ADDRESSES: [&str; 5] = ["as_ptr", "as_mut_ptr", "as_ptr_range", "as_mut_ptr_range", "into_raw"];
 
+/// Functions that make a reference as long as one likes, or give an object a type that differs in lifetimes (112905).
+pub(super) const ERASING: [&str; 4] = ["leak", "downcast", "downcast_mut", "downcast_ref"];
+
 /// What of the extension API may not be named.
 pub(super) const API_HIDDEN: [&str; 5] = ["abi", "rt", "host", "export", "testing"];
 

@@ -110,9 +110,9 @@ rules! {
     TRAIT_NAME: "trait-name", "a trait of your own cannot have the name of a well-known one",
         "trait Display { fn show(&self); }",
         "trait Show { fn show(&self); }";
-    IMPL_TARGET: "impl-target", "traits can be implemented for named types, slices, arrays and tuples only (rust-lang issues 84366, 100051)",
+    IMPL_TARGET: "impl-target", "traits can be implemented for named types, references to such, slices, arrays and tuples only (rust-lang issues 84366, 100051)",
         "trait Size { fn size(&self) -> usize; }\nimpl<T: AsRef<[u8]>> Size for T { fn size(&self) -> usize { self.as_ref().len() } }",
-        "trait Size { fn size(&self) -> usize; }\nimpl Size for Vec<u8> { fn size(&self) -> usize { self.len() } }";
+        "trait Size { fn size(&self) -> usize; }\nimpl Size for Vec<u8> { fn size(&self) -> usize { self.len() } }\nimpl Size for &Vec<u8> { fn size(&self) -> usize { self.len() } }";
     PROJECTION: "projection", "an associated type can only be taken of a type parameter, and not where it would be kept or stand behind a lifetime (rust-lang issues 100051, 84366): name the type itself, or a parameter of its own",
         "fn f(x: <Vec<u8> as IntoIterator>::Item) -> u8 { x }\nstruct Pairs<I: Iterator> { rest: I, last: Option<I::Item> }",
         "fn f<I: Iterator>(mut x: I) -> Option<<I as Iterator>::Item> { x.next() }\nfn g() -> u8 { <u8 as Default>::default() }\nstruct Pairs<T, I: Iterator<Item = T>> { rest: I, last: Option<T> }\nfn h<I: Iterator>(mut x: I, keep: impl Fn(&I::Item) -> bool) -> Vec<I::Item> { x.filter(|one| keep(one)).collect() }";

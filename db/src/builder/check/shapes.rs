@@ -61,7 +61,14 @@ impl Walk<'_> {
         if item.modifiers.require_empty().is_err() {
             self.refuse(&rules::SPECIAL, &item.impl_token, "an unstable kind of implementation");
         }
-        if !self.is_named_type(&item.self_ty) {
+        // Operators are for references, too: of one, to a named type.
+        let target = match &*item.self_ty {
+            Type::Reference(reference) if item.trait_.is_some() && matches!(&*reference.elem, Type::Path(_)) => {
+                &reference.elem
+            }
+            other => other,
+        };
+        if !self.is_named_type(target) {
             self.refuse(&rules::IMPL_TARGET, &*item.self_ty, "");
         }
         self.check_impl_head(item);

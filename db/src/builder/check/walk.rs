@@ -121,12 +121,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Functions that give addresses or make memory static.
+    /// Functions that give addresses, or a reference or type that the compiler cannot vouch for.
     fn check_function_name(&mut self, function: &str, at: &impl Spanned) {
         if is_one_of(&lists::ADDRESSES, function) {
             self.refuse(&rules::ADDRESS, at, format!("`{function}`"));
-        } else if function == "leak" {
-            self.refuse(&rules::ERASED, at, "`leak` makes a reference as long as one likes");
+        } else if is_one_of(&lists::ERASING, function) {
+            self.refuse(&rules::ERASED, at, format!("`{function}` forgets how long a value lives"));
         }
     }
 
@@ -344,6 +344,14 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             self.check_function_name(last, path);
         }
         visit::visit_path(self, path);
+    }
+
+    fn visit_expr_path(&mut self, found: &'ast syn::ExprPath) {
+        // `<Vec<u8>>::leak` is a path of one name.
+        if let Some(last) = found.path.segments.last().filter(|_| found.qself.is_some()) {
+            self.check_function_name(&name(&last.ident), found);
+        }
+        visit::visit_expr_path(self, found);
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {

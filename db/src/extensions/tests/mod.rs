@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod budget;
+mod calls;
 mod grants;
 mod isolation;
 mod judging;
