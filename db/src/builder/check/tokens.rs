@@ -16,7 +16,7 @@ impl Walk<'_> {
         if matches!(attribute.style, syn::AttrStyle::Inner(_)) {
             let harmless = match words.as_slice() {
                 ["no_std"] => matches!(attribute.meta, Meta::Path(_)),
-                ["allow" | "warn" | "deny" | "forbid" | "expect"] => true,
+                ["allow" | "warn" | "deny" | "forbid" | "expect"] => !has_macro(&attribute.meta),
                 ["doc"] => is_plain_doc(&attribute.meta),
                 _ => false,
             };
@@ -44,7 +44,7 @@ impl Walk<'_> {
             (["doc"], meta) => is_plain_doc(meta),
             (["inline"], Meta::List(list)) => is_word(&list.tokens, &["always", "never"]),
             (["repr"], Meta::List(list)) => is_word(&list.tokens, &lists::REPRS),
-            (["allow" | "warn" | "deny" | "forbid" | "expect"], Meta::List(_)) => true,
+            (["allow" | "warn" | "deny" | "forbid" | "expect"], meta @ Meta::List(_)) => !has_macro(meta),
             (["should_panic" | "ignore" | "must_use" | "deprecated"], meta) => !has_macro(meta),
             (["rustfmt", "skip"], Meta::Path(_)) => true,
             ([word], Meta::Path(_)) => is_one_of(&lists::PLAIN_ATTRIBUTES, word),
