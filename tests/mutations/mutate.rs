@@ -46,12 +46,12 @@ const WORDS: [&str; 28] = [
 ];
 
 /// Decisions, read from bytes: a fuzzer's, or random ones.
-pub struct Choices<'a> {
+pub(crate) struct Choices<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Choices<'a> {
-    pub fn new(bytes: &'a [u8]) -> Choices<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Choices<'a> {
         Choices { bytes }
     }
 
@@ -74,10 +74,10 @@ enum Node {
 
 /// A source as nodes.
 #[derive(Clone)]
-pub struct Base(Vec<Node>);
+pub(crate) struct Base(Vec<Node>);
 
 /// Reads all sources below a folder of the repository; those that are no tokens are left out.
-pub fn bases(folder: &Path) -> Vec<Base> {
+pub(crate) fn bases(folder: &Path) -> Vec<Base> {
     let mut found = Vec::new();
     let mut waiting = vec![folder.to_owned()];
     while let Some(folder) = waiting.pop() {
@@ -170,7 +170,7 @@ fn change(nodes: &mut Vec<Node>, donors: &[Base], choices: &mut Choices<'_>) {
 ///
 /// # Panics
 /// When the checker panics, hangs, or passes what it must never pass.
-pub fn mutant(bases: &[Base], bytes: &[u8]) -> Option<Source> {
+pub(crate) fn mutant(bases: &[Base], bytes: &[u8]) -> Option<Source> {
     let mut choices = Choices::new(bytes);
     let mut nodes = bases[choices.below(bases.len())].0.clone();
     for _ in 0..=choices.below(CHANGES) {
