@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Answer, BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant};
+use common::{Answer, BAD_KINDS, Wire, await_nothing_charged, data_plane, get_args, load, load_with, tenant};
 use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_net::rpc::{KillCause, Operation, Status, encode_message};
 
@@ -114,4 +114,5 @@ fn kills_leave_nothing_behind_and_touch_nobody() {
         assert!(now.files <= before.files, "open files: {before:?} -> {now:?}");
         assert!(now.resident_kib <= before.resident_kib + (32 << 10), "memory: {before:?} -> {now:?}");
     }
+    [alice, mallory].into_iter().for_each(|id| await_nothing_charged(&plane, id));
 }

@@ -257,6 +257,9 @@ pub const SWEEP_EVERY_MS: u64 = 1_000;
 /// Slots of each table that one sweep looks at: a million records in a quarter of a minute, for about a millisecond of
 /// CPU time a second. Expired records are never read before that, either way.
 pub const SWEEP_SLOTS: usize = 64 << 10;
+/// Bytes that the responses of one tenant hold on one port while they wait for an invocation; what does not fit is answered
+/// `TooLarge`. Eight of the largest; a tenant may have hundreds of messages under way.
+pub const WAITING_BYTES_PER_TENANT: usize = 64 << 20;
 /// Bytes of one response beyond which the answers of further operations are `TooLarge`: a message carries one largest
 /// value, so a client that asks for many large records asks in several messages. The rest of the message is left for
 /// those operations' headers.

@@ -88,6 +88,8 @@ pub struct Tenant {
     /// Until when its old token works beside the new one, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_token_until_ms: Option<u64>,
+    /// What is used of the quotas, by their names.
+    pub used: BTreeMap<String, u64>,
 }
 
 /// The answer to creating a tenant: the only time that its token is shown (and at `rotate`).

@@ -74,5 +74,6 @@ fn read(count: &AtomicU64) -> u64 {
 }
 
 fn tenant_counters(view: &TenantView) -> BTreeMap<String, u64> {
-    flat(&view.tenant.usage.read()).collect()
+    let used = view.used(now_ms()).into_iter().map(|(name, used)| (format!("tenant_used.{name}"), used));
+    flat(&view.tenant.usage.read()).chain(used).collect()
 }

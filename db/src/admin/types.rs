@@ -97,6 +97,8 @@ pub struct Tenant {
     /// Until when its old token works beside the new one, in milliseconds since 1970; left out if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_token_until_ms: Option<u64>,
+    /// What is used of the quotas, by their names.
+    pub used: BTreeMap<String, u64>,
 }
 
 impl Tenant {
@@ -116,6 +118,7 @@ impl Tenant {
             memory_bytes: view.tables.values().map(|table| table.table.stats().bytes).sum(),
             running: tenant.usage.running(),
             old_token_until_ms: tenant.old_token().map(|old| old.ends_ms),
+            used: view.used(super::now_ms()).into_iter().map(|(name, used)| (name.to_owned(), used)).collect(),
         }
     }
 }

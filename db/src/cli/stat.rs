@@ -106,6 +106,8 @@ const TENANT: &[Column] = &[
     Column("failed", 8, |row| row.per_second("tenant_invocations_failed")),
     Column("killed", 8, |row| row.rate(row.grown_all("tenant_invocations_killed.", ""))),
     Column("ext-cpu", 8, |row| row.core("tenant_invocation_cpu_ns")),
+    Column("live", 5, |row| row.is("tenant_used.concurrent_invocations").to_string()),
+    Column("ext-memory", 10, |row| bytes_in_words(row.is("tenant_used.invocation_memory_bytes"))),
 ];
 
 pub(super) fn stat(session: &Session, args: &StatArgs, out: &Out) -> Result<(), Failure> {

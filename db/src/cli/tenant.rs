@@ -187,7 +187,11 @@ fn show(tenant: &Tenant) -> String {
         .iter()
         .map(|(name, value)| {
             let unlimited = name == "requests_per_s" && *value == 0;
-            let shown = if unlimited { "unlimited".to_owned() } else { value.to_string() };
+            let shown = match tenant.used.get(name) {
+                Some(used) => format!("{value} (used: {used})"),
+                None if unlimited => "unlimited".to_owned(),
+                None => value.to_string(),
+            };
             (format!("  {name}"), shown)
         })
         .collect();

@@ -215,6 +215,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
         memory_bytes: 1,
         running: 1,
         old_token_until_ms: Some(1),
+        used: [("tables".to_owned(), 1)].into(),
     };
     let given = || server::Given { table: "t".into(), to: "b".into(), access: Access::ReadWrite, in_force: Some(true) };
     mirrors::<client::Tenant>(tenant());

@@ -164,6 +164,22 @@ impl TenantView {
         }
     }
 
+    /// What is used of those quotas of which something is used up, by their names. Of `memory_bytes`, what the quotas of the
+    /// tables add up to.
+    pub fn used(&self, now_ms: u64) -> Vec<(&'static str, u64)> {
+        let usage = &self.tenant.usage;
+        vec![
+            ("memory_bytes", self.tables.values().map(|table| table.quota_bytes).sum()),
+            ("invocation_memory_bytes", usage.invocation_memory_bytes()),
+            ("concurrent_invocations", u64::from(usage.running())),
+            ("tables", self.tables.len() as u64),
+            ("extensions", self.extensions.len() as u64),
+            ("pushes_per_hour", usage.pushes(now_ms) as u64),
+            ("grants_given", self.given.len() as u64),
+            ("grants_received", self.granted.len() as u64),
+        ]
+    }
+
     /// The tables in the order of their ids.
     pub fn sorted_tables(&self) -> Vec<&Arc<TableEntry>> {
         let mut tables: Vec<_> = self.tables.values().collect();

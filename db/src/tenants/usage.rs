@@ -209,6 +209,11 @@ impl Usage {
         true
     }
 
+    /// Pushes that count at that moment.
+    pub fn pushes(&self, now_ms: u64) -> usize {
+        self.pushes.lock().iter().filter(|&&at| at.saturating_add(HOUR_MS) > now_ms).count()
+    }
+
     /// Remembers a kill; the oldest makes room. Takes a lock that is only ever held for such an insertion or a copy: kills
     /// are rare, and no lock is taken on the way of any other request.
     pub fn record_kill(&self, kill: Kill) {
@@ -242,5 +247,62 @@ impl Usage {
     /// The recent kills, newest first.
     pub fn kills(&self) -> Vec<Kill> {
         self.kills.lock().iter().rev().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMIT: u32 = 5;
+    const MEMORY_UNITS: u32 = 150;
+
+    proptest! {
+        /// Neither quota is ever passed, what is refused takes nothing, and when all is given back nothing is held.
+        #[test]
+        fn memory_is_charged_exactly_and_given_back(steps in prop::collection::vec((0u8..4, 0u32..60), 1..200)) {
+            let usage = Usage::new(1);
+            let memory_bytes = u64::from(MEMORY_UNITS) * MEMORY_UNIT_BYTES as u64;
+            // Units that each invocation has beyond those of every one.
+            let mut live: Vec<u32> = Vec::new();
+            for (what, units) in steps {
+                let held: u32 = live.iter().map(|more| more + INVOCATION_UNITS).sum();
+                match what {
+                    0 => {
+                        let fits = held + INVOCATION_UNITS <= MEMORY_UNITS;
+                        let begun = usage.begin(LIMIT, memory_bytes);
+                        prop_assert_eq!(begun.is_ok(), fits && live.len() < LIMIT as usize);
+                        if let Err(text) = begun {
+                            let quota = if live.len() < LIMIT as usize { "invocation_memory_bytes" } else { "concurrent_invocations" };
+                            prop_assert!(text.contains(quota), "{}", text);
+                        } else {
+                            live.push(0);
+                        }
+                    }
+                    1 if !live.is_empty() => {
+                        let charged = usage.charge(units, memory_bytes);
+                        prop_assert_eq!(charged, held + units <= MEMORY_UNITS);
+                        let which = units as usize % live.len();
+                        live[which] += if charged { units } else { 0 };
+                    }
+                    2 if !live.is_empty() => {
+                        let more = live.swap_remove(units as usize % live.len());
+                        usage.uncharge(more);
+                        usage.end();
+                    }
+                    _ => {}
+                }
+                let held: u32 = live.iter().map(|more| more + INVOCATION_UNITS).sum();
+                prop_assert_eq!(usage.invocation_memory_bytes(), u64::from(held) * MEMORY_UNIT_BYTES as u64);
+                prop_assert_eq!(usage.running() as usize, live.len());
+            }
+            for more in live {
+                usage.uncharge(more);
+                usage.end();
+            }
+            prop_assert_eq!((usage.running(), usage.invocation_memory_bytes()), (0, 0));
+        }
     }
 }

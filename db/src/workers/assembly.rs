@@ -3,11 +3,12 @@
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
 
+use hashbrown::HashMap;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, Op, Operation, Status};
 
 use super::plain;
 
-use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES};
+use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
 
 /// What identifies a request: where its response goes and under which name.
 #[derive(Clone, Copy, Debug)]
@@ -37,12 +38,16 @@ struct Waiting<P> {
     /// For each operation of the request: where it stands in `bytes`.
     parts: Vec<Option<(usize, usize)>>,
     missing: usize,
+    /// Bytes of `bytes` that its tenant is charged for while it waits.
+    charged: usize,
 }
 
 /// The waiting responses of one port.
 pub(crate) struct Assembly<P> {
     slots: Vec<Waiting<P>>,
     free: Vec<u32>,
+    /// Bytes that each tenant's responses hold while they wait for a last invocation.
+    held: HashMap<u32, usize>,
 }
 
 /// Starts a response: the request's header, marked as a response, with room for nothing else yet.
@@ -53,13 +58,20 @@ pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: 
 
 impl<P: Copy> Assembly<P> {
     pub(crate) fn new() -> Assembly<P> {
-        Assembly { slots: Vec::new(), free: Vec::new() }
+        Assembly { slots: Vec::new(), free: Vec::new(), held: HashMap::new() }
     }
 
     /// Opens a response for a request of `operations` operations.
     pub(crate) fn open(&mut self, origin: Origin<P>, operations: usize) -> Ticket {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Waiting { generation: 0, origin: None, bytes: Vec::new(), parts: Vec::new(), missing: 0 });
+            self.slots.push(Waiting {
+                generation: 0,
+                origin: None,
+                bytes: Vec::new(),
+                parts: Vec::new(),
+                missing: 0,
+                charged: 0,
+            });
             (self.slots.len() - 1) as u32
         });
         let waiting = &mut self.slots[slot as usize];
@@ -94,7 +106,10 @@ impl<P: Copy> Assembly<P> {
         let part = waiting.parts.get_mut(index).filter(|part| part.is_none())?;
         let start = waiting.bytes.len();
         // What has no more than a header has its place kept: a write that was done must not be answered `TooLarge`.
-        if answer.len() <= ANSWER_RESERVE_BYTES || plain::has_room(&waiting.bytes, answer.len()) {
+        let tenant = waiting.origin.as_ref().map_or(0, |origin| origin.header.tenant);
+        let held = if waiting.missing > 1 { self.held.get(&tenant).copied().unwrap_or(0) } else { 0 };
+        let fits = plain::has_room(&waiting.bytes, answer.len()) && held + answer.len() <= WAITING_BYTES_PER_TENANT;
+        if answer.len() <= ANSWER_RESERVE_BYTES || fits {
             waiting.bytes.extend_from_slice(answer);
         } else {
             let op = answer.first().and_then(|op| Op::from_byte(*op)).unwrap_or(Op::Ping);
@@ -103,9 +118,12 @@ impl<P: Copy> Assembly<P> {
         *part = Some((start, waiting.bytes.len()));
         waiting.missing -= 1;
         if waiting.missing > 0 {
+            *self.held.entry(tenant).or_default() += waiting.bytes.len() - waiting.charged;
+            waiting.charged = waiting.bytes.len();
             return None;
         }
         let origin = waiting.origin.take()?;
+        let charged = std::mem::take(&mut waiting.charged);
         start_response(&origin.header, waiting.parts.len() as u16, response);
         response.reserve(waiting.bytes.len());
         for (start, end) in waiting.parts.iter().flatten() {
@@ -113,6 +131,14 @@ impl<P: Copy> Assembly<P> {
         }
         debug_assert_eq!(response.len(), MESSAGE_HEADER_LEN + waiting.bytes.len());
         self.close(ticket.slot);
+        if charged > 0
+            && let Some(held) = self.held.get_mut(&tenant)
+        {
+            *held -= charged;
+            if *held == 0 {
+                self.held.remove(&tenant);
+            }
+        }
         Some(origin)
     }
 
@@ -154,6 +180,29 @@ mod tests {
         assert!(assembly.part(first, 0, &answer, &mut response).is_none());
         assert_eq!(assembly.part(second, 0, &answer, &mut response).map(|o| o.header.sequence), Some(2));
         assert_eq!(assembly.free.len(), assembly.slots.len());
+    }
+
+    #[test]
+    fn responses_that_wait_hold_a_bounded_number_of_bytes_of_each_tenant() {
+        let (mut assembly, mut response) = (Assembly::new(), Vec::new());
+        let large = encoded(&Operation { value: &vec![1; 1 << 20], ..Operation::new(Op::Get) });
+        let small = encoded(&Operation::new(Op::Invoke));
+        let tickets: Vec<Ticket> = (0..200).map(|sequence| assembly.open(origin(sequence), 2)).collect();
+        for ticket in &tickets {
+            assert!(assembly.part(*ticket, 0, &large, &mut response).is_none());
+        }
+        assert!(assembly.held[&7] <= WAITING_BYTES_PER_TENANT + 200 * 2 * ANSWER_RESERVE_BYTES);
+        let other = MessageHeader { tenant: 8, ..origin(1).header };
+        let others = assembly.open(Origin { header: other, ..origin(1) }, 2);
+        assert!(assembly.part(others, 0, &large, &mut response).is_none());
+        assert_eq!(assembly.held[&8], large.len(), "another tenant has room of its own");
+        let mut cut = 0;
+        for ticket in tickets.into_iter().chain([others]) {
+            assert!(assembly.part(ticket, 1, &small, &mut response).is_some());
+            cut += usize::from(response.len() < large.len());
+        }
+        assert!(cut > 100 && cut < 150, "{cut} of 200 answers were too much to wait with");
+        assert!(assembly.held.is_empty());
     }
 
     proptest! {

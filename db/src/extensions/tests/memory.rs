@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sandstorm_api::abi;
 
 use super::*;
-use crate::limits::ARENA_HOT_BYTES;
+use crate::limits::{ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES};
 
 /// Fills as much of the arena as the arguments say and takes it from the allocator.
 unsafe extern "C" fn scribbles(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
@@ -260,4 +260,68 @@ fn nothing_is_lost_in_the_counters_of_many_workers() {
     });
     let counts = extension.stats.read();
     assert_eq!((counts.invocations, counts.ok, counts.live()), (4000, 4000, 0));
+}
+
+/// Grows its arena by steps as long as it may, and by amounts that nobody may have in between; replies with what it got.
+unsafe extern "C" fn grows(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+    // SAFETY: a live invocation, whose arena is this call's alone.
+    unsafe {
+        let host = &*(*invocation).host;
+        let start = (*invocation).arena.next;
+        let wild = [usize::MAX, usize::MAX / 2, 1 << 40].map(|bytes| (host.grow)(invocation, bytes));
+        if wild != [abi::STATUS_OUT_OF_MEMORY; 3] || (host.grow)(invocation, 0) != abi::STATUS_OK {
+            return abi::POLL_FAILED;
+        }
+        while (host.grow)(invocation, 10_000) == abi::STATUS_OK {
+            (*invocation).arena.next.write_bytes(0xaa, 10_000);
+            (*invocation).arena.next = (*invocation).arena.next.add(10_000);
+        }
+        let arena = &(*invocation).arena;
+        let answer = [arena.next.addr() - start.addr(), arena.limit.addr() - arena.end.addr()];
+        (host.reply)(invocation, answer.as_ptr().cast(), 16);
+    }
+    abi::POLL_PENDING
+}
+
+#[test]
+fn arenas_grow_up_to_their_own_quota_and_the_tenants_and_all_is_given_back() {
+    let mut world = World::new();
+    let usage = Arc::clone(&world.view.tenant.usage);
+    let full = ARENA_BYTES as u64;
+    let mut one = world.begin(&native(grows), b"", long());
+    assert_eq!(usage.invocation_memory_bytes(), 0, "what every invocation has is charged where it is counted");
+    assert_eq!(world.poll(&mut one), Polled::Pending);
+    let answer: Vec<usize> = one.reply().chunks(8).map(|b| usize::from_le_bytes(b.try_into().unwrap())).collect();
+    assert!(answer[0] > ARENA_BYTES - 10_000 && answer[1] == 0, "{answer:?} of {full}");
+    assert_eq!(usage.invocation_memory_bytes(), full - ARENA_CHUNK_BYTES as u64);
+    world.engine.finish(&world.participant, one);
+    assert_eq!(usage.invocation_memory_bytes(), 0);
+    // With a mebibyte for all, the first one takes it, and another with large arguments cannot even begin.
+    let quotas = crate::tenants::QuotaChanges { invocation_memory_bytes: Some(1 << 20), ..Default::default() };
+    world.shared.directory.set_quotas("ada", &quotas).unwrap();
+    world.view = world.shared.view("ada");
+    let mut one = world.begin(&native(grows), b"", long());
+    assert_eq!(world.poll(&mut one), Polled::Pending);
+    assert_eq!(usage.invocation_memory_bytes(), 1 << 20);
+    let begun = world.engine.begin(&world.participant, &world.view, &native(grows), &[0; 100_000], long());
+    assert!(matches!(begun, Err(BeginError::OverQuota)), "{begun:?}");
+    assert_eq!(usage.invocation_memory_bytes(), 1 << 20, "a refusal takes nothing");
+    world.engine.finish(&world.participant, one);
+    assert_eq!(usage.invocation_memory_bytes(), 0);
+    let large = world.begin(&native(grows), &[0; 100_000], long());
+    assert_eq!(usage.invocation_memory_bytes(), ARENA_CHUNK_BYTES as u64, "arguments count, by chunks");
+    drop(large);
+    assert_eq!(usage.invocation_memory_bytes(), 0, "dropping gives back, too");
+}
+
+#[test]
+fn a_long_reply_is_charged_and_ends_the_invocation_at_the_tenants_quota() {
+    let mut world = World::new();
+    let quotas = crate::tenants::QuotaChanges { invocation_memory_bytes: Some(1 << 20), ..Default::default() };
+    world.shared.directory.set_quotas("ada", &quotas).unwrap();
+    world.view = world.shared.view("ada");
+    let (end, reply, text) = world.run(&native(replies_for_ever), b"", long());
+    assert_eq!((end, reply.len()), (Polled::Killed(KillCause::OutOfMemory), 0));
+    assert!(text.contains("reply") && text.contains("quota invocation_memory_bytes"), "{text}");
+    assert_eq!(world.view.tenant.usage.invocation_memory_bytes(), 0);
 }
