@@ -87,6 +87,7 @@ impl Toolchain {
     pub fn prepare(config: &ToolchainConfig) -> Result<Toolchain, BuildError> {
         let rustc = Rustc::find(config.rustc.as_deref())?;
         let sources = library_sources(&config.libraries)?;
+        fs::create_dir_all(&config.state).map_err(|error| io("creating", &config.state, error))?;
         let scratch = Scratch::open(&config.state)?;
         let state = config.state.canonicalize().map_err(|error| io("resolving", &config.state, error))?;
         let root = state.join(format!("sysroot-{}", fingerprint(&rustc, &sources)));
