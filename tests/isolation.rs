@@ -156,7 +156,7 @@ impl History {
             Status::NotFound => explained(allowed().next().is_some(), "empty"),
             Status::ReadOnly => {
                 let read = |reach: &&Reach| reach.access == Some(Access::Read) && reach.span.may(*when);
-                explained(writes && reaches.iter().any(|reach| read(reach)), "read only")
+                explained(writes && reaches.iter().any(read), "read only")
             }
             Status::UnknownTable => explained(!certain(None), "no such table"),
             Status::UnknownTenant | Status::UnknownExtension => {

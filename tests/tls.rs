@@ -126,8 +126,7 @@ fn a_made_certificate_is_believed_here_by_its_file_and_by_its_fingerprint_and_no
     let (file, fingerprint) = (server.text("certificate"), server.text("fingerprint"));
     assert!(good(&server.afar(&url, &["--ca", &file])).contains("shop"));
     assert!(good(&server.afar(&url, &["--fingerprint", &fingerprint])).contains("shop"));
-    let colons: Vec<String> = fingerprint["sha256:".len()..]
-        .as_bytes()
+    let colons: Vec<String> = fingerprint.as_bytes()["sha256:".len()..]
         .chunks(2)
         .map(|two| String::from_utf8_lossy(two).to_uppercase())
         .collect();

@@ -319,7 +319,7 @@ enum How {
     /// Keeps so many calls under way.
     Caller { connection: Box<Connection>, name: &'static str, args: Vec<u8> },
     /// Sends the same datagrams over and over and looks at no answer.
-    Flooder { driver: UdpDriver, burst: Burst, outbox: Outbox, to: SocketAddr, datagrams: Vec<Vec<u8>>, at: usize },
+    Flooder { driver: Box<UdpDriver>, burst: Burst, outbox: Outbox, to: SocketAddr, datagrams: Vec<Vec<u8>>, at: usize },
 }
 
 impl Attacker {
@@ -429,7 +429,7 @@ fn raw(server: &LocalServer) -> Result<How, Failure> {
     let driver = UdpDriver::bind(([127, 0, 0, 1], 0).into(), UdpOptions::default())
         .map_err(|error| Failure::new(error.to_string()))?;
     let (burst, outbox, to) = (driver.burst(), Outbox::default(), server.address());
-    Ok(How::Flooder { driver, burst, outbox, to, datagrams: Vec::new(), at: 0 })
+    Ok(How::Flooder { driver: Box::new(driver), burst, outbox, to, datagrams: Vec::new(), at: 0 })
 }
 
 /// Pushes one extension after the other, of which some never end to compile.

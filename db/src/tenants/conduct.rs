@@ -60,7 +60,7 @@ impl Step {
     }
 
     fn mostly(&self) -> &'static str {
-        let most = KillCause::ALL.into_iter().zip(self.killed).max_by_key(|(_, count)| *count);
+        let most = KillCause::ALL.iter().zip(self.killed).max_by_key(|(_, count)| *count);
         most.map_or("unknown", |(cause, _)| cause_name(*cause))
     }
 }

@@ -118,7 +118,7 @@ unsafe extern "C" fn asks_as_told(_: *mut u8, invocation: *mut abi::Invocation) 
     let mut statuses = Vec::new();
     for step in steps.chunks_exact(WILD_STEP) {
         let [operation, table, key, key_len, value, value_len, condition] = *step else { unreachable!("seven bytes") };
-        let pointer = |how: u8| if how % 4 == 0 { std::ptr::null() } else { bytes.as_ptr() };
+        let pointer = |how: u8| if how.is_multiple_of(4) { std::ptr::null() } else { bytes.as_ptr() };
         // A length is right for the bytes that are there, or beyond every limit.
         let length = |how: u8| match how {
             240..248 => usize::MAX,

@@ -111,11 +111,11 @@ proptest! {
         let mut least_lag_ns = vec![0f64; tenants];
         for _ in 0..4_000 {
             simulation.step();
-            for tenant in 0..tenants {
+            for (tenant, least_lag_ns) in least_lag_ns.iter_mut().enumerate() {
                 let ideal_ns = simulation.share(tenant) * simulation.total_ns as f64;
                 let lag_ns = ideal_ns - simulation.used_ns[tenant] as f64;
-                least_lag_ns[tenant] = least_lag_ns[tenant].min(lag_ns);
-                let behind_ns = lag_ns - least_lag_ns[tenant];
+                *least_lag_ns = least_lag_ns.min(lag_ns);
+                let behind_ns = lag_ns - *least_lag_ns;
                 prop_assert!(
                     behind_ns <= simulation.bound_ns(tenant),
                     "tenant {} is {} ns behind its share, allowed {}: {:?}",
