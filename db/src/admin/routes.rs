@@ -139,7 +139,7 @@ fn unreadable(rejection: &BytesRejection) -> Failure {
         );
         return Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).hint("send less");
     }
-    Failure::invalid(format!("the body cannot be read: {rejection}"))
+    Failure::invalid(format!("the body cannot be read: {rejection}")).hint("send it whole, as JSON, with its length")
 }
 
 fn malformed(error: &serde_json::Error) -> Failure {
