@@ -322,3 +322,67 @@ pub mod helpers {
         hasher.finish()
     }
 }
+
+/// Closures: stored, boxed, composed, counted.
+pub mod closures {
+    use alloc::boxed::Box;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    /// Which of two ways to go is known at run time only.
+    pub fn bytes<'a>(bytes: &'a [u8], backwards: bool) -> Box<dyn Iterator<Item = u8> + 'a> {
+        if backwards { Box::new(bytes.iter().rev().map(|byte| byte + 1)) } else { Box::new(bytes.iter().copied()) }
+    }
+
+    pub struct Pipeline<T> {
+        steps: Vec<Box<dyn Fn(T) -> T>>,
+    }
+
+    impl Pipeline<u64> {
+        pub fn standard(offset: u64) -> Self {
+            Pipeline { steps: alloc::vec![Box::new(move |value| value + offset), Box::new(|value| value * 2)] }
+        }
+    }
+
+    impl<T> Pipeline<T> {
+        pub fn push(&mut self, step: Box<dyn Fn(T) -> T>) -> &mut Self {
+            self.steps.push(step);
+            self
+        }
+
+        pub fn run(&self, value: T) -> T {
+            self.steps.iter().fold(value, |value, step| step(value))
+        }
+    }
+
+    pub fn memoized(mut compute: impl FnMut(u32) -> u64) -> impl FnMut(u32) -> u64 {
+        let mut known = alloc::collections::BTreeMap::new();
+        move |key| *known.entry(key).or_insert_with(|| compute(key))
+    }
+
+    pub fn adder(by: i32) -> impl Fn(i32) -> i32 {
+        move |value| value + by
+    }
+
+    pub fn twice<A>(step: impl Fn(A) -> A) -> impl Fn(A) -> A {
+        move |value| step(step(value))
+    }
+
+    pub fn apply_all(words: &mut [String], change: &dyn Fn(&str) -> String) {
+        for word in words {
+            *word = change(word);
+        }
+    }
+
+    pub fn retry<T, E, F>(mut attempts: u32, mut attempt: F) -> Result<T, E>
+    where
+        F: FnMut() -> Result<T, E>,
+    {
+        loop {
+            match attempt() {
+                Err(_) if attempts > 0 => attempts -= 1,
+                ended => return ended,
+            }
+        }
+    }
+}
