@@ -156,6 +156,10 @@ pub const CPU_MARK_AGE_US: u64 = 50;
 pub const CHARGE_CHECK_US: u64 = 20;
 /// Memory of an idle invocation that stays with it for the next, bytes; what lies above goes back to the kernel.
 pub const ARENA_HOT_BYTES: usize = 64 << 10;
+/// Memory of ended invocations that goes back to the kernel in one turn of a worker's loop, bytes: about 15 us.
+pub const TIDY_BYTES: usize = 256 << 10;
+/// Ended invocations of an engine whose memory has yet to go back; with more of them, the next goes back at once and whole.
+pub const SOILED_INVOCATIONS: usize = 16;
 /// Reply buffer of an idle invocation that stays with it for the next, bytes.
 pub const REPLY_HOT_BYTES: usize = 64 << 10;
 /// Idle invocations that a worker keeps; of more, half go to a heap that all workers share.

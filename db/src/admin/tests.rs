@@ -425,7 +425,10 @@ fn a_push_loads_replaces_suspends_and_unloads() {
     assert_eq!(server.json("POST", &format!("{path}/resume"), &token, Value::Null).1["suspended"], false);
     assert_eq!(server.operator("PUT", &format!("{path}/budget"), json!({"total_us": 5_000})).0, 200);
     let (_, shown) = server.json("GET", path, &token, Value::Null);
-    assert_eq!((&shown["budget"]["total_us"], &shown["budget"]["slice_us"]), (&json!(5_000), &json!(crate::limits::SLICE_US)));
+    assert_eq!(
+        (&shown["budget"]["total_us"], &shown["budget"]["slice_us"]),
+        (&json!(5_000), &json!(crate::limits::SLICE_US))
+    );
 
     assert_eq!(server.json("DELETE", path, &token, Value::Null).0, 200);
     assert_eq!(server.json("GET", path, &token, Value::Null).0, 404);

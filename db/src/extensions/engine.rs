@@ -14,7 +14,7 @@ use super::judge::longest_ns;
 use super::side::{Ended, Side, Step, Terms};
 use super::switch::Entry;
 use super::{Budget, Extension, KillCause, Watchdog};
-use crate::limits::{CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS};
+use crate::limits::{CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS, SOILED_INVOCATIONS, TIDY_BYTES};
 use crate::store::Participant;
 use crate::tenants::TenantView;
 use sandstorm_api::abi;
@@ -43,6 +43,8 @@ pub struct Engine {
     side: Side,
     worker: usize,
     idle: Vec<Invocation>,
+    /// Ended ones whose memory has yet to go back to the kernel.
+    soiled: Vec<Invocation>,
     /// The state of the directory that the worker sees; `None`: it has not told.
     generation: Option<u64>,
     meter: Meter,
@@ -58,7 +60,8 @@ impl Engine {
     pub fn new(watchdog: &Watchdog, worker: usize) -> io::Result<Engine> {
         let side = Side::new(watchdog)?;
         let meter = Meter::new(side.cpu_clock());
-        Ok(Engine { side, worker, idle: Vec::with_capacity(IDLE_INVOCATIONS), generation: None, meter })
+        let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(SOILED_INVOCATIONS));
+        Ok(Engine { side, worker, idle, soiled, generation: None, meter })
     }
 
     /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates nothing.
@@ -160,7 +163,37 @@ impl Engine {
         if outdated {
             invocation.release();
         }
-        self.keep_idle(invocation);
+        if invocation.soiled_bytes() > TIDY_BYTES {
+            if self.soiled.len() >= SOILED_INVOCATIONS {
+                self.tidy_whole();
+            }
+            self.soiled.push(invocation);
+        } else {
+            invocation.tidy(usize::MAX);
+            self.keep_idle(invocation);
+        }
+    }
+
+    /// Gives a part of the memory back to the kernel that ended invocations have left: megabytes at a time would hold the
+    /// worker up. Whether there was any. For once a loop turn.
+    pub fn tidy(&mut self) -> bool {
+        let Some(invocation) = self.soiled.last_mut() else { return false };
+        self.meter.interrupted();
+        invocation.tidy(TIDY_BYTES);
+        if invocation.soiled_bytes() == 0
+            && let Some(invocation) = self.soiled.pop()
+        {
+            self.keep_idle(invocation);
+        }
+        true
+    }
+
+    /// The same for one invocation, at once.
+    fn tidy_whole(&mut self) {
+        if let Some(mut invocation) = self.soiled.pop() {
+            invocation.tidy(usize::MAX);
+            self.keep_idle(invocation);
+        }
     }
 
     /// Tells the engine which state of the directory its worker sees. From then on idle invocations hold on to the view
@@ -168,7 +201,7 @@ impl Engine {
     pub fn sees(&mut self, generation: u64) {
         if self.generation != Some(generation) {
             self.generation = Some(generation);
-            self.idle.iter_mut().for_each(Invocation::release);
+            self.idle.iter_mut().chain(&mut self.soiled).for_each(Invocation::release);
         }
     }
 
@@ -193,6 +226,9 @@ impl Engine {
     fn take_idle(&mut self, tenant: u64) -> Option<Invocation> {
         /// How many to look at.
         const LOOK: usize = 4;
+        if self.idle.is_empty() {
+            self.tidy_whole();
+        }
         if self.idle.is_empty() {
             self.side.watchdog().take_spare(&mut self.idle, IDLE_INVOCATIONS / 2);
         }

@@ -110,6 +110,8 @@ pub(super) struct Body {
     pub(super) text: Vec<u8>,
     /// Bytes of the arena that may hold something of the owner's.
     dirty: usize,
+    /// Up to where its pages, beyond those that stay with it, have yet to go back to the kernel.
+    soiled: usize,
     /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few places
     /// that the processor's cache has for such addresses.
     colour: u32,
@@ -179,6 +181,7 @@ impl Invocation {
             arena: Mapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
             dirty: 0,
+            soiled: 0,
             colour: colour as u32,
             generation: None,
         });
@@ -217,6 +220,11 @@ impl Invocation {
             Stage::Ended(Outcome::Killed(cause)) if body.text.is_empty() => kill_text(cause).as_bytes(),
             _ => &body.text,
         }
+    }
+
+    /// Whether it was switched out and waits to be resumed.
+    pub fn is_switched_out(&self) -> bool {
+        self.body().parked.is_some()
     }
 
     /// CPU time that its polls took, nanoseconds.
@@ -290,9 +298,7 @@ impl Invocation {
             body.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
         }
         let used = body.abi.arena.next.addr().saturating_sub(body.arena.low().addr()).min(body.arena.len());
-        if used > ARENA_HOT_BYTES {
-            body.arena.give_back(ARENA_HOT_BYTES, used);
-        }
+        body.soiled = used;
         body.dirty = body.dirty.max(used).min(ARENA_HOT_BYTES);
         body.reply.clear();
         if body.reply.capacity() > REPLY_HOT_BYTES {
@@ -302,6 +308,23 @@ impl Invocation {
         body.code = 0;
     }
 
+    /// Bytes of the arena that are to go back to the kernel before the next invocation begins here.
+    pub(super) fn soiled_bytes(&self) -> usize {
+        self.body().soiled.saturating_sub(ARENA_HOT_BYTES)
+    }
+
+    /// Gives up to so many of them back.
+    pub(super) fn tidy(&mut self, bytes: usize) {
+        let (soiled_bytes, body) = (self.soiled_bytes(), self.body_mut());
+        if soiled_bytes > 0 {
+            let from = body.soiled - bytes.min(soiled_bytes);
+            // What lies in the last page that stays goes with it.
+            let from = if bytes < soiled_bytes { from.next_multiple_of(PAGE_BYTES) } else { from };
+            body.arena.give_back(from, body.soiled);
+            body.soiled = from;
+        }
+    }
+
     /// Lets go of what an ended invocation held.
     pub(super) fn release(&mut self) {
         let body = self.body_mut();
@@ -309,6 +332,9 @@ impl Invocation {
         body.held = None;
     }
 }
+
+/// Bytes of a page of memory.
+const PAGE_BYTES: usize = 4096;
 
 /// Bytes of a line of the processor's cache.
 const LINE_BYTES: usize = 64;

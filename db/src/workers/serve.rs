@@ -43,7 +43,7 @@ impl Worker {
     pub(super) fn turn(&mut self, intake: &mut Intake) -> usize {
         self.look_around();
         let received = self.serve(self.index, intake);
-        let polled = self.poll_tasks();
+        let polled = self.poll_tasks() + usize::from(self.engine.tidy());
         self.participant.quiescent();
         let stolen = if received + polled == 0 { self.steal(intake) } else { 0 };
         self.count_turn(received + polled + stolen);
@@ -248,6 +248,11 @@ impl Worker {
         let enough = (self.live / 4).max(BURST);
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.ended.len() < enough {
             let Some(mut next) = self.next_task() else { break };
+            // It is likely to take its whole slice: whoever has an answer already is not to wait for that.
+            if !self.ended.is_empty() && next.task.invocation.is_switched_out() {
+                self.answer_ended();
+                self.engine.turn();
+            }
             let before_ns = next.task.invocation.cpu_ns();
             let interleave = self.queue.interleaves();
             let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);
