@@ -102,8 +102,13 @@ impl LocalServer {
 
     /// Creates a tenant and its table.
     pub(super) fn tenant(&self, name: &str, table: &str, mode: TableMode) -> Result<LocalTenant, ControlError> {
-        // As many calls at once as a worker holds: a measurement should meet no quota.
-        let quotas = [("concurrent_invocations".to_owned(), INVOCATIONS_PER_WORKER as u64)].into();
+        // As many calls at once, and as many kills, as the machine gives: a measurement should meet no quota.
+        let quotas = [
+            ("concurrent_invocations", INVOCATIONS_PER_WORKER as u64),
+            ("slow_after_kills", 0),
+            ("suspend_after_kills", 0),
+        ];
+        let quotas = quotas.map(|(name, value)| (name.to_owned(), value)).into();
         let created =
             self.control.create_tenant(&CreateTenant { name: name.into(), quotas, ..CreateTenant::default() })?;
         let table =
