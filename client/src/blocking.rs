@@ -4,7 +4,7 @@
 //! use sandstorm_client::{Config, blocking::Client};
 //!
 //! # fn main() -> Result<(), sandstorm_client::Error> {
-//! let client = Client::connect(Config::new(([127, 0, 0, 1], 7000).into(), 1).token("secret"))?;
+//! let client = Client::connect(Config::new(([127, 0, 0, 1], 7400).into(), 1).token("secret"))?;
 //! client.put(1, b"greeting", b"hello", &Default::default())?;
 //! assert_eq!(client.get(1, b"greeting")?.expect("just put").value, "hello");
 //! # Ok(())

@@ -59,8 +59,11 @@ pub enum Error {
     #[error("no such extension, or not that version: push it first (sandstorm ext push)")]
     UnknownExtension,
     /// The extension is suspended.
-    #[error("the extension is suspended; `sandstorm ext resume` lifts that")]
-    Suspended,
+    #[error("{text}")]
+    Suspended {
+        /// The server's words: since when, why, and what lifts it.
+        text: String,
+    },
     /// Another server owns this part of the table.
     #[error("another server owns this part of the table; connect to that one")]
     WrongServer,
@@ -72,7 +75,7 @@ pub enum Error {
     ReadOnly,
     /// From another machine the tenant's data are reached in a sealed session only.
     #[error(
-        "from another machine this tenant's data are reached in a sealed session only: do not choose plain packets, and give its token"
+        "from another machine this tenant's data are reached in a sealed session only; do not choose plain packets, and give its token"
     )]
     SealRequired,
     /// The server is stopping; the request was not run.
@@ -147,7 +150,7 @@ impl Error {
             Status::Overloaded => Error::Overloaded,
             Status::Stale => Error::Stale,
             Status::NotANumber => Error::NotANumber,
-            Status::Suspended => Error::Suspended,
+            Status::Suspended => Error::Suspended { text: text() },
             Status::ShuttingDown => Error::ShuttingDown,
             Status::ReadOnly => Error::ReadOnly,
             Status::SealRequired => Error::SealRequired,
@@ -168,7 +171,7 @@ impl Error {
             Error::UnknownTenant => "unknown_tenant",
             Error::UnknownTable => "unknown_table",
             Error::UnknownExtension => "unknown_extension",
-            Error::Suspended => "suspended",
+            Error::Suspended { .. } => "suspended",
             Error::WrongServer => "wrong_server",
             Error::Overloaded => "overloaded",
             Error::ShuttingDown => "shutting_down",

@@ -5,8 +5,8 @@
 //!
 //! #[tokio::main(flavor = "current_thread")]
 //! async fn main() -> Result<(), Error> {
-//!     // Address, tenant id and table id: `sandstorm tenant show alice` and `sandstorm table list alice` print them.
-//!     let config = Config::new("127.0.0.1:7000".parse().expect("an address"), 1).token("alice's token");
+//!     // Address, tenant id and table id: `sandstorm tenant show alice` and `sandstorm table list --tenant alice` print them.
+//!     let config = Config::new("127.0.0.1:7400".parse().expect("an address"), 1).token("alice's token");
 //!     let (client, table) = (Client::connect(config).await?, 1);
 //!
 //!     let version = client.put(table, b"greeting", b"hello").if_absent().await?;

@@ -6,7 +6,7 @@
 //! use sandstorm_client::{Config, raw::Connection};
 //!
 //! # fn main() -> Result<(), sandstorm_client::Error> {
-//! let mut connection = Connection::connect(&Config::new(([127, 0, 0, 1], 7000).into(), 1))?;
+//! let mut connection = Connection::connect(&Config::new(([127, 0, 0, 1], 7400).into(), 1))?;
 //! for mark in 0..32 {
 //!     let mut message = connection.message();
 //!     message.get(1, b"some key");

@@ -10,7 +10,7 @@
 //! use sandstorm_client::load::{Data, Options, Pace, TenantLoad, fill, run};
 //!
 //! # fn main() -> Result<(), sandstorm_client::Error> {
-//! let config = Config::new(([127, 0, 0, 1], 7000).into(), 1).token("secret");
+//! let config = Config::new(([127, 0, 0, 1], 7400).into(), 1).token("secret");
 //! let load = TenantLoad::new("alice", config, Data::new(1, 1_000_000), "ycsb-b".parse().expect("a mix"));
 //! fill(&load.config, &load.data, &mut |_done, _total| {})?;
 //! let options = Options::new(vec![load.pace(Pace::per_second(100_000.0))]);

@@ -117,7 +117,9 @@ fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // It is set already only when a test has set it.
-    let _set = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let colors = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colors);
+    let _set = log.try_init();
 }
 
 fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out) -> Result<(), Failure> {
