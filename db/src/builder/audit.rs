@@ -3,7 +3,8 @@
 //! `[f, g][0]` has a function pointer's type although none is written, and assigning another function to it loses the
 //! bounds of that function's lifetimes (rust-lang issues 25860, 157316: use after free in safe code). A closure claims to
 //! outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long; it does
-//! harm where the value's type is forgotten: in an owned `dyn`, or in a `Peekable` whose type names the closure alone. And
+//! harm where the value's type is forgotten: in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
+//! alone. And
 //! addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies.
 //!
 //! The compiler's own intermediate form (`--emit=mir`, without optimisation) shows all of these: each is one line of it.
@@ -33,6 +34,9 @@ const SHOW_ADDRESSES: [&str; 2] = ["Waker", "Context<"];
 
 /// Calls of what makes a reference as long as one likes, or forgets lifetimes of types.
 const ERASING: [&str; 4] = ["::leak(", "::leak::<", "::downcast", "::into_raw"];
+
+/// Iterators that keep what an iterator gives, and name that iterator alone.
+const KEEPING: [&str; 2] = ["Peekable", "Flatten"];
 
 /// One function of the intermediate form.
 struct Body<'a> {
@@ -115,7 +119,10 @@ impl<'a> Body<'a> {
             return Some((&ERASED, "memory is leaked or an object gets its type back"));
         }
         if holds_a_closures_item(line) {
-            return Some((&ERASED, "an iterator made of closures becomes peekable"));
+            return Some((
+                &ERASED,
+                "an iterator made of closures becomes `Peekable` or `Flatten` (write `flat_map`, or collect first)",
+            ));
         }
         if self.erases(line, parameters) {
             return Some((&ERASED, "a value of a type parameter or of its associated type becomes an object"));
@@ -182,10 +189,10 @@ fn is_call(line: &str) -> bool {
     line.contains(") -> [return") || line.contains(") -> unwind") || line.contains(") -> bb")
 }
 
-/// `Peekable<…>` around a closure's type.
+/// `Peekable<…>` or `Flatten<…>` around a closure's type.
 fn holds_a_closures_item(line: &str) -> bool {
-    line.match_indices("Peekable").any(|(at, _)| {
-        let rest = line.get(at + "Peekable".len()..).unwrap_or_default();
+    KEEPING.iter().flat_map(|keeping| line.match_indices(keeping)).any(|(at, keeping)| {
+        let rest = line.get(at + keeping.len()..).unwrap_or_default();
         let rest = rest.strip_prefix("::").unwrap_or(rest);
         let inside = rest.strip_prefix('<').map(bracketed).unwrap_or_default();
         inside.contains("{closure") || has_impl_trait(inside)

@@ -135,7 +135,10 @@ pub(super) const DYN: [&str; 12] = [
 ];
 
 /// Names that rules look for, so that no import may rename them.
-pub(super) const KNOWN: [&str; 2] = ["Peekable", "ToOwned"];
+pub(super) const KNOWN: [&str; 3] = ["Flatten", "Peekable", "ToOwned"];
+
+/// Iterators of core that keep an item, or an iterator made of one, without naming the item's type.
+pub(super) const KEEPING: [&str; 2] = ["Flatten", "Peekable"];
 
 /// Crates that every extension may use.
 pub(super) const CRATES: [&str; 3] = ["alloc", "core", "sandstorm_api"];

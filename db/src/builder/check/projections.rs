@@ -10,8 +10,8 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{GenericArgument, PathArguments, ReturnType, Type, TypeParamBound};
 
-use super::rules;
-use super::walk::{Walk, name};
+use super::walk::{Walk, is_one_of, name};
+use super::{lists, rules};
 
 /// How references without a named lifetime count.
 #[derive(Clone, Copy, PartialEq)]
@@ -49,13 +49,13 @@ impl Walk<'_> {
         }
     }
 
-    /// A field of a struct or enum: besides, `Peekable<I>` keeps an item, so the item's type must be known.
+    /// A field of a struct or enum: besides, `Peekable<I>` and `Flatten<I>` keep items, so the item's type must be known.
     pub(super) fn check_field(&mut self, kind: &Type, generics: &syn::Generics) {
         self.check_no_projection(kind, "give the type a parameter for it");
         self.check_kept_items(kind, Some(generics));
     }
 
-    /// `Peekable<I>` for a parameter `I` whose bound does not say what its items are.
+    /// `Peekable<I>` or `Flatten<I>` for a parameter `I` whose bound does not say what its items are.
     pub(super) fn check_kept_items(&mut self, kind: &Type, generics: Option<&syn::Generics>) {
         let mut kept = Kept { parameters: Vec::new() };
         kept.visit_type(kind);
@@ -112,6 +112,14 @@ impl Walk<'_> {
         let mut opaque = Opaque::default();
         opaque.visit_type(output);
         self.check_hidden(signature, taken, opaque.any);
+        if let Some(span) = self.projection_in(output).filter(|_| opaque.any) {
+            // What `impl Trait` hides may keep a copy of the item that is given out.
+            self.refuse(
+                &rules::PROJECTION,
+                &span,
+                "not in what gives an `impl Trait`: `fn f<T, I: Iterator<Item = T>>`",
+            );
+        }
         let lifetimes = self.lifetimes + elided_lifetimes(signature);
         let generic = self.type_parameters.iter().any(|parameters| !parameters.is_empty())
             || signature.inputs.iter().any(|input| Opaque::of(input).any);
@@ -241,14 +249,14 @@ impl<'ast> Visit<'ast> for Finder<'_, '_> {
     }
 }
 
-/// Parameters inside of a `Peekable<…>`.
+/// Parameters inside of a `Peekable<…>` or `Flatten<…>`.
 struct Kept {
     parameters: Vec<syn::Ident>,
 }
 
 impl<'ast> Visit<'ast> for Kept {
     fn visit_path_segment(&mut self, found: &'ast syn::PathSegment) {
-        if name(&found.ident) == "Peekable" {
+        if is_one_of(&lists::KEEPING, &name(&found.ident)) {
             let mut words = Words(Vec::new());
             words.visit_path_arguments(&found.arguments);
             self.parameters.extend(words.0);

@@ -93,8 +93,8 @@ rules! {
         "fn f(x: &[u8]) -> usize { x.as_ptr() as usize }",
         "fn f(x: &[u8]) -> usize { x.len() }\nfn g(x: &[u8]) -> String { format!(\"{x:?} {:>8}\", 1) }";
     ERASED: "erased", "a closure's type does not say how long what it returns lives (rust-lang issue 84366): keep such a value only where its own type is named, and make objects from types without parameters",
-        "fn f(x: &str) -> usize { x.split(',').map(|part| part.trim()).peekable().count() }\nfn g<T: core::fmt::Debug>(x: Box<T>) -> Box<T> { Box::leak(x); loop {} }",
-        "fn f(x: &str) -> Option<char> { x.chars().peekable().next() }\nfn g(step: u64) -> Box<dyn Fn(u64) -> u64> { Box::new(move |x| x + step) }\nfn h<T: core::fmt::Debug>(x: &T) -> String { let shown: &dyn core::fmt::Debug = x; format!(\"{shown:?}\") }";
+        "fn f(x: &str) -> usize { x.split(',').map(|part| part.trim()).peekable().count() }\nfn k(x: &str) -> usize { x.lines().map(|line| line.split(' ')).flatten().count() }\nfn g<T: core::fmt::Debug>(x: Box<T>) -> Box<T> { Box::leak(x); loop {} }",
+        "fn f(x: &str) -> Option<char> { x.chars().peekable().next() }\nfn k(x: &str) -> usize { x.lines().flat_map(|line| line.split(' ')).count() }\nfn g(step: u64) -> Box<dyn Fn(u64) -> u64> { Box::new(move |x| x + step) }\nfn h<T: core::fmt::Debug>(x: &T) -> String { let shown: &dyn core::fmt::Debug = x; format!(\"{shown:?}\") }";
     FN_POINTER: "fn-pointer", "function pointers lose bounds of lifetimes (rust-lang issues 25860, 157316): take `impl Fn` instead",
         "fn call(f: fn(u8) -> u8) -> u8 { f(1) }",
         "fn call(f: impl Fn(u8) -> u8) -> u8 { f(1) }";
@@ -114,8 +114,8 @@ rules! {
         "trait Size { fn size(&self) -> usize; }\nimpl<T: AsRef<[u8]>> Size for T { fn size(&self) -> usize { self.as_ref().len() } }",
         "trait Size { fn size(&self) -> usize; }\nimpl Size for Vec<u8> { fn size(&self) -> usize { self.len() } }\nimpl Size for &Vec<u8> { fn size(&self) -> usize { self.len() } }";
     PROJECTION: "projection", "an associated type can only be taken of a type parameter, and not where it would be kept or stand behind a lifetime (rust-lang issues 100051, 84366): name the type itself, or a parameter of its own",
-        "fn f(x: <Vec<u8> as IntoIterator>::Item) -> u8 { x }\nstruct Pairs<I: Iterator> { rest: I, last: Option<I::Item> }",
-        "fn f<I: Iterator>(mut x: I) -> Option<<I as Iterator>::Item> { x.next() }\nfn g() -> u8 { <u8 as Default>::default() }\nstruct Pairs<T, I: Iterator<Item = T>> { rest: I, last: Option<T> }\nfn h<I: Iterator>(mut x: I, keep: impl Fn(&I::Item) -> bool) -> Vec<I::Item> { x.filter(|one| keep(one)).collect() }";
+        "fn f(x: <Vec<u8> as IntoIterator>::Item) -> u8 { x }\nstruct Pairs<I: Iterator> { rest: I, last: Option<I::Item> }\nfn k<I: Iterator>(x: I) -> impl Iterator<Item = I::Item> { x.skip(1) }",
+        "fn f<I: Iterator>(mut x: I) -> Option<<I as Iterator>::Item> { x.next() }\nfn g() -> u8 { <u8 as Default>::default() }\nstruct Pairs<T, I: Iterator<Item = T>> { rest: I, last: Option<T> }\nfn h<I: Iterator>(mut x: I, keep: impl Fn(&I::Item) -> bool) -> Vec<I::Item> { x.filter(|one| keep(one)).collect() }\nfn k<T, I: Iterator<Item = T>>(x: I) -> impl Iterator<Item = T> { x.skip(1) }";
     WHERE: "where", "a `where` clause can only bound a type parameter or its associated type",
         "fn f<'a, T>(x: &'a T) -> bool where &'a T: PartialEq { x == x }",
         "fn f<T>(x: &T) -> bool where T: PartialEq { x == x }";
