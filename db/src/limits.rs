@@ -7,6 +7,11 @@
 pub const SLICE_US: u64 = 100;
 /// CPU time of a whole invocation, microseconds. Bounds how long it pins records that others have replaced.
 pub const TOTAL_US: u64 = 10_000;
+/// Time from the end of an invocation's first poll for which it may be under way, as a multiple of its CPU time: one that always
+/// yields uses little of that, and pins replaced records meanwhile. Clients have long given up by then.
+pub const LIFE_PER_TOTAL: u64 = 100;
+/// The same at least, microseconds: small budgets must not end calls that only waited for others' turns.
+pub const LIFE_MIN_US: u64 = 1_000_000;
 /// Memory of an invocation, bytes: arguments, future, allocations.
 pub const ARENA_BYTES: usize = 4 << 20;
 /// Memory that an invocation begins with, and gets more of at a time, bytes: most need no more, and it stays with idle ones.

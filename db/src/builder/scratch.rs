@@ -77,11 +77,14 @@ fn place(state: &Path) -> PathBuf {
         return state;
     }
     let shared = std::env::temp_dir().join("sandstorm-root");
-    // Somebody else may have made it to look into it.
-    let made = fs::create_dir(&shared);
-    let ours = fs::symlink_metadata(&shared).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == 0);
-    let closed = fs::set_permissions(&shared, fs::Permissions::from_mode(0o711));
-    if ours && closed.is_ok() && (made.is_ok() || shared.exists()) { shared } else { state }
+    let _there_already = fs::create_dir(&shared);
+    if own_folder(&shared, 0) && passable(&shared).is_ok() { shared } else { state }
+}
+
+/// Whether this is a folder of that user's. Somebody else may have made it to look into it, or a link to have what it leads to
+/// changed: nothing is done to it before it is known to be ours, and ours cannot be replaced among temporary files.
+fn own_folder(path: &Path, user: u32) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user)
 }
 
 /// Compilers that run as another user have to get to their own folder; they cannot list those of others.
@@ -108,6 +111,16 @@ fn sweep(all: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_is_nobodys_folder() {
+        let state = tempfile::tempdir().expect("a folder");
+        let user = rustix::process::geteuid().as_raw();
+        let link = state.path().join("link");
+        std::os::unix::fs::symlink(state.path(), &link).expect("a link");
+        assert!(own_folder(state.path(), user) && !own_folder(state.path(), user + 1));
+        assert!(!own_folder(&link, user), "what it leads to is not to be touched");
+    }
 
     #[test]
     fn folders_of_dead_builders_go_and_those_of_the_living_stay() {

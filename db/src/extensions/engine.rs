@@ -14,7 +14,9 @@ use super::judge::longest_ns;
 use super::side::{Ended, Side, Step, Terms};
 use super::switch::Entry;
 use super::{Budget, Extension, KillCause, Watchdog};
-use crate::limits::{CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS, SOILED_INVOCATIONS, TIDY_BYTES};
+use crate::limits::{
+    CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS, LIFE_MIN_US, LIFE_PER_TOTAL, SOILED_INVOCATIONS, TIDY_BYTES,
+};
 use crate::store::Participant;
 use crate::tenants::TenantView;
 use sandstorm_api::abi;
@@ -104,7 +106,14 @@ impl Engine {
     ) -> Polled {
         let body = invocation.0.as_ptr();
         // SAFETY: `&mut Invocation` holds the body alone; no reference into it is kept across the run.
-        let next = match unsafe { prepare(&mut *body, now_ms, interleave) } {
+        let prepared = unsafe {
+            if self.meter.is_overdue(&*body) {
+                Err(expire(&mut *body))
+            } else {
+                prepare(&mut *body, now_ms, interleave)
+            }
+        };
+        let next = match prepared {
             Ok(next) => next,
             Err(ended) => return ended,
         };
@@ -129,6 +138,9 @@ impl Engine {
             }
             // SAFETY: the run is over; the body is held alone again.
             let body = unsafe { &mut *body };
+            if body.stage == Stage::Begun {
+                body.since_ticks = self.meter.ticks;
+            }
             let polled = conclude(body, ended, charge_ns);
             let (Polled::Preempted, Ended::SwitchedOut(context)) = (polled, ended) else { return polled };
             if let Some(stack) = self.side.park() {
@@ -273,6 +285,17 @@ fn prepare(body: &mut Body, now_ms: u64, interleave: bool) -> Result<Next, Polle
     })
 }
 
+/// Ends an invocation that is under way for too long. What was switched out of it is not resumed.
+#[cold]
+fn expire(body: &mut Body) -> Polled {
+    const TEXT: &[u8] =
+        b"the invocation was under way for 100 times the CPU time that it may use, and for a second at least";
+    body.reply.clear();
+    body.set_text(TEXT);
+    body.stage = Stage::Ended(Outcome::Killed(KillCause::TotalBudget));
+    Polled::Killed(KillCause::TotalBudget)
+}
+
 /// How long the next run may take.
 fn terms(body: &Body, participant: *const Participant, invocation: *mut abi::Invocation, started: u64) -> Terms {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
@@ -350,6 +373,15 @@ impl Meter {
 
     fn interrupted(&mut self) {
         self.fresh = false;
+    }
+
+    /// Whether an invocation is under way for longer than it may be, by the last reading of the counter: it holds up the
+    /// reclamation of records meanwhile, even if it only yields and so uses next to nothing of its CPU time.
+    #[inline]
+    fn is_overdue(&self, body: &Body) -> bool {
+        let life_ns = body.total_ns.saturating_mul(LIFE_PER_TOTAL).max(LIFE_MIN_US * 1000);
+        matches!(body.stage, Stage::Pending | Stage::Preempted)
+            && self.tick.ns(self.ticks.saturating_sub(body.since_ticks)) > life_ns
     }
 
     /// Begins a poll; answers the counter.

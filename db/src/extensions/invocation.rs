@@ -89,6 +89,8 @@ pub(super) struct Body {
     pub(super) slice_ns: u64,
     pub(super) total_ns: u64,
     pub(super) spent_ns: u64,
+    /// The processor's counter at the end of the first poll.
+    pub(super) since_ticks: u64,
     pub(super) held: Option<Held>,
     pub(super) parked: Option<Parked>,
     /// Where the arena's free bytes began.
@@ -168,6 +170,7 @@ impl Invocation {
             slice_ns: 0,
             total_ns: 0,
             spent_ns: 0,
+            since_ticks: 0,
             held: None,
             parked: None,
             first_free: null_mut(),

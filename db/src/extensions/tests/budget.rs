@@ -74,6 +74,28 @@ fn the_total_budget_ends_what_yields_in_time() {
 }
 
 #[test]
+fn what_is_under_way_for_too_long_is_ended_though_it_has_used_little() {
+    let mut world = World::new();
+    let budget = Budget { slice_us: 10, total_us: 9_000, ..Budget::default() };
+    for entry in [yields as Entry, endless] {
+        let extension = native(entry);
+        let mut invocation = world.begin(&extension, b"", budget);
+        let first = world.poll(&mut invocation);
+        assert!(matches!(first, Polled::Pending | Polled::Preempted), "{first:?}");
+        // As if that had been two seconds ago.
+        let passed = clock::TickLength::measured().ticks(2_000_000_000);
+        // SAFETY: held alone.
+        let body = unsafe { invocation.0.as_mut() };
+        body.since_ticks -= passed;
+        assert_eq!(world.poll(&mut invocation), Polled::Killed(KillCause::TotalBudget));
+        assert!(String::from_utf8_lossy(invocation.text()).starts_with("the invocation was under way"));
+        assert!(invocation.cpu_ns() < 9_000_000);
+        world.engine.finish(&world.participant, invocation);
+        assert_eq!((extension.stats.read().killed_total(), extension.stats.read().live()), (1, 0));
+    }
+}
+
+#[test]
 fn waiting_costs_nothing() {
     let mut world = World::new();
     let extension = native_with(waits_at_first, waits, 64, 16);
