@@ -126,6 +126,9 @@ pub const SIDE_STACK_BYTES: usize = 1 << 20;
 /// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those that
 /// are kept for tenants. Each takes address space, and memory as far as it was used, all of it at worst. Where none is left, a switched-out invocation goes on at once, until its total budget is spent.
 pub const SIDE_STACKS: usize = 4_096;
+/// Memory that a tenant is charged for while one of its invocations is switched out, bytes: what a stack takes that was used
+/// to ordinary depth. Those that go deeper are bounded by [`SIDE_STACKS`].
+pub const PARKED_STACK_BYTES: usize = 64 << 10;
 /// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs no system call, clearing one does.
 pub const KEPT_STACKS: usize = 1_024;
 /// Cleared side stacks that a worker keeps: as many as are usually switched out at once.

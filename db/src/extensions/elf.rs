@@ -47,8 +47,17 @@ pub(super) fn check(file: &[u8]) -> Result<Checked, LoadError> {
     let dynamic = Dynamic::read(&image)?;
     check_relocations(&image, &dynamic)?;
     let vtable = find_vtable(&image, &dynamic)?;
+    check_gnu_hash(&image, &dynamic)?;
     let code = image.loads.iter().filter(|load| load.executable).map(|load| load.start..load.end).collect();
     Ok(Checked { vtable, code })
+}
+
+/// Bytes of a page: what the loader maps and protects at least.
+const PAGE: u64 = 0x1000;
+
+/// The page that an address lies in.
+fn page(address: u64) -> u64 {
+    address & !(PAGE - 1)
 }
 
 struct Load<'a> {
@@ -68,7 +77,7 @@ struct Image<'a> {
 impl<'a> Image<'a> {
     fn new(file: &'a [u8], headers: &'a [elf::ProgramHeader64<LE>]) -> Result<Image<'a>, LoadError> {
         let mut image = Image { loads: Vec::new(), dynamic: 0, dynamic_size: 0 };
-        let mut dynamics = 0;
+        let (mut dynamics, mut relro) = (0, Vec::new());
         for header in headers {
             match header.p_type(LE) {
                 elf::PT_LOAD => image.add_load(file, header)?,
@@ -82,9 +91,13 @@ impl<'a> Image<'a> {
                 elf::PT_GNU_STACK if header.p_flags(LE).0 & elf::PF_X.0 != 0 => {
                     return refuse("it asks for an executable stack");
                 }
-                elf::PT_GNU_STACK | elf::PT_GNU_RELRO | elf::PT_GNU_EH_FRAME | elf::PT_PHDR | elf::PT_NOTE => {}
+                elf::PT_GNU_RELRO => relro.push((header.p_vaddr(LE), header.p_memsz(LE))),
+                elf::PT_GNU_STACK | elf::PT_GNU_EH_FRAME | elf::PT_PHDR | elf::PT_NOTE => {}
                 other => return refuse(format!("it has a program header of an unknown type {:#x}", other.0)),
             }
+        }
+        if !relro.into_iter().all(|(start, size)| image.may_be_protected(start, size)) {
+            return refuse("it asks for memory outside its writable data to be made read-only (PT_GNU_RELRO)");
         }
         match dynamics {
             1 => Ok(image),
@@ -106,13 +119,20 @@ impl<'a> Image<'a> {
             return refuse(format!("it would map more than {LIBRARY_MAX_MAPPED_BYTES} bytes"));
         };
         // The loader reserves from the first segment to the last and maps over that: out of order would map elsewhere.
-        let page = |address: u64| address & !0xfff;
-        let after = self.loads.last().is_none_or(|last| page(start) >= last.end.next_multiple_of(0x1000));
+        let after = self.loads.last().is_none_or(|last| page(start) >= last.end.next_multiple_of(PAGE));
         if !after || (bytes.len() as u64) > size || header.p_align(LE) > 0x20_0000 {
             return Err(LoadError::Malformed("its segments overlap, are out of order or are misaligned".into()));
         }
         self.loads.push(Load { start, end, writable, executable, bytes });
         Ok(())
+    }
+
+    /// Whether the loader may take write access away from a range: its pages are those of one writable segment.
+    fn may_be_protected(&self, start: u64, size: u64) -> bool {
+        let inside = |load: &Load<'_>, end: u64| {
+            load.writable && page(start) >= page(load.start) && end <= load.end.next_multiple_of(PAGE)
+        };
+        start.checked_add(size).is_some_and(|end| self.loads.iter().any(|load| inside(load, end)))
     }
 
     /// The file's bytes that will lie at an address; empty where there are none.
@@ -133,6 +153,7 @@ struct Dynamic {
     strings: u64,
     strings_len: u64,
     hash: u64,
+    gnu_hash: u64,
     rela: (u64, u64),
     plt: (u64, u64),
 }
@@ -155,6 +176,7 @@ impl Dynamic {
                 elf::DT_STRTAB => found.strings = value,
                 elf::DT_STRSZ => found.strings_len = value,
                 elf::DT_HASH => found.hash = value,
+                elf::DT_GNU_HASH => found.gnu_hash = value,
                 elf::DT_RELA => found.rela.0 = value,
                 elf::DT_RELASZ => found.rela.1 = value,
                 elf::DT_JMPREL => found.plt.0 = value,
@@ -164,7 +186,7 @@ impl Dynamic {
                 elf::DT_SYMENT if value == 24 => {}
                 elf::DT_FLAGS if value & !u64::from(DF_ALLOWED) == 0 => {}
                 elf::DT_FLAGS_1 if value & !u64::from(DF_1_ALLOWED) == 0 => {}
-                elf::DT_GNU_HASH | elf::DT_RELACOUNT | elf::DT_PLTGOT | elf::DT_SONAME | elf::DT_BIND_NOW => {}
+                elf::DT_RELACOUNT | elf::DT_PLTGOT | elf::DT_SONAME | elf::DT_BIND_NOW => {}
                 elf::DT_NEEDED => return refuse("it needs another library (DT_NEEDED)"),
                 elf::DT_INIT | elf::DT_INIT_ARRAY | elf::DT_PREINIT_ARRAY | elf::DT_FINI | elf::DT_FINI_ARRAY => {
                     return refuse("it has code that runs when it is loaded or unloaded (init or fini)");
@@ -172,8 +194,10 @@ impl Dynamic {
                 other => return refuse(format!("its dynamic table has an entry {:#x} = {value:#x}", other.0)),
             }
         }
-        if !ended || found.symbols == 0 || found.strings == 0 || found.hash == 0 {
-            return Err(LoadError::Malformed("its dynamic table lacks symbols, strings, their hash or an end".into()));
+        if !ended || [found.symbols, found.strings, found.hash, found.gnu_hash].contains(&0) {
+            return Err(LoadError::Malformed(
+                "its dynamic table lacks symbols, strings, their hashes or an end".into(),
+            ));
         }
         Ok(found)
     }
@@ -234,10 +258,39 @@ fn check_relocations(image: &Image<'_>, dynamic: &Dynamic) -> Result<(), LoadErr
     Ok(())
 }
 
+/// Numbers of 32 bits of the file.
+fn words(image: &Image<'_>, address: u64, count: u64) -> Result<Vec<u32>, LoadError> {
+    let table: &[object::U32<LE>] = image.table(address, count)?;
+    Ok(table.iter().map(|word| word.get(LE)).collect())
+}
+
+/// How many symbols there are; every one of them is looked at.
+fn count_symbols(image: &Image<'_>, dynamic: &Dynamic) -> Result<u32, LoadError> {
+    words(image, dynamic.hash, 2)?.get(1).copied().ok_or(()).map_err(malformed)
+}
+
+/// By this table the loader finds symbols: no walk through it may leave it, or end at a symbol that was not looked at.
+fn check_gnu_hash(image: &Image<'_>, dynamic: &Dynamic) -> Result<(), LoadError> {
+    let symbols = count_symbols(image, dynamic)?;
+    let header = words(image, dynamic.gnu_hash, 4)?;
+    let [buckets, first, bloom, _shift] = header[..] else { return Err(malformed(())) };
+    let (buckets, bloom) = (u64::from(buckets), u64::from(bloom));
+    if buckets == 0 || !bloom.is_power_of_two() || first > symbols {
+        return refuse("its hash table of symbols (DT_GNU_HASH) is not one");
+    }
+    let at = dynamic.gnu_hash + 16;
+    image.table::<object::U64<LE>>(at, bloom)?;
+    let heads = words(image, at + bloom * 8, buckets)?;
+    let chains = words(image, at + bloom * 8 + buckets * 4, u64::from(symbols - first))?;
+    let inside = heads.iter().all(|head| *head == 0 || (first..symbols).contains(head));
+    // A chain goes on until a word is odd.
+    let ends = chains.last().is_none_or(|last| last & 1 == 1);
+    if inside && ends { Ok(()) } else { refuse("its hash table of symbols (DT_GNU_HASH) leads outside itself") }
+}
+
 /// Looks at every symbol; answers the address of the vtable.
 fn find_vtable(image: &Image<'_>, dynamic: &Dynamic) -> Result<u64, LoadError> {
-    let counts: &[object::U32<LE>] = image.table(dynamic.hash, 2)?;
-    let count = counts.get(1).map(|count| count.get(LE)).ok_or(()).map_err(malformed)?;
+    let count = count_symbols(image, dynamic)?;
     let mut vtable = None;
     for index in 0..count {
         check_symbol(image, dynamic, index)?;
@@ -250,7 +303,9 @@ fn find_vtable(image: &Image<'_>, dynamic: &Dynamic) -> Result<u64, LoadError> {
             if !object || !address.is_multiple_of(8) || !image.loads.iter().any(inside) {
                 return refuse(format!("its `{}` is not a vtable", abi::EXTENSION_SYMBOL));
             }
-            vtable = Some(address);
+            if vtable.replace(address).is_some() {
+                return refuse(format!("it exports `{}` twice", abi::EXTENSION_SYMBOL));
+            }
         }
     }
     vtable.ok_or_else(|| LoadError::Refused(format!("it does not export `{}`", abi::EXTENSION_SYMBOL)))

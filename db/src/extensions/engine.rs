@@ -15,7 +15,8 @@ use super::side::{Ended, Side, Step, Terms};
 use super::switch::Entry;
 use super::{Budget, Extension, KillCause, Watchdog};
 use crate::limits::{
-    CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS, LIFE_MIN_US, LIFE_PER_TOTAL, SOILED_INVOCATIONS, TIDY_BYTES,
+    CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS, LIFE_MIN_US, LIFE_PER_TOTAL, PARKED_STACK_BYTES,
+    SOILED_INVOCATIONS, TIDY_BYTES,
 };
 use crate::store::Participant;
 use crate::tenants::TenantView;
@@ -120,6 +121,8 @@ impl Engine {
         let mut step = match next {
             Next::Call(function, slot) => Step::Call(function, slot),
             Next::Resume(parked) => {
+                // SAFETY: as above.
+                unsafe { (*body).uncharge(PARKED_STACK_BYTES) };
                 self.side.adopt(parked.stack);
                 Step::Resume(parked.context)
             }
@@ -143,10 +146,14 @@ impl Engine {
             }
             let polled = conclude(body, ended, charge_ns);
             let (Polled::Preempted, Ended::SwitchedOut(context)) = (polled, ended) else { return polled };
+            if !body.charge_parked() {
+                return refuse_stack(body);
+            }
             if let Some(stack) = self.side.park() {
                 body.parked = Some(Parked { stack, context });
                 return polled;
             }
+            body.uncharge(PARKED_STACK_BYTES);
             // There is no other stack to go on with: this one has to be used up.
             step = Step::Resume(context);
         }
@@ -332,6 +339,20 @@ fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
     body.stage = Stage::Ended(outcome);
     polled(outcome, body.code)
 }
+
+/// Ends what was switched out and may not keep its stack: the tenant's invocations have all the memory that they may have.
+#[cold]
+fn refuse_stack(body: &mut Body) -> Polled {
+    body.reply.clear();
+    body.set_text(PARKED_TEXT.as_bytes());
+    body.name_quota();
+    body.stage = Stage::Ended(Outcome::Killed(KillCause::OutOfMemory));
+    Polled::Killed(KillCause::OutOfMemory)
+}
+
+/// What an invocation is told that is ended instead of being switched out.
+const PARKED_TEXT: &str =
+    "it computed past its slice, and there is no memory to keep its stack while others have their turn";
 
 fn polled(outcome: Outcome, code: u32) -> Polled {
     match outcome {

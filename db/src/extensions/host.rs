@@ -13,7 +13,7 @@ use super::KillCause;
 use super::block::{Block, CALL, TENANT};
 use super::invocation::Body;
 use super::switch::{land, pause};
-use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, SCAN_CALL_RECORDS};
+use crate::limits::{ERROR_TEXT_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, SCAN_CALL_RECORDS};
 use crate::store::{Condition, Participant, RecordRef, StoreError, Table, Write};
 use crate::tenants::{FIRST_GRANTED_ID, NoAccess};
 
@@ -122,6 +122,16 @@ unsafe fn bytes<'a>(first: *const u8, len: usize, limit: usize) -> Result<&'a [u
     }
     // SAFETY: this function's contract.
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
+}
+
+/// As [`bytes`], of a text of any length: its first bytes, one more than are kept, which tells where its last character ends.
+///
+/// # Safety
+/// As for [`bytes`].
+unsafe fn text_bytes<'a>(first: *const u8, len: usize) -> Result<&'a [u8], u32> {
+    const READ: usize = ERROR_TEXT_BYTES + 1;
+    // SAFETY: this function's contract.
+    unsafe { bytes(first, len.min(READ), READ) }
 }
 
 impl Body {
@@ -418,7 +428,7 @@ unsafe extern "C" fn fail(invocation: *mut abi::Invocation, code: u32, text: *co
     let keep = |body: &mut Body| unsafe {
         body.reply.clear();
         body.code = code;
-        body.set_text(bytes(text, len, usize::MAX)?);
+        body.set_text(text_bytes(text, len)?);
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -430,7 +440,7 @@ unsafe extern "C" fn abort(invocation: *mut abi::Invocation, cause: u32, text: *
     unsafe {
         let block = enter_call();
         let body = &mut *invocation.cast::<Body>();
-        if let Ok(text) = bytes(text, len, usize::MAX) {
+        if let Ok(text) = text_bytes(text, len) {
             body.set_text(text);
         }
         let cause = if cause == abi::ABORT_OUT_OF_MEMORY { KillCause::OutOfMemory } else { KillCause::Panic };

@@ -21,7 +21,7 @@ use super::stacks::Stack;
 use super::{Budget, Extension, kill_text};
 use crate::limits::{
     ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, MEMORY_UNIT_BYTES,
-    REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
+    PARKED_STACK_BYTES, REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
 };
 use crate::store::Pin;
 use crate::tenants::{MEMORY_TEXT, TableEntry, TenantView, memory_units};
@@ -368,6 +368,15 @@ impl Body {
         if let Some(held) = &self.held {
             held.view.tenant.uncharge_memory(units);
         }
+    }
+
+    /// Charges for the stack that the invocation takes along when it is switched out. What was said last of memory stays said.
+    #[cold]
+    pub(super) fn charge_parked(&mut self) -> bool {
+        let said = self.over_memory;
+        let charged = self.charge(PARKED_STACK_BYTES);
+        self.over_memory |= said;
+        charged
     }
 
     /// Gives back all that was charged beyond what every invocation is.

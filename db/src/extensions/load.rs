@@ -102,8 +102,11 @@ impl Library {
             .into_raw()
             .cast::<abi::Extension>()
             .cast_const();
-        let base = (vtable.addr() as u64).wrapping_sub(checked.vtable);
-        // SAFETY: the check saw a whole vtable inside the library's data, which is mapped now and readable.
+        let (library, base) = base_of(library)?;
+        if vtable.addr() as u64 != base.wrapping_add(checked.vtable) {
+            return Err(LoadError::Refused("the loader finds its vtable elsewhere than the check did".into()));
+        }
+        // SAFETY: the check saw a whole vtable at this address, inside the library's data, which is mapped now and readable.
         let vtable = check_vtable(unsafe { &*vtable }, base, &checked.code, api_fingerprint)?;
         Ok(Arc::new(Library { vtable, _library: Some(library), _file: Some(sealed) }))
     }
@@ -147,6 +150,23 @@ fn sealed_copy(bytes: &[u8]) -> Result<File, LoadError> {
         return Err(LoadError::system("sealing the file in memory", io::Error::last_os_error()));
     }
     Ok(file)
+}
+
+/// Where the loader has put a library: what its addresses count from.
+fn base_of(library: libloading::os::unix::Library) -> Result<(libloading::os::unix::Library, u64), LoadError> {
+    let handle = library.into_raw();
+    // SAFETY: the handle was taken out of a library just now.
+    let library = unsafe { libloading::os::unix::Library::from_raw(handle) };
+    let mut map: *const u64 = std::ptr::null();
+    // SAFETY: the library is open, and the request writes one pointer there, to a `link_map`, whose first word is the base.
+    let base = unsafe {
+        match libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) {
+            0 => map.as_ref().copied(),
+            _ => None,
+        }
+    };
+    let base = base.ok_or_else(|| LoadError::system("finding it in memory", "the loader does not say where it is"))?;
+    Ok((library, base))
 }
 
 fn check_vtable(

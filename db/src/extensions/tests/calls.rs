@@ -183,3 +183,30 @@ fn random_wild_requests_get_a_status_each_and_harm_nothing() {
     });
     result.unwrap_or_else(|error| panic!("{error}"));
 }
+
+/// Set for a child of the test below, which is to break.
+const BREAKS: &str = "SANDSTORM_TEST_BREAKS_IN_A_HOST_CALL";
+
+unsafe extern "C" fn breaks(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+    // SAFETY: stands for a host function.
+    unsafe { host::call(invocation, |_, _| panic!("a host call broke")) }
+}
+
+#[test]
+fn a_panic_inside_a_host_call_ends_the_process_with_its_message() {
+    use std::os::unix::process::ExitStatusExt;
+
+    if std::env::var_os(BREAKS).is_some() {
+        World::new().run(&native(breaks), b"", long());
+        return;
+    }
+    let name = "extensions::tests::calls::a_panic_inside_a_host_call_ends_the_process_with_its_message";
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(BREAKS, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{said}");
+    assert!(said.contains("a host call broke"), "{said}");
+}

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use object::LittleEndian as LE;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
+use sandstorm_api::abi;
 
 use super::*;
 use crate::extensions::elf::check;
@@ -225,6 +226,16 @@ fn dynamic_at(file: &[u8], tag: u64) -> usize {
     (table..file.len()).step_by(16).find(|at| file[*at..*at + 8] == tag.to_le_bytes()).unwrap()
 }
 
+/// The address that the dynamic table has under that tag; the first segment lies at 0, as it does in the file.
+fn dynamic_value(file: &[u8], tag: u64) -> usize {
+    number_at(file, dynamic_at(file, tag) + 8, 8)
+}
+
+/// The little-endian number of so many bytes.
+fn number_at(file: &[u8], at: usize, bytes: usize) -> usize {
+    file[at..at + bytes].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+}
+
 fn refusal(file: &[u8]) -> String {
     Library::load(file, builder::api_fingerprint()).unwrap_err().to_string()
 }
@@ -265,6 +276,58 @@ fn files_that_would_reach_outside_are_refused_each_with_its_reason() {
         assert!(found.contains(expected), "{found:?} should say {expected:?}");
     }
     assert!(Library::load(&good, builder::api_fingerprint()).is_ok());
+}
+
+#[test]
+fn a_loader_led_elsewhere_than_the_check_is_noticed() {
+    let good = compile("get", GET);
+    let with = |at: usize, bytes: &[u8]| {
+        let mut file = good.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        refusal(&file)
+    };
+    // An absolute symbol's address does not count from where the library is.
+    let symbols = dynamic_value(&good, 6);
+    let size = size_of::<abi::Extension>();
+    let vtable = (symbols..).step_by(24).find(|at| number_at(&good, at + 16, 8) == size).unwrap();
+    let found = with(vtable + 6, &elf::SHN_ABS.0.to_le_bytes());
+    assert!(found.contains("refused") && found.contains("elsewhere than the check"), "{found}");
+    let hash = dynamic_value(&good, 0x6fff_fef5);
+    let heads = hash + 16 + 8 * number_at(&good, hash + 8, 4);
+    let head = (heads..).step_by(4).find(|at| number_at(&good, *at, 4) > 0).unwrap();
+    let chains = heads + 4 * number_at(&good, hash, 4);
+    let last = (chains..).step_by(4).find(|at| good[*at] & 1 == 1).unwrap();
+    let found = [
+        with(hash, &[0; 4]),
+        with(hash + 8, &3_u32.to_le_bytes()),
+        with(hash + 4, &[0xff; 4]),
+        with(head, &0x00ff_ffff_u32.to_le_bytes()),
+        with(last, &[good[last] & 0xfe]),
+    ];
+    assert!(found.iter().all(|found| found.contains("refused") && found.contains("DT_GNU_HASH")), "{found:#?}");
+}
+
+#[test]
+fn nothing_but_a_librarys_own_data_is_made_read_only() {
+    let good = compile("get", GET);
+    let relro = header_at(&good, elf::PT_GNU_RELRO);
+    let (start, size) = (number_at(&good, relro + 16, 8), number_at(&good, relro + 40, 8));
+    assert!(size > 0);
+    let with = |start: usize, size: usize| {
+        let mut file = good.clone();
+        file[relro + 16..relro + 24].copy_from_slice(&start.to_le_bytes());
+        file[relro + 40..relro + 48].copy_from_slice(&size.to_le_bytes());
+        refusal(&file)
+    };
+    let code = header_at(&good, elf::PT_LOAD);
+    let found = [
+        with(start, size + (1 << 20)),
+        with(start, usize::MAX),
+        with(start + (1 << 30), size),
+        with(start.wrapping_sub(1 << 30), size),
+        with(number_at(&good, code + 16, 8), 0x1000),
+    ];
+    assert!(found.iter().all(|found| found.contains("refused") && found.contains("PT_GNU_RELRO")), "{found:#?}");
 }
 
 #[test]

@@ -183,9 +183,16 @@ unsafe extern "C" fn replies_for_ever(_: *mut u8, invocation: *mut abi::Invocati
         let host = &*(*invocation).host;
         while (host.reply)(invocation, [5_u8; 1000].as_ptr(), 1000) == abi::STATUS_OK {}
         let text = "\u{e4}".repeat(2000);
-        (host.fail)(invocation, 42, text.as_ptr(), text.len());
+        // However long it is said to be, only what is kept is looked at.
+        (host.fail)(invocation, 42, text.as_ptr(), usize::MAX);
     }
     abi::POLL_FAILED
+}
+
+unsafe extern "C" fn aborts_at_length(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+    let text = [b'x'; 2000];
+    // SAFETY: a live invocation.
+    unsafe { ((*(*invocation).host).abort)(invocation, abi::ABORT_PANIC, text.as_ptr(), usize::MAX) }
 }
 
 #[test]
@@ -195,6 +202,8 @@ fn replies_and_texts_are_bounded() {
     assert_eq!(end, Polled::Failed { code: 42 });
     assert_eq!(reply, b"", "an error drops the reply");
     assert_eq!(text, "\u{e4}".repeat(512));
+    let (end, _, text) = world.run(&native(aborts_at_length), b"", long());
+    assert_eq!((end, text), (Polled::Killed(KillCause::Panic), "x".repeat(1024)));
 }
 
 /// Whether the allocator's free lists are empty; leaves something on one.

@@ -7,6 +7,8 @@ use sandstorm_api::abi;
 
 use super::isolation::{REGISTERS_BYTES, deep, spins};
 use super::*;
+use crate::limits::PARKED_STACK_BYTES;
+use crate::tenants::QuotaChanges;
 
 /// Computes what `args` names and replies with a digest of it.
 const PROGRAMS: &str = r#"#![no_std]
@@ -420,6 +422,37 @@ fn what_is_given_up_while_it_is_switched_out_leaves_nothing() {
     let invocation = after_switches(&mut world, &extension, 2);
     drop(world);
     drop(invocation);
+}
+
+#[test]
+fn the_stack_of_what_is_switched_out_is_charged_and_no_stack_is_kept_past_the_quota() {
+    let mut world = World::new();
+    let usage = Arc::clone(&world.view.tenant.usage);
+    let extension = native(endless);
+    let stack = PARKED_STACK_BYTES as u64;
+    let mut one = after_switches(&mut world, &extension, 1);
+    let two = after_switches(&mut world, &extension, 3);
+    assert_eq!(usage.invocation_memory_bytes(), 2 * stack, "once for each, however often");
+    world.engine.finish(&world.participant, two);
+    assert_eq!(usage.invocation_memory_bytes(), stack, "given up");
+    assert_eq!(world.poll(&mut one), Polled::Preempted);
+    assert_eq!(usage.invocation_memory_bytes(), stack);
+    world.engine.finish(&world.participant, one);
+    let (end, reply, _) = world.run(&programs(), b"recursion", shredding());
+    assert_eq!((end, reply.len(), usage.invocation_memory_bytes()), (Polled::Done, 8, 0), "over");
+    // With memory for sixteen stacks, one more is not kept: its invocation ends, and the others go on.
+    let quotas = QuotaChanges { invocation_memory_bytes: Some(16 * stack), ..Default::default() };
+    world.shared.directory.set_quotas("ada", &quotas).unwrap();
+    world.view = world.shared.view("ada");
+    let mut kept: Vec<Invocation> = (0..16).map(|_| after_switches(&mut world, &extension, 1)).collect();
+    let mut more = world.begin(&extension, b"", Budget { slice_us: 1, ..long() });
+    assert_eq!(world.poll(&mut more), Polled::Killed(KillCause::OutOfMemory));
+    let text = String::from_utf8_lossy(more.text()).into_owned();
+    assert!(text.contains("keep its stack") && text.contains("quota invocation_memory_bytes"), "{text}");
+    world.engine.finish(&world.participant, more);
+    assert!(kept.iter_mut().all(|one| world.poll(one) == Polled::Preempted));
+    kept.into_iter().for_each(|one| world.engine.finish(&world.participant, one));
+    assert_eq!(usage.invocation_memory_bytes(), 0);
 }
 
 #[test]
