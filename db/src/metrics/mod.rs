@@ -244,6 +244,8 @@ metrics! {
         invocations_killed: counter by("cause", CAUSES),
         /// Polls of invocations.
         polls: counter,
+        /// Polls of invocations that ended by a switch, because they computed past their slice.
+        preemptions: counter,
         /// CPU time spent in invocations, in nanoseconds.
         invocation_cpu_ns: counter,
         /// Invocations taken over from another worker.
@@ -294,6 +296,8 @@ mod tenant_counters {
             invocations_failed: counter,
             /// Invocations that the server ended, by cause.
             invocations_killed: counter by("cause", CAUSES),
+            /// Polls of the tenant's invocations that ended by a switch, because they computed past their slice.
+            preemptions: counter,
             /// CPU time spent in the tenant's invocations, in nanoseconds.
             invocation_cpu_ns: counter,
             /// Places that the tenant's invocations hold on workers.

@@ -144,7 +144,13 @@ impl Worker {
     pub(super) fn after_poll(&mut self, turn: Turn<Task>, polled: Polled) {
         match polled {
             Polled::Pending => self.queue.again(turn),
-            Polled::Preempted => self.queue.switched_out(turn),
+            Polled::Preempted => {
+                self.counters.preemptions.add(1);
+                if let Some(view) = turn.task.invocation.view() {
+                    view.tenant.usage.worker(self.index).preemptions.add(1);
+                }
+                self.queue.switched_out(turn);
+            }
             Polled::Done | Polled::Failed { .. } | Polled::Killed(_) => {
                 let task = self.queue.done(turn);
                 task.count_place(self.index, -1);
