@@ -185,7 +185,7 @@ fn a_suspended_extension_says_why_and_is_resumed_and_the_neighbour_does_not_noti
     assert_eq!(view.tenant.usage.notices()[0].what, "suspended");
     assert!(view.is_suspended("bad") && !view.is_suspended("get"));
     assert_eq!(call(&plane, neighbour, "bad", &bad("ok")).status, Status::Ok);
-    plane.directory.set_suspended("hostile", "bad", false).expect("resumed");
+    plane.directory.set_suspended("hostile", "bad", false, false).expect("resumed");
     // Slow it still is: its kills are of the last minute.
     let mut wire = Wire::new(&plane, 0, hostile);
     let first = (0..1_000).map(|_| wire.one(Operation::invoke(b"bad", &bad("ok")))).find(|a| a.status == Status::Ok);

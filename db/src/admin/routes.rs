@@ -355,9 +355,12 @@ async fn unload_extension(
 
 fn set_suspended(control: &Control, caller: &Caller, tenant: &str, name: &str, suspended: bool) -> Answer<Extension> {
     let id = caller.reach_to_change(control, tenant)?.tenant.id;
-    control.directory.set_suspended(id, name, suspended)?;
+    control.directory.set_suspended(id, name, suspended, caller.is_operator())?;
     let snapshot = control.directory.snapshot();
     let view = snapshot.find(id)?;
+    if let (false, Some(suspension)) = (suspended, view.suspension(name)) {
+        return Err(Failure::forbidden(&*suspension.text).hint("ask the operator to resume it"));
+    }
     Ok(axum::Json(control.history.show(view, &*find_extension(view, name)?)))
 }
 

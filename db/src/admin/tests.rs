@@ -423,6 +423,12 @@ fn a_push_loads_replaces_suspends_and_unloads() {
     assert_eq!(shown["suspended"], true);
     assert!(server.control.directory.snapshot().by_name("a").unwrap().is_suspended("echo"));
     assert_eq!(server.json("POST", &format!("{path}/resume"), &token, Value::Null).1["suspended"], false);
+    assert_eq!(server.operator("POST", &format!("{path}/suspend"), Value::Null).0, 200);
+    assert_eq!(server.json("POST", &format!("{path}/resume"), &token, Value::Null).0, 403, "the operator's word binds");
+    assert_eq!(server.json("DELETE", path, &token, Value::Null).0, 200);
+    assert_eq!(server.json("PUT", path, &token, source("echo", "db.reply(args)?; Ok(())")).0, 201);
+    assert!(server.control.directory.snapshot().by_name("a").unwrap().is_suspended("echo"), "and outlives the library");
+    assert_eq!(server.operator("POST", &format!("{path}/resume"), Value::Null).1["suspended"], false);
     assert_eq!(server.operator("PUT", &format!("{path}/budget"), json!({"total_us": 5_000})).0, 200);
     let (_, shown) = server.json("GET", path, &token, Value::Null);
     assert_eq!(
@@ -433,7 +439,7 @@ fn a_push_loads_replaces_suspends_and_unloads() {
     assert_eq!(server.json("DELETE", path, &token, Value::Null).0, 200);
     assert_eq!(server.json("GET", path, &token, Value::Null).0, 404);
     let (_, pushed) = server.json("PUT", path, &token, source("echo", "let _ = (db, args); Ok(())"));
-    assert_eq!(pushed["extension"]["version"], 3, "a version is never given twice");
+    assert_eq!(pushed["extension"]["version"], 4, "a version is never given twice");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) enum BuilderCommand {
 /// Where the builder's settings are.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArg {
-    /// Configuration file (TOML); its [builder] and state count
+    /// Configuration file (TOML); its section `[builder]` and its state count
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

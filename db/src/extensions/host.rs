@@ -124,10 +124,10 @@ unsafe fn bytes<'a>(first: *const u8, len: usize, limit: usize) -> Result<&'a [u
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
-/// As [`bytes`], of a text of any length: its first bytes, one more than are kept, which tells where its last character ends.
+/// As [`bytes()`], of a text of any length: its first bytes, one more than are kept, which tells where its last character ends.
 ///
 /// # Safety
-/// As for [`bytes`].
+/// As for [`bytes()`].
 unsafe fn text_bytes<'a>(first: *const u8, len: usize) -> Result<&'a [u8], u32> {
     const READ: usize = ERROR_TEXT_BYTES + 1;
     // SAFETY: this function's contract.

@@ -6,7 +6,7 @@
 //! kills, which are also at least one in [`KILLS_ONE_IN`] of its calls. So one bad call in ten thousand never counts, at
 //! whatever rate. `Unloaded` is not held against it.
 //!
-//! A control thread looks every [`CONDUCT_EVERY_MS`](crate::limits::CONDUCT_EVERY_MS); workers read one word of the extension, and the
+//! A control thread looks every [`CONDUCT_EVERY_MS`]; workers read one word of the extension, and the
 //! directory that they have anyway.
 
 use std::collections::VecDeque;

@@ -410,7 +410,9 @@ impl Directory {
         extension: &str,
     ) -> Result<Arc<Extension>, DirectoryError> {
         self.change_view(tenant, |_, view| {
-            view.suspended.remove(extension);
+            if !view.suspended.get(extension).is_some_and(|suspension| suspension.binding) {
+                view.suspended.remove(extension);
+            }
             view.extensions.remove(extension).ok_or_else(|| unknown_extension(view, extension))
         })
     }

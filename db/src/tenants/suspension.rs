@@ -15,6 +15,8 @@ pub struct Suspension {
     pub since_ms: u64,
     /// What callers are told: since when, why, how to lift it.
     pub text: Box<str>,
+    /// Whether only the operator lifts it; it stays when the extension is unloaded and pushed again.
+    pub binding: bool,
 }
 
 impl Suspension {
@@ -23,7 +25,14 @@ impl Suspension {
         let since = utc(since_ms);
         let text =
             format!("the extension is suspended since {since} UTC: {why}; `sandstorm ext resume {extension}` lifts it");
-        Suspension { since_ms, text: text.into() }
+        Suspension { since_ms, text: text.into(), binding: false }
+    }
+
+    /// One that the operator has asked for, and that only he lifts.
+    pub fn binding(since_ms: u64) -> Suspension {
+        let since = utc(since_ms);
+        let text = format!("the operator has suspended the extension since {since} UTC; only the operator lifts that");
+        Suspension { since_ms, text: text.into(), binding: true }
     }
 }
 
@@ -43,7 +52,8 @@ impl TenantView {
 }
 
 impl Directory {
-    /// Suspends an extension (its calls are answered `Suspended` from now on) or resumes it.
+    /// Suspends an extension (its calls are answered `Suspended` from now on) or resumes it. What the operator has
+    /// suspended stays so for anybody else who resumes it.
     ///
     /// # Errors
     /// No such tenant or extension.
@@ -52,21 +62,28 @@ impl Directory {
         tenant: impl Into<TenantRef<'a>>,
         extension: &str,
         suspended: bool,
+        by_operator: bool,
     ) -> Result<(), DirectoryError> {
         if suspended {
             let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-            return self.suspend(tenant, extension, Suspension::new(extension, now_ms, "somebody asked for that"));
+            let suspension = match by_operator {
+                true => Suspension::binding(now_ms),
+                false => Suspension::new(extension, now_ms, "the tenant asked for that"),
+            };
+            return self.suspend(tenant, extension, suspension);
         }
         self.change_view(tenant, |_, view| {
             if !view.extensions.contains_key(extension) {
                 return Err(unknown_extension(view, extension));
             }
-            view.suspended.remove(extension);
+            if by_operator || !view.suspended.get(extension).is_some_and(|suspension| suspension.binding) {
+                view.suspended.remove(extension);
+            }
             Ok(())
         })
     }
 
-    /// Suspends an extension; one that is suspended stays so, for the reason that it was.
+    /// Suspends an extension; one that is suspended stays so, for the reason that it was, unless that binds less.
     ///
     /// # Errors
     /// No such tenant or extension.
@@ -80,7 +97,10 @@ impl Directory {
             if !view.extensions.contains_key(extension) {
                 return Err(unknown_extension(view, extension));
             }
-            view.suspended.entry(extension.into()).or_insert_with(|| Arc::new(suspension));
+            let binds_more = |old: &Arc<Suspension>| suspension.binding && !old.binding;
+            if view.suspended.get(extension).is_none_or(binds_more) {
+                view.suspended.insert(extension.into(), Arc::new(suspension));
+            }
             Ok(())
         })
     }
