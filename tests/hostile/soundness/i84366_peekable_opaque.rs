@@ -1,4 +1,4 @@
-//! expect: refused erased
+//! expect: refused projection
 //! rust-lang/rust 84366: Peekable keeps the item, and an impl Trait hides the closure.
 #![no_std]
 #![forbid(unsafe_code)]
