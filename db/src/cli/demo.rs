@@ -17,8 +17,8 @@ const NUMBERS: u64 = 100;
 const RECORDS: u64 = 100_000;
 /// How long each measurement takes.
 const MEASURE: Duration = Duration::from_secs(2);
-/// Runaways a second while the other tenant is measured.
-const RUNAWAYS_PER_S: f64 = 50.0;
+/// Runaways a second while the other tenant is measured: each takes 10 ms, so they ask for a fifth of the worker.
+const RUNAWAYS_PER_S: f64 = 20.0;
 
 pub(super) fn demo(out: &Out) -> Result<(), Failure> {
     out.line("# A server that two tenants share, in this process, on loopback.")?;
@@ -143,8 +143,10 @@ fn figures(quiet: &Report, beside: &Report, out: &Out) -> Result<(), Failure> {
     }
     let ended = bad.errors.get("killed").copied().unwrap_or(0);
     out.line(&format!("{:>15}: {ended} endless loops ended meanwhile", "mallory"))?;
-    if alone.wrong + with.wrong > 0 || with.ok < with.count || ended < bad.count {
-        return Err(Failure::new("calls failed or were answered wrongly: this is a bug"));
+    if alone.wrong + with.wrong > 0 || with.ok < with.count {
+        let errors = format!("{:?}", with.errors);
+        return Err(Failure::new(format!("Alice's calls failed or were answered wrongly: {errors}"))
+            .hint("on a busy machine calls may time out: try again; a wrong answer is a bug"));
     }
     Ok(())
 }
