@@ -96,8 +96,9 @@ impl Engine {
         Ok(invocation)
     }
 
-    /// Polls an invocation once: until it yields, ends, is ended, or is switched out because its slice is over. `interleave`: other invocations are ready, so an
-    /// awaited read should prefetch and yield. One that has ended answers the same again and does not run.
+    /// Polls an invocation once: until it yields, ends, is ended, or is switched out because its slice is over.
+    /// `interleave`: other invocations are ready, so an awaited read should prefetch and yield. One that has ended answers the
+    /// same again and does not run.
     pub fn poll(
         &mut self,
         participant: &Participant,
@@ -184,7 +185,7 @@ impl Engine {
         }
         if invocation.soiled_bytes() > TIDY_BYTES {
             if self.soiled.len() >= SOILED_INVOCATIONS {
-                self.tidy_whole();
+                self.tidy_last(usize::MAX);
             }
             self.soiled.push(invocation);
         } else {
@@ -196,23 +197,20 @@ impl Engine {
     /// Gives a part of the memory back to the kernel that ended invocations have left: megabytes at a time would hold the
     /// worker up. Whether there was any. For once a loop turn.
     pub fn tidy(&mut self) -> bool {
-        let Some(invocation) = self.soiled.last_mut() else { return false };
         self.meter.interrupted();
-        invocation.tidy(TIDY_BYTES);
-        if invocation.soiled_bytes() == 0
-            && let Some(invocation) = self.soiled.pop()
-        {
+        self.tidy_last(TIDY_BYTES)
+    }
+
+    /// Gives up to so many bytes back of the invocation that was put aside last; whether there is one.
+    fn tidy_last(&mut self, bytes: usize) -> bool {
+        let Some(mut invocation) = self.soiled.pop() else { return false };
+        invocation.tidy(bytes);
+        if invocation.soiled_bytes() > 0 {
+            self.soiled.push(invocation);
+        } else {
             self.keep_idle(invocation);
         }
         true
-    }
-
-    /// The same for one invocation, at once.
-    fn tidy_whole(&mut self) {
-        if let Some(mut invocation) = self.soiled.pop() {
-            invocation.tidy(usize::MAX);
-            self.keep_idle(invocation);
-        }
     }
 
     /// Tells the engine which state of the directory its worker sees. From then on idle invocations hold on to the view
@@ -245,10 +243,7 @@ impl Engine {
     fn take_idle(&mut self, tenant: u64) -> Option<Invocation> {
         /// How many to look at.
         const LOOK: usize = 4;
-        if self.idle.is_empty() {
-            self.tidy_whole();
-        }
-        if self.idle.is_empty() {
+        if self.idle.is_empty() && !self.tidy_last(usize::MAX) {
             self.side.watchdog().take_spare(&mut self.idle, IDLE_INVOCATIONS / 2);
         }
         let last = self.idle.len().checked_sub(1)?;
@@ -297,10 +292,15 @@ fn prepare(body: &mut Body, now_ms: u64, interleave: bool) -> Result<Next, Polle
 fn expire(body: &mut Body) -> Polled {
     const TEXT: &[u8] =
         b"the invocation was under way for 100 times the CPU time that it may use, and for a second at least";
+    kill(body, KillCause::TotalBudget, TEXT)
+}
+
+/// Ends an invocation from outside of its code.
+fn kill(body: &mut Body, cause: KillCause, text: &[u8]) -> Polled {
     body.reply.clear();
-    body.set_text(TEXT);
-    body.stage = Stage::Ended(Outcome::Killed(KillCause::TotalBudget));
-    Polled::Killed(KillCause::TotalBudget)
+    body.set_text(text);
+    body.stage = Stage::Ended(Outcome::Killed(cause));
+    Polled::Killed(cause)
 }
 
 /// How long the next run may take.
@@ -343,11 +343,9 @@ fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
 /// Ends what was switched out and may not keep its stack: the tenant's invocations have all the memory that they may have.
 #[cold]
 fn refuse_stack(body: &mut Body) -> Polled {
-    body.reply.clear();
-    body.set_text(PARKED_TEXT.as_bytes());
+    let killed = kill(body, KillCause::OutOfMemory, PARKED_TEXT.as_bytes());
     body.name_quota();
-    body.stage = Stage::Ended(Outcome::Killed(KillCause::OutOfMemory));
-    Polled::Killed(KillCause::OutOfMemory)
+    killed
 }
 
 /// What an invocation is told that is ended instead of being switched out.

@@ -251,7 +251,6 @@ impl Worker {
             // It is likely to take its whole slice: whoever has an answer already is not to wait for that.
             if !self.ended.is_empty() && next.task.invocation.is_switched_out() {
                 self.answer_ended();
-                self.engine.turn();
             }
             let before_ns = next.task.invocation.cpu_ns();
             let interleave = self.queue.interleaves();
