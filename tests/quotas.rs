@@ -182,14 +182,16 @@ fn a_suspended_extension_says_why_and_is_resumed_and_the_neighbour_does_not_noti
         assert!(told.contains(part), "{part:?} in {told:?}");
     }
     let view = plane.directory.snapshot().by_name("hostile").expect("there").clone();
-    assert_eq!(view.tenant.usage.notices()[0].what, "suspended");
+    // Workers refuse it as soon as they see the new directory; the notice follows it.
+    let noticed = || view.tenant.usage.notices().first().is_some_and(|notice| notice.what == "suspended");
+    assert!(common::within_a_minute(noticed), "{:?}", view.tenant.usage.notices());
     assert!(view.is_suspended("bad") && !view.is_suspended("get"));
     assert_eq!(call(&plane, neighbour, "bad", &bad("ok")).status, Status::Ok);
     plane.directory.set_suspended("hostile", "bad", false, false).expect("resumed");
     // Slow it still is: its kills are of the last minute.
     let mut wire = Wire::new(&plane, 0, hostile);
-    let first = (0..1_000).map(|_| wire.one(Operation::invoke(b"bad", &bad("ok")))).find(|a| a.status == Status::Ok);
-    assert!(first.is_some(), "it is called again");
+    let called = || wire.one(Operation::invoke(b"bad", &bad("ok"))).status == Status::Ok;
+    assert!(common::within_a_minute(called), "it is called again");
     assert!(!plane.directory.snapshot().by_name("hostile").expect("there").is_suspended("bad"));
 }
 

@@ -272,6 +272,15 @@ fn handshakes_that_never_end_lock_nobody_out_for_longer_than_their_patience() {
     let waited = Instant::now();
     good(&server.here("tenant list"));
     assert!(waited.elapsed() < Duration::from_secs(40), "twice the patience of a header: {:?}", waited.elapsed());
+    let token = fs::read_to_string(server.state().join("operator-token")).unwrap();
+    let trust = Trust::in_file(Path::new(&server.text("certificate"))).unwrap();
+    let control = Control::with_trust(&server.text("control_url"), Some(token.trim()), Duration::from_secs(60), &trust);
+    // Whoever was let in late is still within its patience: those that hang up themselves count for nothing.
+    let slow = || control.stat().unwrap().counters["control_too_slow"];
+    while slow() < 100 {
+        assert!(waited.elapsed() < Duration::from_secs(80), "only {} were too slow", slow());
+        std::thread::sleep(Duration::from_millis(50));
+    }
     drop(idle);
 
     let mut plain = TcpStream::connect(&address).unwrap();
@@ -284,11 +293,8 @@ fn handshakes_that_never_end_lock_nobody_out_for_longer_than_their_patience() {
     let mut rest = Vec::new();
     let _reset = junk.read_to_end(&mut rest);
     assert!(rest.len() < 64, "at most an alert: {rest:?}");
-    let token = fs::read_to_string(server.state().join("operator-token")).unwrap();
-    let trust = Trust::in_file(Path::new(&server.text("certificate"))).unwrap();
-    let control = Control::with_trust(&server.text("control_url"), Some(token.trim()), Duration::from_secs(60), &trust);
     let counters = control.stat().unwrap().counters;
-    for (name, at_least) in [("control_not_tls", 1), ("control_handshakes_failed", 1), ("control_too_slow", 100)] {
-        assert!(counters[name] >= at_least, "{name}: {}", counters[name]);
+    for name in ["control_not_tls", "control_handshakes_failed"] {
+        assert!(counters[name] >= 1, "{name}: {}", counters[name]);
     }
 }

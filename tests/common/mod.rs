@@ -243,6 +243,18 @@ pub fn await_nothing_charged(plane: &DataPlane, tenant: u32) {
     panic!("still charged: {:?} invocations, bytes of memory, places", usage());
 }
 
+/// Whether it comes true within a minute: what other threads do takes as long as the machine lets them.
+pub fn within_a_minute(mut it: impl FnMut() -> bool) -> bool {
+    let asked = std::time::Instant::now();
+    while !it() {
+        if asked.elapsed() > Duration::from_secs(60) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
 /// Arguments of `ext/get`: table id, key.
 pub fn get_args(key: &[u8]) -> Vec<u8> {
     [&1u64.to_le_bytes()[..], key].concat()
