@@ -8,6 +8,9 @@ pub mod extensions;
 pub mod janitor;
 pub mod limits;
 pub mod metrics;
+// The workers come to it in the next change.
+#[allow(dead_code)]
+pub mod protocols;
 pub mod server;
 pub mod store;
 pub mod tenants;

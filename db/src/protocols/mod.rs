@@ -1,0 +1,154 @@
+//! The protocols that clients of other servers speak, on connections: memcached and Redis.
+//!
+//! A [`Conversation`] is what one connection has said and heard. It is given the bytes that have come, runs the whole commands
+//! among them on its tenant's tables, appends the answers, and tells what is to happen next. It knows no socket: sending,
+//! receiving and waiting are the workers' (`workers/connections`).
+
+mod identity;
+pub(crate) mod memcached;
+pub(crate) mod redis;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use sandstorm_net::rpc::Status;
+
+pub(crate) use self::identity::Identity;
+use crate::metrics::{Metrics, WorkerCounters};
+use crate::store::Participant;
+use crate::tenants::{Snapshot, TenantView};
+
+/// Which protocol a port speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// memcached's, classic text and meta commands.
+    Memcached,
+    /// Redis's, RESP2 and RESP3.
+    Redis,
+}
+
+/// What a port is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entrance {
+    /// What is spoken there.
+    pub protocol: Protocol,
+    /// The name of the tenant that everybody acts for who connects; else a connection shows first who it is.
+    pub tenant: Option<String>,
+    /// The name of the table that is used at first.
+    pub table: Option<String>,
+}
+
+/// What is the same for the whole server, for those who ask about it.
+pub(crate) struct Facts {
+    pub(crate) metrics: Arc<Metrics>,
+    /// Number of workers.
+    pub(crate) workers: usize,
+    /// When the server began, in milliseconds since the Unix epoch.
+    pub(crate) started_ms: u64,
+    /// Connections that one worker holds at most.
+    pub(crate) connections: usize,
+}
+
+/// What a command may use: this worker's part of the server.
+pub(crate) struct Context<'w> {
+    pub(crate) participant: &'w Participant,
+    pub(crate) snapshot: &'w Arc<Snapshot>,
+    pub(crate) now_ms: u64,
+    pub(crate) now_us: u64,
+    /// The worker's number.
+    pub(crate) worker: usize,
+    pub(crate) counters: &'w WorkerCounters,
+    pub(crate) facts: &'w Facts,
+    /// Requests run since the worker looked last, which it bills to the tenant.
+    pub(crate) requests: Cell<u32>,
+}
+
+impl Context<'_> {
+    /// Whether so many more requests of the tenant keep within its rate (`requests_per_s`); counts them either way.
+    #[inline]
+    pub(crate) fn admit(&self, view: &TenantView, requests: u32) -> bool {
+        let counters = view.tenant.usage.worker(self.worker);
+        let admitted = view.tenant.admit_requests(self.now_us.saturating_mul(1000), requests);
+        if admitted {
+            counters.requests.add(u64::from(requests));
+            self.requests.set(self.requests.get().saturating_add(requests));
+        } else {
+            counters.over_quota.add(u64::from(requests));
+        }
+        admitted
+    }
+}
+
+/// What is to happen after a conversation has run what it could.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// More bytes have to come: at least so many, together with those that were not used up.
+    More(usize),
+    /// The batch is full or the answers are long: to be called again, after others had their turn.
+    Again,
+    /// An extension is to be called. Nothing further runs on this connection until [`Conversation::answered`].
+    Invoke {
+        /// Its name.
+        extension: Vec<u8>,
+        /// Its arguments.
+        args: Vec<u8>,
+    },
+    /// It is known now whose connection this is: the tenant of that id. Its home worker serves it from here on; to be called again there.
+    HandOver(u32),
+    /// The connection ends once the answers are sent.
+    Close,
+}
+
+/// How an invocation ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InvocationAnswer<'a> {
+    /// `Ok`, `Failed`, `Killed`, or why it did not begin.
+    pub(crate) status: Status,
+    /// The extension's version; the error's code; the kill's cause.
+    pub(crate) number: u64,
+    /// The reply, or a text that says what was wrong.
+    pub(crate) value: &'a [u8],
+}
+
+/// One connection's conversation.
+pub(crate) enum Conversation {
+    /// Of a memcached client.
+    Memcached(memcached::Session),
+    /// Of a Redis client.
+    Redis(redis::Session),
+}
+
+impl Conversation {
+    /// A conversation that begins at this port.
+    pub(crate) fn new(entrance: &Arc<Entrance>) -> Conversation {
+        match entrance.protocol {
+            Protocol::Memcached => Conversation::Memcached(memcached::Session::new(entrance)),
+            Protocol::Redis => Conversation::Redis(redis::Session::new(entrance)),
+        }
+    }
+
+    /// Runs whole commands from the front of `input`, as many as are there up to one batch, and appends their answers to `out`.
+    /// Tells how many bytes were used up, and what is next.
+    pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        match self {
+            Conversation::Memcached(session) => session.run(context, input, out),
+            Conversation::Redis(session) => session.run(context, input, out),
+        }
+    }
+
+    /// The invocation that was asked for has ended.
+    pub(crate) fn answered(&mut self, ended: &InvocationAnswer<'_>, out: &mut Vec<u8>) {
+        match self {
+            Conversation::Memcached(_) => {}
+            Conversation::Redis(session) => session.answered(ended, out),
+        }
+    }
+
+    /// Whom it acts for, once that is known.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        match self {
+            Conversation::Memcached(session) => session.identity(),
+            Conversation::Redis(session) => session.identity(),
+        }
+    }
+}
