@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use sandstorm_api::abi::ABI_VERSION;
 use sandstorm_db::builder::{
-    BuildError, BuilderConfig, BuilderHandle, BuilderServer, CompileLimits, Expected, RemoteBuilder, RemoteConfig,
-    Source, SourceFile, TOKEN_FILE, api_fingerprint,
+    BuildError, BuilderConfig, BuilderHandle, BuilderServer, CompileLimits, Expected, RemoteBuilder, RemoteCertificate,
+    RemoteConfig, Source, SourceFile, TOKEN_FILE, api_fingerprint,
 };
+use sandstorm_db::config::PortTls;
 
 fn config() -> BuilderConfig {
     BuilderConfig {
@@ -320,7 +321,8 @@ fn a_long_compilation_holds_up_no_other() {
 fn a_builder_elsewhere_builds_for_who_has_its_token() {
     let state = tempfile::tempdir().expect("a folder");
     let own = BuilderConfig { state: state.path().join("builder"), ..config() };
-    let server = BuilderServer::bind("127.0.0.1:0".parse().expect("an address"), own.clone()).expect("a builder");
+    let server =
+        BuilderServer::bind("127.0.0.1:0".parse().expect("an address"), own.clone(), &PortTls::Off).expect("a builder");
     let (url, key) = (format!("http://{}", server.address()), server.public_key());
     let stop = Arc::new(tokio::sync::Notify::new());
     let stopped = stop.clone();
@@ -329,7 +331,7 @@ fn a_builder_elsewhere_builds_for_who_has_its_token() {
         runtime.block_on(server.run(async move { stopped.notified().await })).expect("it serves");
     });
     let token_file = own.state.join(TOKEN_FILE);
-    let remote = RemoteConfig { url: url.clone(), token_file, ca: None };
+    let remote = RemoteConfig { url: url.clone(), token_file, certificate: RemoteCertificate::Public };
     let builder = RemoteBuilder::open(&remote, &own).expect("a remote builder");
     assert!(builder.compiler().is_some());
     let artifact = builder.build(7, 3, &source("db.reply(args)")).expect("built").0;
@@ -349,7 +351,9 @@ fn a_builder_elsewhere_builds_for_who_has_its_token() {
     std::fs::write(&wrong, "a-token-of-somebody-else").expect("a file");
     let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&wrong, closed).expect("our file");
-    let stranger = RemoteBuilder::open(&RemoteConfig { url, token_file: wrong, ca: None }, &own).expect("opened");
+    let stranger =
+        RemoteBuilder::open(&RemoteConfig { url, token_file: wrong, certificate: RemoteCertificate::Public }, &own)
+            .expect("opened");
     let refused = stranger.build(7, 4, &source("db.reply(args)")).expect_err("not its token").to_string();
     assert!(refused.contains("does not take the token"), "{refused}");
     stop.notify_one();

@@ -23,14 +23,14 @@
 //! success (2xx) has an [`ErrorBody`].
 
 mod error;
-mod trust;
 mod types;
 
 pub use error::ControlError;
-pub use trust::Trust;
+pub use sandstorm_net::trust::Trust;
 pub use types::*;
 
 use crate::limits;
+use sandstorm_net::trust::{Disbelief, Words, explain};
 use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
@@ -41,6 +41,16 @@ pub struct Control {
     address: String,
     token: Option<String>,
 }
+
+/// What to do about a control port that is not believed.
+const WORDS: Words = Words {
+    known: "give --fingerprint sha256:..., as the server prints it at its start, or --ca FILE",
+    expired: "renew it on the server; it is taken without a restart",
+    name: "use a name that it is for, have it made with that one too (--control-name), or pin it (--fingerprint)",
+    pinned: "ask the operator for the fingerprint; if nobody has changed the certificate, somebody is in between",
+    plain: "is it a control port? one without TLS is reached with http:// before the address",
+    other: "is it a sandstorm control port of this version?",
+};
 
 /// The body of requests that say nothing.
 #[derive(Serialize)]
@@ -300,8 +310,8 @@ impl Control {
 
     fn broken(&self, error: ureq::Error) -> ControlError {
         let address = self.address.clone();
-        if let Some(explained) = trust::explain(&address, &error) {
-            return explained;
+        if let Some(Disbelief { reason, hint }) = explain(&error, &WORDS) {
+            return ControlError::Tls { address, reason, hint };
         }
         let reason = error.to_string();
         match error {

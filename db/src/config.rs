@@ -38,8 +38,8 @@ mod tests;
 
 pub use builder::BuilderSettings;
 use builder::FileBuilder;
-pub use exposure::{ControlTls, TlsOverrides};
-use exposure::{FileControlTls, check_control, is_public};
+pub use exposure::{BUILDER_PORT, CONTROL_PORT, HttpPort, PortTls, TlsOverrides};
+use exposure::{FilePortTls, check_control, check_service, is_public};
 pub use state::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
@@ -70,7 +70,9 @@ pub struct Config {
     /// Whether tenants may be open although the data ports are reachable from other machines.
     pub allow_open: bool,
     /// TLS of the control port.
-    pub control_tls: ControlTls,
+    pub control_tls: PortTls,
+    /// TLS of a builder's service, as the file has it: see [`Config::service_tls`].
+    builder_tls: FilePortTls,
     /// Whether the control port may be reached from other machines in the clear.
     pub allow_plain_control: bool,
     /// Whether other machines may use closed tenants' data without a sealed session.
@@ -219,7 +221,8 @@ struct File {
     quotas: QuotaChanges,
     builder: FileBuilder,
     tenants: Vec<TenantSettings>,
-    control_tls: FileControlTls,
+    control_tls: FilePortTls,
+    builder_tls: FilePortTls,
     allow_plain_control: Option<bool>,
     allow_plaintext: Option<bool>,
 }
@@ -288,7 +291,8 @@ impl Config {
         let config = Config {
             data: over.data.or(file.data).unwrap_or(DEFAULT_DATA),
             control,
-            control_tls: ControlTls::build(file.control_tls, &over.control_tls, control)?,
+            control_tls: PortTls::build(&CONTROL_PORT, file.control_tls, &over.control_tls, control)?,
+            builder_tls: file.builder_tls,
             allow_plain_control: over.allow_plain_control.or(file.allow_plain_control).unwrap_or(false),
             allow_plaintext: over.allow_plaintext.or(file.allow_plaintext).unwrap_or(false),
             workers,
@@ -340,6 +344,22 @@ impl Config {
             cores: if self.pin { crate::workers::free_processors(self.workers) } else { Vec::new() },
             program: None,
         }
+    }
+
+    /// TLS of a builder's service (`sandstorm builder serve`) at that address, with what the command line says over the file.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: settings that contradict each other; other machines reach the address in the clear, and
+    /// `allow_plain` does not say that they may.
+    pub fn service_tls(
+        &self,
+        listen: SocketAddr,
+        over: &TlsOverrides,
+        allow_plain: bool,
+    ) -> Result<PortTls, ConfigError> {
+        let tls = PortTls::build(&BUILDER_PORT, self.builder_tls.clone(), over, listen)?;
+        check_service(listen, &tls, allow_plain)?;
+        Ok(tls)
     }
 
     /// Creates the configured tenants and their tables, then their grants.

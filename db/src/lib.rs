@@ -5,6 +5,7 @@ pub mod admin;
 pub mod builder;
 pub mod config;
 pub mod extensions;
+pub mod gate;
 pub mod janitor;
 pub mod limits;
 pub mod metrics;

@@ -74,7 +74,7 @@ pub enum ControlError {
         /// What is wrong.
         reason: String,
         /// What to do.
-        hint: String,
+        hint: &'static str,
     },
     /// The answer is not what this client expects.
     #[error("answer of {address} not understood: {reason}; is this a sandstorm control port of this version?")]

@@ -10,8 +10,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::error::Failure;
-use super::listen::Peer;
 use super::{Control, MAX_ARTIFACT_BYTES, MAX_PUSH_BYTES, now_ms};
+use crate::gate::Peer;
 use crate::limits::tenants::CHANGES_PER_S;
 use crate::tenants::{Shown, TenantView, TokenHash};
 

@@ -34,19 +34,15 @@
 //! browser and is refused: nothing here is for pages, wherever a name leads them.
 
 mod caller;
-mod door;
 mod error;
 mod grants;
 mod history;
-mod listen;
 mod operator;
 mod plane;
 mod push;
 mod rotate;
 mod routes;
 mod stat;
-mod stream;
-mod tls;
 pub mod types;
 
 #[cfg(test)]
@@ -62,14 +58,14 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 use crate::builder::Queue;
+use crate::config::CONTROL_PORT;
+use crate::gate::{Door, Identity, Limited};
 use crate::metrics::Metrics;
 use crate::tenants::Directory;
-use door::Door;
 use history::History;
 pub use operator::Operator;
 pub use plane::{ControlPlane, ControlStartError, Served};
 pub use push::{Build, Pushing};
-pub use tls::{CERTIFICATE_FILE, Identity};
 
 /// Bytes of a request's body, at most, other than a push.
 pub const MAX_BODY_BYTES: usize = 64 << 10;
@@ -123,7 +119,7 @@ impl Control {
             pushing,
             data,
             operator,
-            door: Door::new(),
+            door: Door::new(CONTROL_PORT.name),
             stop: Box::new(stop),
             history: History::default(),
             queue: Queue::new(slots, MAX_PUSHES),
@@ -197,7 +193,7 @@ impl Drop for Admin {
 
 async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, control: Arc<Control>, stop: Arc<Notify>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listen::Limited::new(listener, control.door.clone(), tls),
+        Ok(listener) => Limited::new(listener, control.door.clone(), tls),
         Err(error) => {
             tracing::error!(%error, "the control port cannot be served");
             return;
@@ -222,11 +218,6 @@ async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, contro
         () = too_long => {}
     }
     settling.abort();
-}
-
-/// A listener with the control port's bounds, for another service.
-pub(crate) fn bounded(listener: tokio::net::TcpListener) -> listen::Limited {
-    listen::Limited::new(listener, Door::new(), None)
 }
 
 /// Frees, from time to time and off this thread, what nobody uses any more.

@@ -3,16 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use super::{Admin, Build, Control, Identity, Operator, Pushing};
+use super::{Admin, Build, Control, Operator, Pushing};
 use crate::builder::{BuildError, BuilderConfig, BuilderHandle, RemoteBuilder};
 use crate::config::{
-    Config, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, operator_token, prepare_state_dir, read_operator_token,
+    CONTROL_PORT, Config, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, operator_token, prepare_state_dir,
+    read_operator_token,
 };
-use crate::limits::control::CERTIFICATE_LOOK_MS;
+use crate::gate::{Identity, Renewal};
 use crate::metrics::Metrics;
 use crate::tenants::Directory;
 
@@ -79,7 +77,7 @@ impl ControlPlane {
     ) -> Result<ControlPlane, ControlStartError> {
         prepare_state_dir(&config.state)?;
         let operator = operator_token(&config.state)?;
-        let identity = Identity::open(&config.control_tls, &config.state)?;
+        let identity = Identity::open(&CONTROL_PORT, &config.control_tls, &config.state)?;
         let builder: Result<Arc<dyn Build>, String> = match &config.builder {
             settings if !settings.enabled => Err("the server was started without one".to_owned()),
             settings => match &settings.remote {
@@ -97,7 +95,14 @@ impl ControlPlane {
             })?;
         let found = Found { state: config.state.clone(), address: admin.address() };
         found.write(identity.as_deref())?;
-        let renewal = identity.map(|identity| Renewal::start(identity, found)).transpose();
+        let renewal = identity.map(|identity| {
+            Renewal::start(identity, move |identity| {
+                if let Err(error) = found.write(Some(identity)) {
+                    tracing::error!(%error, "the command line on this machine does not know the new certificate");
+                }
+            })
+        });
+        let renewal = renewal.transpose();
         let renewal = renewal.map_err(|error| ControlStartError::Port(config.control, error))?;
         Ok(ControlPlane { admin, control, state: config.state.clone(), renewal })
     }
@@ -115,7 +120,7 @@ impl ControlPlane {
 
     /// The certificate of the control port; `None` without TLS.
     pub fn identity(&self) -> Option<&Arc<Identity>> {
-        self.renewal.as_ref().map(|renewal| &renewal.identity)
+        self.renewal.as_ref().map(Renewal::identity)
     }
 
     /// Looks at once whether the certificate's files have changed.
@@ -164,49 +169,5 @@ impl Found {
         let file =
             ControlFile { address: format!("{scheme}://{address}"), fingerprint: identity.map(Identity::fingerprint) };
         file.write(&self.state)
-    }
-}
-
-/// The thread that looks whether the certificate was replaced; stops when dropped.
-#[derive(Debug)]
-struct Renewal {
-    identity: Arc<Identity>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Renewal {
-    fn start(identity: Arc<Identity>, found: Found) -> std::io::Result<Renewal> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, looked_at) = (stop.clone(), identity.clone());
-        let thread = std::thread::Builder::new().name("certificate".into()).spawn(move || {
-            while !stopped.load(Relaxed) {
-                std::thread::park_timeout(Duration::from_millis(CERTIFICATE_LOOK_MS));
-                if !looked_at.look_again() {
-                    continue;
-                }
-                if let Err(error) = found.write(Some(&looked_at)) {
-                    tracing::error!(%error, "the command line on this machine does not know the new certificate");
-                }
-            }
-        })?;
-        Ok(Renewal { identity, stop, thread: Some(thread) })
-    }
-
-    fn wake(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
-}
-
-impl Drop for Renewal {
-    fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
-        self.wake();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by its hook.
-            let _panicked = thread.join();
-        }
     }
 }

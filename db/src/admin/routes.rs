@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 pub(super) use super::caller::Caller;
 use super::caller::guard;
 use super::error::Failure;
-use super::listen::Peer;
 use super::types::{
     ChangeBudget, ChangeTenant, CreateTable, CreateTenant, Extension, Health, Kill, Push, Pushed, Stat, Table, Tenant,
     TenantCreated,
@@ -25,6 +24,7 @@ use super::types::{
 use super::{Control, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, rotate, stat};
 use crate::builder::{QueueRefusal, Turn};
 use crate::config::suggest;
+use crate::gate::Peer;
 use crate::limits::control::BODY_PATIENCE;
 use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
 

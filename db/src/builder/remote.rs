@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use sandstorm_net::trust::{Disbelief, Trust, Words, explain};
 use serde::de::DeserializeOwned;
 
 use super::artifact::Artifact;
 use super::frames::{Answer, BLOB_BYTES, Hello, JSON_BYTES, Request, read_frame, write_frame};
 use super::limits::{MAX_WAIT, REMOTE_HELLO};
 use super::{BuildError, BuilderConfig, Diagnostic, Source};
+use crate::gate::NOT_TLS_CODE;
 
 /// Where another host's builder is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,9 +21,56 @@ pub struct RemoteConfig {
     pub url: String,
     /// File with the token that `sandstorm builder serve` asks for; mode 0600.
     pub token_file: PathBuf,
-    /// Certificates (PEM) that its TLS certificate must lead to; `None`: the public ones.
-    pub ca: Option<PathBuf>,
+    /// Which certificate it is believed; without TLS it says nothing.
+    pub certificate: RemoteCertificate,
 }
+
+/// Which certificate a builder on another host is believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RemoteCertificate {
+    /// One that the public authorities vouch for.
+    #[default]
+    Public,
+    /// One that leads to those in this file (PEM).
+    Ca(PathBuf),
+    /// The one with this fingerprint (`sha256:…`), whatever its names and dates are.
+    Fingerprint(String),
+}
+
+impl RemoteCertificate {
+    fn trust(&self) -> Result<Trust, String> {
+        match self {
+            RemoteCertificate::Public => Ok(Trust::Public),
+            RemoteCertificate::Ca(file) => Trust::in_file(file).map_err(|error| format!("builder.remote_ca: {error}")),
+            RemoteCertificate::Fingerprint(text) => Trust::pin(text).ok_or_else(|| {
+                format!(
+                    "builder.remote_fingerprint = {text:?} is none: write sha256: and 64 hexadecimal digits, as \
+                     `sandstorm builder serve` prints it"
+                )
+            }),
+        }
+    }
+
+    /// Whether it is written as it has to be. Files are read when the builder is opened.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self {
+            RemoteCertificate::Fingerprint(_) => self.trust().map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What to do about a builder that is not believed.
+const WORDS: Words = Words {
+    known: "set builder.remote_fingerprint to what `sandstorm builder serve` prints, or builder.remote_ca to a file with \
+            its certificate",
+    expired: "renew it on the builder's host; it is taken without a restart of either side",
+    name: "use a name that it is for, have it made with that one too (--tls-name), or pin it (builder.remote_fingerprint)",
+    pinned: "compare builder.remote_fingerprint with what `sandstorm builder serve` prints; if nobody has changed the \
+             certificate, somebody is in between",
+    plain: "start `sandstorm builder serve` with --tls, or say http:// in builder.remote if it runs on this host",
+    other: "is it a `sandstorm builder serve` of this version?",
+};
 
 impl RemoteConfig {
     /// Whether nobody in between can read along.
@@ -56,33 +105,16 @@ impl RemoteBuilder {
             return Err(wrong(format!("{:?} is no URL: https://HOST:PORT", remote.url)));
         }
         let token = super::token_file::read(&remote.token_file).map_err(wrong)?;
-        let mut tls = ureq::tls::TlsConfig::builder();
-        if let Some(path) = &remote.ca {
-            let unreadable = |why: String| wrong(format!("certificates {}: {why}", path.display()));
-            let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-            let mut certificates = Vec::new();
-            for item in ureq::tls::parse_pem(&text) {
-                match item.map_err(|error| unreadable(error.to_string()))? {
-                    ureq::tls::PemItem::Certificate(certificate) => certificates.push(certificate),
-                    _ => continue,
-                }
-            }
-            if certificates.is_empty() {
-                return Err(unreadable("there is none in it".to_owned()));
-            }
-            tls = tls.root_certs(certificates.into_iter().into());
-        }
+        let trust = remote.certificate.trust().map_err(BuildError::Toolchain)?;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(REMOTE_HELLO))
             .proxy(None)
             .max_redirects(0)
-            .tls_config(tls.build())
-            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")))
-            .build();
+            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
         let url = remote.url.trim_end_matches('/').to_owned();
         let compilers = builder.compilers;
-        let opened = RemoteBuilder { agent: config.new_agent(), url, token, compilers, hello: Mutex::new(None) };
+        let opened = RemoteBuilder { agent: trust.agent(config), url, token, compilers, hello: Mutex::new(None) };
         if let Err(error) = opened.hello() {
             tracing::warn!(%error, "the remote builder cannot be used yet");
         }
@@ -138,12 +170,23 @@ impl RemoteBuilder {
         &self,
         sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<(T, Vec<u8>), BuildError> {
-        let mut answer = sent.map_err(|error| self.broken(&error))?;
+        let mut answer = sent.map_err(|error| match explain(&error, &WORDS) {
+            Some(Disbelief { reason, hint }) => self.broken(&format!("{reason}; {hint}")),
+            None => self.broken(&error),
+        })?;
         let status = answer.status().as_u16();
         match status {
             200 => {}
             401 => return Err(self.broken(&"it does not take the token in builder.remote_token_file")),
             503 => return Err(BuildError::Busy(format!("the builder at {} has too much waiting", self.url))),
+            400 => {
+                let body = answer.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
+                if body.contains(NOT_TLS_CODE) {
+                    let what = format!("it speaks TLS; say https:// in builder.remote, and {}", WORDS.known);
+                    return Err(self.broken(&what));
+                }
+                return Err(self.broken(&"it does not understand the request: is it of this version?"));
+            }
             _ => return Err(self.broken(&format!("HTTP status {status}"))),
         }
         let limit = (JSON_BYTES + BLOB_BYTES + 8) as u64;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -19,6 +20,8 @@ use super::frames::{Answer, Hello, JSON_BYTES, Request, read_frame, write_frame}
 use super::limits::SERVICE_WAITING;
 use super::{BuildError, BuilderConfig, BuilderHandle, PublicKey, Queue, token_file};
 use crate::admin::MAX_PUSHES;
+use crate::config::{BUILDER_PORT, ConfigError, PortTls};
+use crate::gate::{Door, Identity, Limited, Peer, Renewal};
 
 /// Why the service does not run.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +32,9 @@ pub enum ServeError {
     /// The token's file.
     #[error("{0}")]
     Token(String),
+    /// The certificate.
+    #[error(transparent)]
+    Tls(#[from] ConfigError),
     /// The address.
     #[error("cannot serve {0}: {1}")]
     Address(SocketAddr, io::Error),
@@ -39,6 +45,20 @@ pub struct BuilderServer {
     listener: std::net::TcpListener,
     address: SocketAddr,
     service: Arc<Service>,
+    renewal: Option<Renewal>,
+}
+
+/// Has a service look at once whether its certificate's files have changed.
+#[derive(Clone)]
+pub struct LookAgain(Option<Arc<Identity>>);
+
+impl LookAgain {
+    /// Looks.
+    pub fn look(&self) {
+        if let Some(identity) = &self.0 {
+            identity.look_again();
+        }
+    }
 }
 
 struct Service {
@@ -46,14 +66,17 @@ struct Service {
     queue: Queue,
     /// SHA-256 of the token.
     token: [u8; 32],
+    door: Arc<Door>,
 }
 
 impl BuilderServer {
-    /// Starts the builder and binds the address; [`BuilderServer::run`] serves it.
+    /// Starts the builder and binds the address; [`BuilderServer::run`] serves it, with TLS if there is any.
     ///
     /// # Errors
     /// [`ServeError`].
-    pub fn bind(address: SocketAddr, config: BuilderConfig) -> Result<BuilderServer, ServeError> {
+    pub fn bind(address: SocketAddr, config: BuilderConfig, tls: &PortTls) -> Result<BuilderServer, ServeError> {
+        std::fs::create_dir_all(&config.state).map_err(|error| BuildError::io("creating the state folder", error))?;
+        let identity = Identity::open(&BUILDER_PORT, tls, &config.state)?;
         let slots = config.compilers;
         let state = config.state.clone();
         let builder = BuilderHandle::start(config)?;
@@ -63,13 +86,31 @@ impl BuilderServer {
         listener.set_nonblocking(true).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let token = Sha256::digest(token.as_bytes()).into();
-        let service = Arc::new(Service { builder, queue: Queue::new(slots, MAX_PUSHES), token });
-        Ok(BuilderServer { listener, address: bound, service })
+        let service =
+            Arc::new(Service { builder, queue: Queue::new(slots, MAX_PUSHES), token, door: Door::new("builder") });
+        let renewal = identity.map(|identity| Renewal::start(identity, |_| ())).transpose().map_err(failed)?;
+        Ok(BuilderServer { listener, address: bound, service, renewal })
     }
 
     /// The address that is bound.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address as a server's configuration writes it.
+    pub fn url(&self) -> String {
+        let scheme = if self.renewal.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// The certificate that it shows; `None` without TLS.
+    pub fn identity(&self) -> Option<&Arc<Identity>> {
+        self.renewal.as_ref().map(Renewal::identity)
+    }
+
+    /// What has it look at the certificate's files while it runs.
+    pub fn look_again(&self) -> LookAgain {
+        LookAgain(self.identity().cloned())
     }
 
     /// The key that servers must trust.
@@ -82,12 +123,14 @@ impl BuilderServer {
     /// # Errors
     /// The system's.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+        let tls = self.identity().map(Identity::acceptor).transpose().map_err(io::Error::other)?;
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let listener = crate::admin::bounded(listener);
+        let listener = Limited::new(listener, self.service.door.clone(), tls);
         let router = Router::new()
             .route("/v1/hello", get(hello))
             .route("/v1/build", post(build).layer(DefaultBodyLimit::max(JSON_BYTES)))
-            .with_state(self.service);
+            .with_state(self.service.clone());
+        let router = router.into_make_service_with_connect_info::<Peer>();
         axum::serve(listener, router).with_graceful_shutdown(stop).await
     }
 }
@@ -109,7 +152,13 @@ impl FromRequestParts<Arc<Service>> for Authorised {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Authorised, StatusCode> {
-        if service.authorised(&parts.headers) { Ok(Authorised) } else { Err(StatusCode::UNAUTHORIZED) }
+        if service.authorised(&parts.headers) {
+            return Ok(Authorised);
+        }
+        if let Some(ConnectInfo(Peer(peer))) = parts.extensions.get() {
+            tokio::time::sleep(service.door.failed(peer.ip())).await;
+        }
+        Err(StatusCode::UNAUTHORIZED)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use sandstorm_db::builder::{Builder, BuilderConfig, BuilderKey, BuilderServer, Source, TOKEN_FILE};
-use sandstorm_db::config::{Config, Overrides, prepare_state_dir};
+use sandstorm_db::config::{Config, Overrides, TlsOverrides, prepare_state_dir};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -36,9 +36,21 @@ pub(super) struct ConfigArg {
 pub(super) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArg,
-    /// Address to serve
+    /// Address to serve; not on loopback: with TLS only
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7398")]
     listen: SocketAddr,
+    /// TLS, with a certificate that is made at the first start; servers pin its fingerprint
+    #[arg(long)]
+    tls: bool,
+    /// A name that this certificate is valid for, beside localhost and the address; may be repeated
+    #[arg(long = "tls-name", value_name = "NAME", requires = "tls")]
+    tls_names: Vec<String>,
+    /// TLS, with this certificate (PEM; read again on SIGHUP and when it changes)
+    #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls")]
+    tls_certificate: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
     /// Serve without TLS although other machines reach the address: they can read sources and the token
     #[arg(long)]
     allow_plain: bool,
@@ -63,7 +75,7 @@ pub(super) fn run(global: &Global, command: BuilderCommand, out: &Out) -> Result
     match command {
         BuilderCommand::Serve(args) => serve(global, &args, out),
         BuilderCommand::Key(args) => {
-            let config = settings(global, &args)?;
+            let (_, config) = settings(global, &args)?;
             std::fs::create_dir_all(&config.state)?;
             let key = BuilderKey::open(&config.state)?.public().to_hex();
             out.show(&json!({"public_key": key}), |_| format!("{key}\n"))
@@ -73,39 +85,44 @@ pub(super) fn run(global: &Global, command: BuilderCommand, out: &Out) -> Result
 }
 
 /// The builder of this host: its state is the server's, if there is one.
-fn settings(global: &Global, args: &ConfigArg) -> Result<BuilderConfig, Failure> {
+fn settings(global: &Global, args: &ConfigArg) -> Result<(Config, BuilderConfig), Failure> {
     let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
     let overrides = Overrides { state: global.state.clone(), ..Overrides::default() };
     let config = Config::load(args.config.as_deref(), &overrides).map_err(|error| refuse(&error))?;
     prepare_state_dir(&config.state).map_err(|error| refuse(&error))?;
     // No worker runs here: compilers may use all processors.
-    Ok(BuilderConfig { cores: Vec::new(), ..config.builder_config() })
+    let builder = BuilderConfig { cores: Vec::new(), ..config.builder_config() };
+    Ok((config, builder))
 }
 
 fn serve(global: &Global, args: &ServeArgs, out: &Out) -> Result<(), Failure> {
-    if !args.listen.ip().is_loopback() && !args.allow_plain {
-        let message = format!("{} is reached from other machines, and the service speaks plain HTTP", args.listen);
-        return Err(Failure::new(message)
-            .hint("listen on 127.0.0.1 behind a TLS proxy or an SSH tunnel, or say --allow-plain if the network is your own")
-            .code("config"));
-    }
-    let config = settings(global, &args.config)?;
-    let token = config.state.join(TOKEN_FILE);
-    let server =
-        BuilderServer::bind(args.listen, config).map_err(|error| Failure::new(error.to_string()).code("start"))?;
-    let (address, key) = (server.address().to_string(), server.public_key().to_hex());
-    let shown = json!({"listen": address, "public_key": key, "token_file": token});
-    out.show(&shown, |_| {
-        format!("sandstorm builder on http://{address}\npublic key: {key}\ntoken: {}\n", token.display())
-    })?;
+    super::serve::start_log();
+    let (config, builder) = settings(global, &args.config)?;
+    let over = TlsOverrides {
+        certificate: args.tls_certificate.clone(),
+        key: args.tls_key.clone(),
+        self_signed: args.tls,
+        names: args.tls_names.clone(),
+    };
+    let tls = config.service_tls(args.listen, &over, args.allow_plain);
+    let tls = tls.map_err(|error| Failure::new(error.to_string()).code("config"))?;
+    let token = builder.state.join(TOKEN_FILE);
+    let server = BuilderServer::bind(args.listen, builder, &tls)
+        .map_err(|error| Failure::new(error.to_string()).code("start"))?;
+    announce(&server, &token, out)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let certificate = server.look_again();
         let stop = async move {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => break,
+                    _ = terminate.recv() => break,
+                    _ = hangup.recv() => certificate.look(),
+                }
             }
         };
         server.run(stop).await
@@ -113,12 +130,28 @@ fn serve(global: &Global, args: &ServeArgs, out: &Out) -> Result<(), Failure> {
     Ok(())
 }
 
+fn announce(server: &BuilderServer, token: &Path, out: &Out) -> Result<(), Failure> {
+    let (url, key, identity) = (server.url(), server.public_key().to_hex(), server.identity());
+    let shown = json!({
+        "listen": server.address().to_string(), "url": url, "public_key": key, "token_file": token,
+        "fingerprint": identity.map(|identity| identity.fingerprint()),
+        "certificate": identity.map(|identity| identity.file().display().to_string()),
+    });
+    out.show(&shown, |_| {
+        let certificate = identity.map_or_else(String::new, |identity| {
+            let by = if identity.made_here() { " (made here: servers pin it, or trust the file)" } else { "" };
+            format!("certificate: {}{by}\nfingerprint: {}\n", identity.file().display(), identity.fingerprint())
+        });
+        format!("sandstorm builder on {url}\n{certificate}public key: {key}\ntoken: {}\n", token.display())
+    })
+}
+
 fn build(global: &Global, args: &BuildArgs, out: &Out) -> Result<(), Failure> {
     let tenant = global.tenant.as_deref().and_then(|tenant| tenant.parse::<u32>().ok()).ok_or_else(|| {
         Failure::new("whose extension is it?").hint("--tenant ID: the number that `sandstorm tenant show` prints")
     })?;
     let source = Source::read(&args.folder)?;
-    let builder = Builder::open(&settings(global, &args.config)?)?;
+    let builder = Builder::open(&settings(global, &args.config)?.1)?;
     let (artifact, warnings) = builder.build(tenant, args.number, &source)?;
     write(&args.output, &artifact.encode())?;
     let header = &artifact.header;

@@ -80,7 +80,7 @@ struct Global {
 
 /// The certificates of a file.
 fn authorities(path: &str) -> Result<Trust, String> {
-    Trust::in_file(std::path::Path::new(path)).map_err(|error| error.message())
+    Trust::in_file(std::path::Path::new(path)).map_err(|error| error.to_string())
 }
 
 /// A certificate by its fingerprint.

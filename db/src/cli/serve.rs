@@ -113,7 +113,7 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
 }
 
 /// Log lines go to standard error; `RUST_LOG` says which.
-fn start_log() {
+pub(super) fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // It is set already only when a test has set it.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{ConfigError, in_range, seconds};
 use crate::builder::limits::{MAX_COMPILERS, default_compilers};
-use crate::builder::{CompileLimits, PublicKey, RemoteConfig};
+use crate::builder::{CompileLimits, PublicKey, RemoteCertificate, RemoteConfig};
 
 /// Settings of the builder.
 #[derive(Clone, Debug)]
@@ -45,6 +45,7 @@ pub(super) struct FileBuilder {
     remote: Option<String>,
     remote_token_file: Option<PathBuf>,
     remote_ca: Option<PathBuf>,
+    remote_fingerprint: Option<String>,
     remote_plain: bool,
     trusted_keys: Vec<String>,
 }
@@ -98,7 +99,25 @@ impl FileBuilder {
                 "builder.remote needs builder.remote_token_file: a file with the token that `sandstorm builder serve` names",
             ));
         };
-        let remote = RemoteConfig { url, token_file, ca: self.remote_ca.clone() };
+        let certificate = match (self.remote_ca.clone(), self.remote_fingerprint.clone()) {
+            (Some(_), Some(_)) => {
+                return Err(ConfigError::new(
+                    "builder.remote_ca and builder.remote_fingerprint say each which certificate is believed; leave one out",
+                ));
+            }
+            (Some(file), None) => RemoteCertificate::Ca(file),
+            (None, Some(fingerprint)) => RemoteCertificate::Fingerprint(fingerprint),
+            (None, None) => RemoteCertificate::Public,
+        };
+        certificate.check().map_err(ConfigError::new)?;
+        let remote = RemoteConfig { url, token_file, certificate };
+        if remote.certificate != RemoteCertificate::Public && !remote.is_sealed() {
+            return Err(ConfigError::new(format!(
+                "builder.remote = {:?} is not https, but a certificate is named for it (remote_ca or \
+                 remote_fingerprint); say https:// there",
+                remote.url
+            )));
+        }
         if !remote.is_sealed() && !remote.is_local() && !self.remote_plain {
             return Err(ConfigError::new(format!(
                 "builder.remote = {:?} is not https: sources and the token would cross the network in the clear; say \

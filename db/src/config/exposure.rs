@@ -8,9 +8,46 @@ use serde::Deserialize;
 
 use super::{ConfigError, TenantSettings};
 
-/// How the control port is protected.
+/// A port that speaks HTTP: how it, its settings and its files are called.
+#[derive(Debug)]
+pub struct HttpPort {
+    /// For people.
+    pub name: &'static str,
+    /// Its section in the configuration.
+    pub section: &'static str,
+    /// The option that has a certificate made.
+    pub made: &'static str,
+    /// The options that name one.
+    pub named: &'static str,
+    /// Name, in its state directory, of the certificate that is made.
+    pub certificate_file: &'static str,
+    /// Name of that certificate's key.
+    pub key_file: &'static str,
+}
+
+/// The control port of a server.
+pub const CONTROL_PORT: HttpPort = HttpPort {
+    name: "control port",
+    section: "control_tls",
+    made: "--control-tls",
+    named: "--control-certificate FILE --control-key FILE",
+    certificate_file: "control-certificate.pem",
+    key_file: "control-key.pem",
+};
+
+/// The port of `sandstorm builder serve`.
+pub const BUILDER_PORT: HttpPort = HttpPort {
+    name: "builder",
+    section: "builder_tls",
+    made: "--tls",
+    named: "--tls-certificate FILE --tls-key FILE",
+    certificate_file: "tls-certificate.pem",
+    key_file: "tls-key.pem",
+};
+
+/// How a port that speaks HTTP is protected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ControlTls {
+pub enum PortTls {
     /// Plain HTTP: on loopback, or where the operator has named it.
     #[default]
     Off,
@@ -28,10 +65,10 @@ pub enum ControlTls {
     },
 }
 
-/// `[control_tls]`, as it is written.
-#[derive(Debug, Default, Deserialize)]
+/// `[control_tls]` or `[builder_tls]`, as it is written.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct FileControlTls {
+pub(super) struct FilePortTls {
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
     self_signed: Option<bool>,
@@ -41,67 +78,69 @@ pub(super) struct FileControlTls {
 /// What the command line says about it.
 #[derive(Clone, Debug, Default)]
 pub struct TlsOverrides {
-    /// See [`ControlTls::Files`].
+    /// See [`PortTls::Files`].
     pub certificate: Option<PathBuf>,
-    /// See [`ControlTls::Files`].
+    /// See [`PortTls::Files`].
     pub key: Option<PathBuf>,
     /// Whether a certificate is made.
     pub self_signed: bool,
-    /// See [`ControlTls::SelfSigned`].
+    /// See [`PortTls::SelfSigned`].
     pub names: Vec<String>,
 }
 
-impl ControlTls {
-    /// The file's section with the command line over it. `control` is the port's address: a certificate that is made is
-    /// valid for it.
+impl PortTls {
+    /// The file's section with the command line over it. `address` is the port's: a certificate that is made is valid
+    /// for it.
     pub(super) fn build(
-        file: FileControlTls,
+        port: &HttpPort,
+        file: FilePortTls,
         over: &TlsOverrides,
-        control: SocketAddr,
-    ) -> Result<ControlTls, ConfigError> {
+        address: SocketAddr,
+    ) -> Result<PortTls, ConfigError> {
         let named = over.certificate.is_some() || over.key.is_some();
         // A certificate on the command line replaces all that the file says, and so does --tls.
         let (certificate, key) = match (named, over.self_signed) {
-            (true, true) => return Err(both()),
+            (true, true) => return Err(both(port)),
             (true, false) => (over.certificate.clone(), over.key.clone()),
             (false, true) => (None, None),
             (false, false) => (file.certificate, file.key),
         };
         let self_signed = over.self_signed || (!named && file.self_signed == Some(true));
         match (certificate, key, self_signed) {
-            (Some(_), _, true) | (_, Some(_), true) => Err(both()),
-            (Some(certificate), Some(key), false) => Ok(ControlTls::Files { certificate, key }),
+            (Some(_), _, true) | (_, Some(_), true) => Err(both(port)),
+            (Some(certificate), Some(key), false) => Ok(PortTls::Files { certificate, key }),
             (None, None, true) => {
                 let mut names = file.names;
                 names.extend(over.names.iter().cloned());
-                if !control.ip().is_unspecified() {
-                    names.push(control.ip().to_canonical().to_string());
+                if !address.ip().is_unspecified() {
+                    names.push(address.ip().to_canonical().to_string());
                 }
-                Ok(ControlTls::SelfSigned { names })
+                Ok(PortTls::SelfSigned { names })
             }
-            (None, None, false) if !file.names.is_empty() || !over.names.is_empty() => Err(ConfigError::new(
-                "control_tls.names are those of a certificate that the server makes; say self_signed = true as well",
-            )),
-            (None, None, false) => Ok(ControlTls::Off),
-            (Some(_), None, false) => Err(lonely("certificate", "key")),
-            (None, Some(_), false) => Err(lonely("key", "certificate")),
+            (None, None, false) if !file.names.is_empty() || !over.names.is_empty() => Err(ConfigError::new(format!(
+                "{}.names are those of a certificate that is made here; say self_signed = true as well",
+                port.section
+            ))),
+            (None, None, false) => Ok(PortTls::Off),
+            (Some(_), None, false) => Err(lonely(port, "certificate", "key")),
+            (None, Some(_), false) => Err(lonely(port, "key", "certificate")),
         }
     }
 
     /// Whether there is TLS.
     pub fn is_on(&self) -> bool {
-        *self != ControlTls::Off
+        *self != PortTls::Off
     }
 }
 
-fn both() -> ConfigError {
-    ConfigError::new("control_tls: either a certificate with its key, or self_signed, not both")
+fn both(port: &HttpPort) -> ConfigError {
+    ConfigError::new(format!("{}: either a certificate with its key, or self_signed, not both", port.section))
 }
 
-fn lonely(there: &str, missing: &str) -> ConfigError {
+fn lonely(port: &HttpPort, there: &str, missing: &str) -> ConfigError {
+    let HttpPort { section, named, made, .. } = port;
     ConfigError::new(format!(
-        "control_tls.{there} is given without control_tls.{missing}; give both (--control-certificate FILE \
-         --control-key FILE), or self_signed = true (--control-tls)"
+        "{section}.{there} is given without {section}.{missing}; give both ({named}), or self_signed = true ({made})"
     ))
 }
 
@@ -111,7 +150,7 @@ pub(super) fn is_public(ip: IpAddr) -> bool {
 }
 
 /// Refuses a control port that other machines reach in the clear, unless that is named.
-pub(super) fn check_control(control: SocketAddr, tls: &ControlTls, allow_plain: bool) -> Result<(), ConfigError> {
+pub(super) fn check_control(control: SocketAddr, tls: &PortTls, allow_plain: bool) -> Result<(), ConfigError> {
     if !is_public(control.ip()) || tls.is_on() || allow_plain {
         return Ok(());
     }
@@ -119,6 +158,18 @@ pub(super) fn check_control(control: SocketAddr, tls: &ControlTls, allow_plain: 
         "control address {control} is not on loopback: tokens would cross the network in the clear; say --control-tls \
          (or [control_tls] with certificate and key, or self_signed = true), or bind it to 127.0.0.1 and use an SSH \
          tunnel, or say --allow-plain-control if something before it speaks TLS"
+    )))
+}
+
+/// Refuses a builder's service that other machines reach in the clear, unless that is named.
+pub(super) fn check_service(listen: SocketAddr, tls: &PortTls, allow_plain: bool) -> Result<(), ConfigError> {
+    if !is_public(listen.ip()) || tls.is_on() || allow_plain {
+        return Ok(());
+    }
+    Err(ConfigError::new(format!(
+        "{listen} is reached from other machines: sources and the token would cross the network in the clear; say --tls \
+         (or --tls-certificate FILE --tls-key FILE), or listen on 127.0.0.1 behind something that speaks TLS, or say \
+         --allow-plain if the network is your own"
     )))
 }
 

@@ -126,9 +126,8 @@ fn plain_packets_from_other_machines_have_to_be_named() {
 #[test]
 fn tls_of_the_control_port_is_one_of_three_things() {
     let tls = |text: &str| parse(&format!("control = '10.0.0.1:1'\nallow_plain_control = true\n[control_tls]\n{text}"));
-    assert_eq!(tls("").unwrap().control_tls, ControlTls::Off);
-    let ControlTls::SelfSigned { names } = tls("self_signed = true\nnames = ['db.example']").unwrap().control_tls
-    else {
+    assert_eq!(tls("").unwrap().control_tls, PortTls::Off);
+    let PortTls::SelfSigned { names } = tls("self_signed = true\nnames = ['db.example']").unwrap().control_tls else {
         panic!("self-signed")
     };
     assert_eq!(names, ["db.example", "10.0.0.1"], "the address is one of the names");
@@ -147,7 +146,7 @@ fn tls_of_the_control_port_is_one_of_three_things() {
         ..Overrides::default()
     };
     let config = Config::parse("[control_tls]\ncertificate = '/c'\nkey = '/k'", "c.toml", &over).unwrap();
-    assert!(matches!(config.control_tls, ControlTls::SelfSigned { .. }), "the command line goes over the file");
+    assert!(matches!(config.control_tls, PortTls::SelfSigned { .. }), "the command line goes over the file");
 }
 
 #[test]

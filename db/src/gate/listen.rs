@@ -35,7 +35,7 @@ pub(crate) struct Limited {
 
 /// How long a connection may take for what.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     handshake: Duration,
     header: Duration,
     answer: Duration,
@@ -49,7 +49,7 @@ impl Default for Patience {
 
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
+pub(crate) struct Peer(pub(crate) SocketAddr);
 
 impl Connected<IncomingStream<'_, Limited>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Peer {
@@ -141,7 +141,7 @@ impl Connection {
 
 impl Limited {
     /// With TLS if there is an acceptor.
-    pub(super) fn new(listener: TcpListener, door: Arc<Door>, tls: Option<TlsAcceptor>) -> Limited {
+    pub(crate) fn new(listener: TcpListener, door: Arc<Door>, tls: Option<TlsAcceptor>) -> Limited {
         Limited { listener, door, tls, patience: Patience::default() }
     }
 }
@@ -242,7 +242,7 @@ mod tests {
     async fn connection(patience_ms: u64) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let mut limited = Limited::new(listener, Door::new(), None);
+        let mut limited = Limited::new(listener, Door::new("port"), None);
         limited.patience.header = Duration::from_millis(patience_ms);
         let (accepted, client) = tokio::join!(limited.accept(), TcpStream::connect(address));
         (accepted.0, client.expect("a connection"))

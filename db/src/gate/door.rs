@@ -1,4 +1,4 @@
-//! Who is let in at the control port: how many at once, how many from one address, and what becomes of those who try
+//! Who is let in at a port: how many at once, how many from one address, and what becomes of those who try
 //! tokens that are nobody's.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,9 +16,11 @@ use crate::limits::control::{
     MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE, MAX_REMOTE_CONNECTIONS,
 };
 
-/// The door of the control port.
+/// The door of a port.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(crate) struct Door {
+    /// The port's name, for the log.
+    name: &'static str,
     places: Arc<Semaphore>,
     remote: Mutex<HashMap<IpAddr, usize>>,
     failures: Mutex<Failures>,
@@ -27,21 +29,21 @@ pub(super) struct Door {
 
 /// What is counted at the door; several threads count.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     /// Requests with a token that is nobody's.
-    pub(super) wrong_tokens: AtomicU64,
+    pub(crate) wrong_tokens: AtomicU64,
     /// Connections to a port with TLS that spoke something else.
-    pub(super) not_tls: AtomicU64,
+    pub(crate) not_tls: AtomicU64,
     /// Handshakes that failed.
-    pub(super) handshakes: AtomicU64,
+    pub(crate) handshakes: AtomicU64,
     /// Connections that did not send a request, or read its answer, in time.
-    pub(super) too_slow: AtomicU64,
+    pub(crate) too_slow: AtomicU64,
     /// Connections of one address beyond its share.
-    pub(super) crowded: AtomicU64,
+    pub(crate) crowded: AtomicU64,
 }
 
 /// A connection's place; given back when dropped.
-pub(super) struct Place {
+pub(crate) struct Place {
     door: Arc<Door>,
     /// Whose share it comes from; none of this machine's own.
     address: Option<IpAddr>,
@@ -57,8 +59,10 @@ struct Failures {
 }
 
 impl Door {
-    pub(super) fn new() -> Arc<Door> {
+    /// The door of the port that the log calls so.
+    pub(crate) fn new(name: &'static str) -> Arc<Door> {
         Arc::new(Door {
+            name,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             remote: Mutex::default(),
             failures: Mutex::default(),
@@ -66,12 +70,12 @@ impl Door {
         })
     }
 
-    pub(super) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
 
     /// Waits until there is a place for one more connection.
-    pub(super) async fn wait(&self) -> OwnedSemaphorePermit {
+    pub(crate) async fn wait(&self) -> OwnedSemaphorePermit {
         match self.places.clone().acquire_owned().await {
             Ok(permit) => permit,
             // The semaphore is never closed.
@@ -80,7 +84,7 @@ impl Door {
     }
 
     /// The place of a connection from there; `None` if that address, or all other machines together, have theirs already.
-    pub(super) fn place(self: &Arc<Door>, from: IpAddr, permit: OwnedSemaphorePermit) -> Option<Place> {
+    pub(crate) fn place(self: &Arc<Door>, from: IpAddr, permit: OwnedSemaphorePermit) -> Option<Place> {
         let from = from.to_canonical();
         if from.is_loopback() {
             return Some(Place { door: self.clone(), address: None, _permit: permit });
@@ -98,12 +102,12 @@ impl Door {
     }
 
     /// Whether half of the places are taken: connections should not outlive their requests then.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.places.available_permits() < MAX_CONNECTIONS / 2
     }
 
     /// Counts a connection that came to nothing.
-    pub(super) fn broken(&self, why: Broken) {
+    pub(crate) fn broken(&self, why: Broken) {
         match why {
             Broken::NotTls => self.counts.not_tls.fetch_add(1, Relaxed),
             Broken::Handshake => self.counts.handshakes.fetch_add(1, Relaxed),
@@ -112,14 +116,14 @@ impl Door {
 
     /// Notes a token that is nobody's; gives how long the answer is to be held back. Right tokens are never held back,
     /// whoever else tries from the same address.
-    pub(super) fn failed(&self, from: IpAddr) -> Duration {
+    pub(crate) fn failed(&self, from: IpAddr) -> Duration {
         self.counts.wrong_tokens.fetch_add(1, Relaxed);
-        self.failures.lock().note(from.to_canonical(), Instant::now())
+        self.failures.lock().note(self.name, from.to_canonical(), Instant::now())
     }
 }
 
 impl Failures {
-    fn note(&mut self, from: IpAddr, now: Instant) -> Duration {
+    fn note(&mut self, port: &'static str, from: IpAddr, now: Instant) -> Duration {
         let address = network(from);
         let fresh = |(_, last): &(u32, Instant)| now.saturating_duration_since(*last) < FAILURES_FORGOTTEN;
         if !self.by_address.contains_key(&address) && self.by_address.len() >= FAILURES_REMEMBERED {
@@ -135,7 +139,7 @@ impl Failures {
         self.unlogged += 1;
         if self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_EVERY) {
             let others = self.unlogged - 1;
-            tracing::warn!(peer = %from, lately = count, others, "control port: a token that is nobody's");
+            tracing::warn!(peer = %from, lately = count, others, "{port}: a token that is nobody's");
             (self.logged, self.unlogged) = (Some(now), 0);
         }
         match count.checked_sub(FAILURES_WITHOUT_DELAY + 1) {
@@ -178,14 +182,14 @@ mod tests {
         let mut failures = Failures::default();
         let now = Instant::now();
         let ip = |last: u32| IpAddr::V4((0x0A00_0000 + last).into());
-        let delays: Vec<Duration> = (0..12).map(|_| failures.note(ip(1), now)).collect();
+        let delays: Vec<Duration> = (0..12).map(|_| failures.note("port", ip(1), now)).collect();
         assert!(delays[..FAILURES_WITHOUT_DELAY as usize].iter().all(Duration::is_zero));
         assert!(delays.windows(2).all(|pair| pair[0] <= pair[1]));
         assert_eq!(*delays.last().unwrap(), FAILURE_DELAY_MAX);
-        assert_eq!(failures.note(ip(2), now), Duration::ZERO, "another address");
-        assert_eq!(failures.note(ip(1), now + FAILURES_FORGOTTEN), Duration::ZERO, "it is forgotten");
+        assert_eq!(failures.note("port", ip(2), now), Duration::ZERO, "another address");
+        assert_eq!(failures.note("port", ip(1), now + FAILURES_FORGOTTEN), Duration::ZERO, "it is forgotten");
         for n in 0..5_000 {
-            failures.note(ip(n), now);
+            failures.note("port", ip(n), now);
         }
         assert!(failures.by_address.len() <= FAILURES_REMEMBERED);
         let of_one_network = |last: &str| failures_key(&format!("2001:db8:1:2::{last}"));
@@ -198,7 +202,7 @@ mod tests {
 
     #[test]
     fn other_machines_leave_places_for_this_one_and_for_each_other() {
-        let door = Door::new();
+        let door = Door::new("port");
         let take = |address: &str| {
             let permit = door.places.clone().try_acquire_owned().expect("a place is left");
             door.place(address.parse().unwrap(), permit)

@@ -1,4 +1,4 @@
-//! The bytes of a connection to the control port: plain, or TLS whose handshake is driven by whoever reads, so that no
+//! The bytes of a connection: plain, or TLS whose handshake is driven by whoever reads, so that no
 //! handshake holds up the next connection.
 
 use std::io;
@@ -19,8 +19,11 @@ const HANDSHAKE: u8 = 22;
 const NOT_TLS: &str = "{\"code\":\"tls\",\"message\":\"this port speaks TLS\",\"hint\":\"say https:// before the \
                        address, and how the certificate is known: --ca FILE or --fingerprint sha256:...\"}";
 
+/// What a program recognises that answer by.
+pub(crate) const NOT_TLS_CODE: &str = "\"code\":\"tls\"";
+
 /// A connection's bytes.
-pub(super) enum Stream {
+pub(crate) enum Stream {
     /// As they come.
     Plain(TcpStream),
     /// Nothing has been read yet: it may be TLS, or somebody who does not know that it has to be.
@@ -35,7 +38,7 @@ pub(super) enum Stream {
 
 /// Why a connection came to nothing before its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(crate) enum Broken {
     /// What came was no TLS.
     NotTls,
     /// The handshake failed.
@@ -44,7 +47,7 @@ pub(super) enum Broken {
 
 impl Stream {
     /// Plain, or TLS if there is an acceptor.
-    pub(super) fn new(stream: TcpStream, acceptor: Option<&TlsAcceptor>) -> Stream {
+    pub(crate) fn new(stream: TcpStream, acceptor: Option<&TlsAcceptor>) -> Stream {
         match acceptor {
             None => Stream::Plain(stream),
             Some(acceptor) => Stream::Fresh(stream, acceptor.clone()),
@@ -52,12 +55,12 @@ impl Stream {
     }
 
     /// Whether requests can come now: it is plain, or the handshake is done.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         matches!(self, Stream::Plain(_) | Stream::Tls(_))
     }
 
     /// Goes on with the handshake. An error has been told to the other side as far as it understands.
-    pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         loop {
             match std::mem::replace(self, Stream::Broken) {
                 Stream::Fresh(stream, acceptor) => {

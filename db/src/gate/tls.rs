@@ -1,4 +1,4 @@
-//! TLS of the control port: the certificate and its key, from files of the operator's or made here, read again when they
+//! TLS of a port: the certificate and its key, from files of the operator's or made here, read again when they
 //! change, so that renewing a certificate needs no restart.
 
 use std::fs;
@@ -18,18 +18,15 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-use crate::config::{ConfigError, ControlTls, write_private};
+use crate::config::{ConfigError, HttpPort, PortTls, write_private};
 use crate::limits::control::{MADE_CERTIFICATE_YEARS, MAX_PEM_BYTES};
 
-/// Name, in the state directory, of the certificate that is made here.
-pub const CERTIFICATE_FILE: &str = "control-certificate.pem";
-/// Name of its key.
-const KEY_FILE: &str = "control-key.pem";
 /// Seconds of a year, about: to name the year that it is.
 const YEAR_S: u64 = 31_556_952;
 
-/// The certificate that the control port shows now.
+/// The certificate that a port shows now.
 pub struct Identity {
+    port: &'static HttpPort,
     certificate: PathBuf,
     key: PathBuf,
     made_here: bool,
@@ -46,22 +43,22 @@ impl Identity {
     ///
     /// # Errors
     /// One line: a file that cannot be read, holds something else, does not fit the other, or is open to others.
-    pub fn open(tls: &ControlTls, state: &Path) -> Result<Option<Arc<Identity>>, ConfigError> {
+    pub fn open(port: &'static HttpPort, tls: &PortTls, state: &Path) -> Result<Option<Arc<Identity>>, ConfigError> {
         let (certificate, key, made_here) = match tls {
-            ControlTls::Off => return Ok(None),
-            ControlTls::Files { certificate, key } => (certificate.clone(), key.clone(), false),
-            ControlTls::SelfSigned { names } => {
-                let (certificate, key) = (state.join(CERTIFICATE_FILE), state.join(KEY_FILE));
+            PortTls::Off => return Ok(None),
+            PortTls::Files { certificate, key } => (certificate.clone(), key.clone(), false),
+            PortTls::SelfSigned { names } => {
+                let (certificate, key) = (state.join(port.certificate_file), state.join(port.key_file));
                 if !certificate.exists() || !key.exists() {
-                    make(names, &certificate, &key)?;
+                    make(port, names, &certificate, &key)?;
                 }
                 (certificate, key, true)
             }
         };
         let stamps = [stamp(&certificate), stamp(&key)];
-        let current = ArcSwap::new(Arc::new(read(&certificate, &key)?));
+        let current = ArcSwap::new(Arc::new(read(port, &certificate, &key)?));
         let seen = Mutex::new((both(stamps), None));
-        Ok(Some(Arc::new(Identity { certificate, key, made_here, current, seen })))
+        Ok(Some(Arc::new(Identity { port, certificate, key, made_here, current, seen })))
     }
 
     /// Reads the files again if they have changed; `true` if another certificate is shown from now on. What cannot be read
@@ -72,13 +69,14 @@ impl Identity {
         if stamps.is_some() && stamps == seen.0 {
             return false;
         }
-        match read(&self.certificate, &self.key) {
+        match read(self.port, &self.certificate, &self.key) {
             Ok(read) => {
                 let changed = read.cert != self.current.load().cert;
                 self.current.store(Arc::new(read));
                 *seen = (stamps, None);
                 if changed {
-                    tracing::warn!(fingerprint = self.fingerprint(), "the control port shows another certificate now");
+                    let fingerprint = self.fingerprint();
+                    tracing::warn!(fingerprint, "the {} shows another certificate now", self.port.name);
                 }
                 changed
             }
@@ -86,7 +84,7 @@ impl Identity {
                 // Not noted as seen: files are replaced one after the other, and a moment later they may fit.
                 let said = error.to_string();
                 if seen.1.as_ref() != Some(&said) {
-                    tracing::error!(%error, "the control port keeps its certificate");
+                    tracing::error!(%error, "the {} keeps its certificate", self.port.name);
                     seen.1 = Some(said);
                 }
                 false
@@ -115,7 +113,7 @@ impl Identity {
     ///
     /// # Errors
     /// When the library refuses its own defaults.
-    pub(super) fn acceptor(self: &Arc<Identity>) -> Result<TlsAcceptor, rustls::Error> {
+    pub(crate) fn acceptor(self: &Arc<Identity>) -> Result<TlsAcceptor, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(self.clone());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -150,11 +148,11 @@ fn both(stamps: [Option<Stamp>; 2]) -> Option<[Stamp; 2]> {
 }
 
 /// Reads a certificate with those above it, and its key, and sees that they fit.
-fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, ConfigError> {
+fn read(port: &HttpPort, certificate: &Path, key: &Path) -> Result<CertifiedKey, ConfigError> {
     let bad = |path: &Path, what: &dyn std::fmt::Display| {
-        ConfigError::new(format!("control_tls: {}: {what}", path.display()))
+        ConfigError::new(format!("{}: {}: {what}", port.section, path.display()))
     };
-    let chain = CertificateDer::pem_slice_iter(&pem(certificate)?).collect::<Result<Vec<_>, _>>();
+    let chain = CertificateDer::pem_slice_iter(&pem(port, certificate)?).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| bad(certificate, &format!("no certificate in PEM: {error}")))?;
     if chain.is_empty() {
         return Err(bad(certificate, &"holds no certificate; it has to begin with -----BEGIN CERTIFICATE-----"));
@@ -164,7 +162,7 @@ fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, ConfigError> {
         let what = format!("has mode {mode:o}: others could read the key; run: chmod 600 {}", key.display());
         return Err(bad(key, &what));
     }
-    let private = PrivateKeyDer::from_pem_slice(&pem(key)?)
+    let private = PrivateKeyDer::from_pem_slice(&pem(port, key)?)
         .map_err(|error| bad(key, &format!("holds no private key in PEM: {error}")))?;
     CertifiedKey::from_der(chain, private, &provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => bad(key, &format!("is not the key of {}", certificate.display())),
@@ -172,9 +170,10 @@ fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, ConfigError> {
     })
 }
 
-fn pem(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let unreadable =
-        |what: &dyn std::fmt::Display| ConfigError::new(format!("control_tls: cannot read {}: {what}", path.display()));
+fn pem(port: &HttpPort, path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let unreadable = |what: &dyn std::fmt::Display| {
+        ConfigError::new(format!("{}: cannot read {}: {what}", port.section, path.display()))
+    };
     let size = fs::metadata(path).map_err(|error| unreadable(&error))?.len();
     if size > MAX_PEM_BYTES {
         return Err(unreadable(&format!("it has {size} bytes, more than {MAX_PEM_BYTES}")));
@@ -183,16 +182,17 @@ fn pem(path: &Path) -> Result<Vec<u8>, ConfigError> {
 }
 
 /// Makes a key and a certificate that vouches for itself.
-fn make(names: &[String], certificate: &Path, key: &Path) -> Result<(), ConfigError> {
-    let failed = |error: rcgen::Error| ConfigError::new(format!("control_tls: cannot make a certificate: {error}"));
+fn make(port: &HttpPort, names: &[String], certificate: &Path, key: &Path) -> Result<(), ConfigError> {
+    let section = port.section;
+    let failed = |error: rcgen::Error| ConfigError::new(format!("{section}: cannot make a certificate: {error}"));
     let mut all: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     all.extend(names.iter().filter(|name| !["localhost", "127.0.0.1", "::1"].contains(&name.as_str())).cloned());
     if let Some(wrong) = all.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
-        return Err(ConfigError::new(format!("control_tls: {wrong:?} is neither a host's name nor an address")));
+        return Err(ConfigError::new(format!("{section}: {wrong:?} is neither a host's name nor an address")));
     }
     let mut params = CertificateParams::new(all).map_err(failed)?;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "sandstorm control port");
+    params.distinguished_name.push(DnType::CommonName, format!("sandstorm {}", port.name));
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();

@@ -1,8 +1,9 @@
-//! Which certificate a control port is believed, and what is said when it is not.
+//! Which certificate a port that speaks HTTPS is believed, and what is said when it is not. For those who ask a control
+//! port, and for servers that ask a builder.
 
 use std::fmt;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
@@ -16,9 +17,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, TcpConnector, Transport, TransportAdapter,
 };
 
-use super::ControlError;
-
-/// Which certificate a control port is believed. Without TLS it says nothing.
+/// Which certificate a port is believed. Without TLS it says nothing.
 #[derive(Clone, Debug, Default)]
 pub enum Trust {
     /// One that the public authorities vouch for.
@@ -34,13 +33,9 @@ impl Trust {
     /// Trust in the certificates of a PEM file.
     ///
     /// # Errors
-    /// [`ControlError::Tls`]: it cannot be read, or holds no certificate.
-    pub fn in_file(path: &Path) -> Result<Trust, ControlError> {
-        let bad = |reason: String| ControlError::Tls {
-            address: path.display().to_string(),
-            reason,
-            hint: "give a file with certificates in PEM (-----BEGIN CERTIFICATE-----)".to_owned(),
-        };
+    /// [`NoCertificates`]: it cannot be read, or holds none.
+    pub fn in_file(path: &Path) -> Result<Trust, NoCertificates> {
+        let bad = |reason: String| NoCertificates { path: path.to_owned(), reason };
         let pem = std::fs::read(path).map_err(|error| bad(format!("cannot be read: {error}")))?;
         let mut certificates = Vec::new();
         for item in parse_pem(&pem) {
@@ -71,7 +66,7 @@ impl Trust {
     }
 
     /// An agent that believes so.
-    pub(super) fn agent(&self, config: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>) -> ureq::Agent {
+    pub fn agent(&self, config: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>) -> ureq::Agent {
         let roots = match self {
             Trust::Pinned(pinned) => {
                 let connector = ().chain(TcpConnector::default()).chain(PinnedConnector { pinned: *pinned });
@@ -84,6 +79,14 @@ impl Trust {
     }
 }
 
+/// A file that should hold certificates, and does not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} {reason}; give a file with certificates in PEM (-----BEGIN CERTIFICATE-----)", path.display())]
+pub struct NoCertificates {
+    path: PathBuf,
+    reason: String,
+}
+
 /// The TLS error in an error of the agent's, if there is one.
 fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     match error {
@@ -93,40 +96,57 @@ fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     }
 }
 
-/// What is wrong with the server's TLS, and what to do; `None` if something else is.
-pub(super) fn explain(address: &str, error: &ureq::Error) -> Option<ControlError> {
-    let known = "give --fingerprint sha256:..., as the server prints it at its start, or --ca FILE";
+/// What people are told to do about a port that is not believed: each port's settings have names of their own.
+#[derive(Debug)]
+pub struct Words {
+    /// How a certificate that nobody vouches for is made known.
+    pub known: &'static str,
+    /// How one that has expired is renewed.
+    pub expired: &'static str,
+    /// What to do about one that is for another name.
+    pub name: &'static str,
+    /// What to do about one that is not the pinned one.
+    pub pinned: &'static str,
+    /// What to do about a port without TLS.
+    pub plain: &'static str,
+    /// What to do about anything else.
+    pub other: &'static str,
+}
+
+/// Why a port is not believed, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disbelief {
+    /// What is wrong.
+    pub reason: String,
+    /// What to do.
+    pub hint: &'static str,
+}
+
+/// What is wrong with a port's TLS; `None` if something else is.
+pub fn explain(error: &ureq::Error, words: &Words) -> Option<Disbelief> {
     let (reason, hint) = match tls_error(error)? {
         rustls::Error::InvalidCertificate(what) => match what {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                ("nobody that is trusted here vouches for its certificate".to_owned(), known.to_owned())
+                ("nobody that is trusted here vouches for its certificate".to_owned(), words.known)
             }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
-                "its certificate has expired".to_owned(),
-                "renew it on the server; it is taken without a restart".to_owned(),
-            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                ("its certificate has expired".to_owned(), words.expired)
+            }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                ("its certificate is not valid yet".to_owned(), "compare the clocks of both machines".to_owned())
+                ("its certificate is not valid yet".to_owned(), "compare the clocks of both machines")
             }
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
-                "its certificate is for another name".to_owned(),
-                "use a name that it is for, have it made with that one too (--control-name), or pin it (--fingerprint)"
-                    .to_owned(),
-            ),
-            CertificateError::ApplicationVerificationFailure => (
-                "its certificate is not the one that is pinned".to_owned(),
-                "ask the operator for the fingerprint; if nobody has changed the certificate, somebody is in between"
-                    .to_owned(),
-            ),
-            other => (format!("its certificate cannot be used: {other:?}"), known.to_owned()),
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                ("its certificate is for another name".to_owned(), words.name)
+            }
+            CertificateError::ApplicationVerificationFailure => {
+                ("its certificate is not the one that is pinned".to_owned(), words.pinned)
+            }
+            other => (format!("its certificate cannot be used: {other:?}"), words.known),
         },
-        rustls::Error::InvalidMessage(_) => (
-            "it does not speak TLS".to_owned(),
-            "is it a control port? one without TLS is reached with http:// before the address".to_owned(),
-        ),
-        other => (format!("TLS failed: {other}"), "is it a sandstorm control port of this version?".to_owned()),
+        rustls::Error::InvalidMessage(_) => ("it does not speak TLS".to_owned(), words.plain),
+        other => (format!("TLS failed: {other}"), words.other),
     };
-    Some(ControlError::Tls { address: address.to_owned(), reason, hint })
+    Some(Disbelief { reason, hint })
 }
 
 /// TLS with one certificate and no other.

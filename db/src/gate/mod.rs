@@ -1,0 +1,15 @@
+//! The gate of the ports that speak HTTP, the control port and a builder's service: TLS with a certificate that can be
+//! replaced while it runs, a bound on connections and on how long each may keep its place, and what becomes of those who
+//! try tokens that are nobody's.
+
+mod door;
+mod listen;
+mod renewal;
+mod stream;
+mod tls;
+
+pub(crate) use door::Door;
+pub(crate) use listen::{Limited, Peer};
+pub(crate) use renewal::Renewal;
+pub(crate) use stream::NOT_TLS_CODE;
+pub use tls::Identity;
