@@ -1,51 +1,38 @@
 //! `sandstorm bench neighbours`: what a tenant feels of another that does its worst. One worker; a victim that asks at a fixed rate,
-//! plain gets and calls by turns; rounds in which it is quiet, each attack runs alone, or all run at once.
+//! plain gets and calls by turns; short rounds in which it is quiet and in which an attack runs, by turns, so that what else the machine does
+//! meets both sides alike. All samples of a side are looked at together.
 //!
 //! Victim and attackers are turned by one thread, one after the other, so that what is measured does not hang on how the kernel
 //! shares the second core between them; an attacker's turn is about ten microseconds long.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use sandstorm_client::PutOptions;
-use sandstorm_client::control::{CreateTable, CreateTenant, Push, SourceFile, TableMode};
+use sandstorm_client::control::{CreateTable, CreateTenant, TableMode};
 use sandstorm_client::raw::Connection;
 use sandstorm_db::limits::SLICE_US;
-use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, UdpOptions};
-use sandstorm_net::r2p2::Transmit;
-use sandstorm_net::r2p2::header::{Kind, single};
-use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message};
+use sandstorm_net::rpc::Status;
 use serde::Serialize;
 
+use self::attackers::{Attack, Attacker, push_for_ever};
+use self::samples::{Clock, Seen, stolen_ms};
 use super::local::{BAD, GET, LONG, LocalServer, LocalTenant};
 use super::output::{Failure, Out};
+
+mod attackers;
+mod samples;
 
 /// Records of either tenant.
 const RECORDS: u64 = 1_000;
 /// The victim's requests a second.
 const RATE: u64 = 5_000;
-/// Calls that an attacker has under way.
-const CALLS: usize = 64;
-/// Datagrams that a flood sends in one turn: one segmented send.
-const FLOOD: usize = 64;
-/// Reads of a long honest computation: about 3 ms.
-const LONG_READS: u32 = 30_000;
-/// Time for what is under way to end, before and after an attack.
-const SETTLE: Duration = Duration::from_millis(150);
+/// Of each round, what the victim asks in so much time is not counted: the attack is beginning, or the last one has just ended.
+const SETTLE: Duration = Duration::from_millis(40);
+/// How long to wait for what an attack has left under way.
+const DRAIN: Duration = Duration::from_secs(2);
 
-/// What is done to the server meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attack {
-    Calls(&'static str),
-    LongCalls,
-    FloodGets,
-    FloodCalls,
-    Junk,
-    Pushes,
-}
-
-const ATTACKS: [(&str, &[Attack]); 12] = [
+const ATTACKS: [(&str, &[Attack]); 14] = [
     ("endless loops", &[Attack::Calls("loop")]),
     ("recursion", &[Attack::Calls("recursion")]),
     ("allocation", &[Attack::Calls("allocation")]),
@@ -53,6 +40,8 @@ const ATTACKS: [(&str, &[Attack]); 12] = [
     ("scans without a yield", &[Attack::Calls("loop-scans")]),
     ("gets without end", &[Attack::Calls("loop-gets")]),
     ("long honest calls", &[Attack::LongCalls]),
+    ("large reads", &[Attack::LargeReads]),
+    ("large writes", &[Attack::LargeWrites]),
     ("flood of gets", &[Attack::FloodGets]),
     ("flood of calls", &[Attack::FloodCalls]),
     ("junk and forged packets", &[Attack::Junk]),
@@ -64,6 +53,7 @@ const ATTACKS: [(&str, &[Attack]); 12] = [
             Attack::Calls("recursion"),
             Attack::Calls("allocation"),
             Attack::Calls("loop-scans"),
+            Attack::LargeReads,
             Attack::FloodGets,
             Attack::FloodCalls,
             Attack::Junk,
@@ -72,18 +62,52 @@ const ATTACKS: [(&str, &[Attack]); 12] = [
     ),
 ];
 
-/// The victim's latencies under one attack, and in the quiet round before it.
+/// The victim's latencies of one side, over all rounds.
 #[derive(Debug, Serialize)]
-struct Row {
-    attack: &'static str,
+struct Side {
     p50_us: f64,
     p99_us: f64,
     p999_us: f64,
-    quiet_p99_us: f64,
-    /// p99 under attack over the quiet one: median, least, most.
+    /// p99 of the samples during which the measuring thread was there all the time.
+    attended_p99_us: f64,
+    samples: usize,
+    /// Samples during which it was not, and how often it was gone.
+    unattended: usize,
+    gaps: u64,
+    /// Time that the hypervisor took from all processors, milliseconds.
+    stolen_ms: u64,
+}
+
+impl Side {
+    fn of(seen: &mut Seen) -> Side {
+        Side {
+            p50_us: seen.us(0.5),
+            p99_us: seen.us(0.99),
+            p999_us: seen.us(0.999),
+            attended_p99_us: seen.attended_us(0.99),
+            samples: seen.count(),
+            unattended: seen.unattended(),
+            gaps: seen.gaps,
+            stolen_ms: seen.stolen_ms,
+        }
+    }
+}
+
+/// The victim's latencies under one attack, and in the quiet rounds between.
+#[derive(Debug, Serialize)]
+struct Row {
+    attack: &'static str,
+    quiet: Side,
+    attacked: Side,
+    /// p99 under attack over the quiet one: of all samples, and the lower and upper quartile of the rounds.
     ratio: [f64; 3],
+    /// The same of the samples that the measuring thread attended.
+    attended_ratio: f64,
     bound_us: f64,
     reached: bool,
+    /// The same of the samples that the measuring thread attended.
+    attended_bound_us: f64,
+    attended_reached: bool,
     /// Requests that were not answered within a second, or wrongly.
     lost: u64,
     wrong: u64,
@@ -91,24 +115,6 @@ struct Row {
     sent: f64,
     shed: f64,
     dropped_early: f64,
-}
-
-/// What one measurement of the victim found.
-#[derive(Default)]
-struct Seen {
-    latencies_ns: Vec<u64>,
-    lost: u64,
-    wrong: u64,
-    sent: u64,
-}
-
-impl Seen {
-    fn us(&mut self, quantile: f64) -> f64 {
-        self.latencies_ns.sort_unstable();
-        let at = (self.latencies_ns.len() as f64 * quantile) as usize;
-        let last = self.latencies_ns.len().saturating_sub(1);
-        self.latencies_ns.get(at.min(last)).map_or(f64::NAN, |ns| *ns as f64 / 1000.0)
-    }
 }
 
 pub(super) struct Neighbours<'s> {
@@ -142,15 +148,15 @@ impl<'s> Neighbours<'s> {
         Ok(Neighbours { server, victim, mallory, connection, seconds })
     }
 
-    /// Runs all rounds, and prints a line for each attack as its last round ends.
-    pub(super) fn run(mut self, out: &Out, rounds: usize) -> Result<(), Failure> {
+    /// Runs all rounds of the attacks that have `only` in their names, and prints each result as it comes.
+    pub(super) fn run(mut self, out: &Out, rounds: usize, only: &str) -> Result<(), Failure> {
         if !out.json {
             out.line(
                 "the worker has the first core; victim, attackers, control plane, builder and compilers share the others",
             )?;
         }
         let mut rows = Vec::new();
-        for (name, attacks) in ATTACKS {
+        for (name, attacks) in ATTACKS.into_iter().filter(|(name, _)| name.contains(only)) {
             let row = self.attack(name, attacks, rounds.max(1))?;
             if out.json {
                 rows.push(row);
@@ -162,44 +168,52 @@ impl<'s> Neighbours<'s> {
     }
 
     fn attack(&mut self, name: &'static str, attacks: &[Attack], rounds: usize) -> Result<Row, Failure> {
-        let (mut all, mut ratios, mut quiets) = (Seen::default(), Vec::new(), Vec::new());
+        let mut attackers = Vec::new();
+        for attack in attacks {
+            attackers.extend(Attacker::new(self.server, &self.mallory, &self.victim, *attack)?);
+        }
+        let (mut quiet, mut attacked, mut ratios) = (Seen::default(), Seen::default(), Vec::new());
         let before = self.server.counters();
-        for _ in 0..rounds {
-            let mut quiet = self.measure(&[])?;
-            let mut hit = self.measure(attacks)?;
-            quiets.push(quiet.us(0.99));
-            ratios.push(hit.us(0.99) / quiet.us(0.99));
-            all.latencies_ns.append(&mut hit.latencies_ns);
-            all.lost += hit.lost + quiet.lost;
-            all.wrong += hit.wrong + quiet.wrong;
-            all.sent += hit.sent;
+        for round in 0..rounds {
+            // By turns, too, which of the two comes first.
+            let early = if round % 2 == 0 { Some(self.measure(&[], &mut [])?) } else { None };
+            let mut hit = self.measure(attacks, &mut attackers)?;
+            let mut calm = match early {
+                Some(calm) => calm,
+                None => self.measure(&[], &mut [])?,
+            };
+            ratios.push(hit.us(0.99) / calm.us(0.99));
+            quiet.append(&mut calm);
+            attacked.append(&mut hit);
         }
         ratios.sort_by(f64::total_cmp);
-        quiets.sort_by(f64::total_cmp);
-        let middle = |values: &[f64]| values.get(values.len() / 2).copied().unwrap_or(f64::NAN);
-        let (p99_us, quiet_p99_us) = (all.us(0.99), middle(&quiets));
-        let bound_us = (2.0 * quiet_p99_us).max(SLICE_US as f64 + 100.0);
+        let quartile = |quarters: usize| ratios.get(ratios.len() * quarters / 4).copied().unwrap_or(f64::NAN);
         let after = self.server.counters();
         let thousands = |count: u64| count as f64 / 1000.0 / (self.seconds * rounds as f64);
+        let (lost, wrong, sent) = (quiet.lost + attacked.lost, quiet.wrong + attacked.wrong, attacked.sent);
+        let (quiet, attacked) = (Side::of(&mut quiet), Side::of(&mut attacked));
+        let bound = |quiet_us: f64| (2.0 * quiet_us).max(SLICE_US as f64 + 100.0);
+        let (bound_us, attended_bound_us) = (bound(quiet.p99_us), bound(quiet.attended_p99_us));
         Ok(Row {
             attack: name,
-            p50_us: all.us(0.5),
-            p99_us,
-            p999_us: all.us(0.999),
-            quiet_p99_us,
-            ratio: [middle(&ratios), ratios[0], ratios[ratios.len() - 1]],
+            ratio: [attacked.p99_us / quiet.p99_us, quartile(1), quartile(3)],
+            attended_ratio: attacked.attended_p99_us / quiet.attended_p99_us,
             bound_us,
-            reached: p99_us <= bound_us && all.lost + all.wrong == 0,
-            lost: all.lost,
-            wrong: all.wrong,
-            sent: thousands(all.sent),
+            reached: attacked.p99_us <= bound_us && lost + wrong == 0,
+            attended_bound_us,
+            attended_reached: attacked.attended_p99_us <= attended_bound_us && lost + wrong == 0,
+            quiet,
+            attacked,
+            lost,
+            wrong,
+            sent: thousands(sent),
             shed: thousands(after.0 - before.0),
             dropped_early: thousands(after.1 - before.1),
         })
     }
 
-    /// Measures the victim while the attacks run.
-    fn measure(&mut self, attacks: &[Attack]) -> Result<Seen, Failure> {
+    /// Measures the victim while the attacks run; returns when nothing of them is under way any more.
+    fn measure(&mut self, attacks: &[Attack], attackers: &mut [Attacker]) -> Result<Seen, Failure> {
         let stop = AtomicBool::new(false);
         let pushed = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -207,7 +221,7 @@ impl<'s> Neighbours<'s> {
                 let (server, stop, pushed) = (self.server, &stop, &pushed);
                 scope.spawn(move || push_for_ever(server, stop, pushed));
             }
-            let seen = self.measure_beside(attacks);
+            let seen = self.measure_beside(attackers);
             stop.store(true, Relaxed);
             let mut seen = seen?;
             seen.sent += pushed.load(Relaxed);
@@ -215,29 +229,32 @@ impl<'s> Neighbours<'s> {
         })
     }
 
-    fn measure_beside(&mut self, attacks: &[Attack]) -> Result<Seen, Failure> {
-        let mut attackers = Vec::new();
-        for attack in attacks {
-            attackers.extend(Attacker::new(self.server, &self.mallory, &self.victim, *attack)?);
-        }
+    fn measure_beside(&mut self, attackers: &mut [Attacker]) -> Result<Seen, Failure> {
         let mut seen = Seen::default();
-        // What the victim asks in this time is not counted: the attack is beginning.
-        self.victims_turns(&mut attackers, SETTLE, &mut Seen::default())?;
-        self.victims_turns(&mut attackers, Duration::from_secs_f64(self.seconds), &mut seen)?;
-        seen.sent = attackers.iter().map(|attacker| attacker.sent).sum();
-        drop(attackers);
-        std::thread::sleep(SETTLE);
+        self.victims_turns(attackers, SETTLE, &mut Seen::default())?;
+        let (stolen, sent) = (stolen_ms(), |attackers: &[Attacker]| attackers.iter().map(|one| one.sent).sum::<u64>());
+        let sent_before = sent(attackers);
+        self.victims_turns(attackers, Duration::from_secs_f64(self.seconds), &mut seen)?;
+        (seen.stolen_ms, seen.sent) = (stolen_ms() - stolen, sent(attackers) - sent_before);
+        let begun = Instant::now();
+        // All of them each time: an answer that nobody takes is sent again.
+        while attackers.iter_mut().map(Attacker::has_ended).filter(|ended| !ended).count() > 0 {
+            if begun.elapsed() > DRAIN {
+                return Err(Failure::new("what an attack has left under way does not end"));
+            }
+            std::thread::yield_now();
+        }
         Ok(seen)
     }
 
     /// Sends the victim's requests at their times, and turns the attackers between them.
     fn victims_turns(&mut self, attackers: &mut [Attacker], time: Duration, seen: &mut Seen) -> Result<(), Failure> {
         let gap = Duration::from_nanos(1_000_000_000 / RATE);
-        let (begun, mut next, mut number) = (Instant::now(), Duration::ZERO, 0u64);
+        let (mut clock, mut next, mut number) = (Clock::new(), Duration::ZERO, 0u64);
         let mut under_way = std::collections::HashMap::new();
         let mut turn = 0;
         while next < time || !under_way.is_empty() {
-            let now = begun.elapsed();
+            let now = clock.now();
             while next <= now && next < time {
                 let mut message = self.connection.message();
                 let key = key(number % RECORDS);
@@ -251,8 +268,8 @@ impl<'s> Neighbours<'s> {
                 (next, number) = (next + gap, number + 1);
             }
             self.connection.poll(|mark, answer| {
-                let Some(sent) = under_way.remove(&mark) else { return };
-                seen.latencies_ns.push((begun.elapsed() - sent).as_nanos() as u64);
+                let Some(due) = under_way.remove(&mark) else { return };
+                seen.answered(&mut clock, due);
                 let Ok(answer) = answer else { return seen.lost += 1 };
                 let right = answer.operations().next().is_some_and(|operation| {
                     operation.is_ok_and(|o| o.status == Status::Ok && o.value == value(mark % RECORDS))
@@ -271,6 +288,7 @@ impl<'s> Neighbours<'s> {
                 std::thread::yield_now();
             }
         }
+        seen.end(&clock);
         Ok(())
     }
 }
@@ -309,154 +327,23 @@ fn fill(connection: &mut Connection, table: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One who attacks, by turns.
-struct Attacker {
-    how: How,
-    sent: u64,
-}
-
-enum How {
-    /// Keeps so many calls under way.
-    Caller { connection: Box<Connection>, name: &'static str, args: Vec<u8> },
-    /// Sends the same datagrams over and over and looks at no answer.
-    Flooder { driver: Box<UdpDriver>, burst: Burst, outbox: Outbox, to: SocketAddr, datagrams: Vec<Vec<u8>>, at: usize },
-}
-
-impl Attacker {
-    fn new(
-        server: &LocalServer,
-        mallory: &LocalTenant,
-        victim: &LocalTenant,
-        attack: Attack,
-    ) -> Result<Option<Attacker>, Failure> {
-        let config = server.client(mallory);
-        let table = mallory.table.to_le_bytes();
-        let call = |name, args: Vec<u8>| -> Result<How, Failure> {
-            Ok(How::Caller { connection: Box::new(Connection::connect(&config)?), name, args })
-        };
-        let get = [&table[..], &key(7)].concat();
-        let how = match attack {
-            Attack::Calls(way) => call("bad", [&table[..], way.as_bytes()].concat())?,
-            Attack::LongCalls => {
-                call("long", [&table[..], &LONG_READS.to_le_bytes(), &0u32.to_le_bytes(), b"list"].concat())?
-            }
-            Attack::FloodGets => flooder(server, mallory, &Operation::get(mallory.table, &key(7)))?,
-            Attack::FloodCalls => flooder(server, mallory, &Operation::invoke(b"get", &get))?,
-            Attack::Junk => junk(server, mallory, victim)?,
-            Attack::Pushes => return Ok(None),
-        };
-        Ok(Some(Attacker { how, sent: 0 }))
-    }
-
-    fn turn(&mut self) -> Result<(), Failure> {
-        match &mut self.how {
-            How::Caller { connection, name, args } => {
-                connection.poll(|_, _| {});
-                for _ in 0..8 {
-                    if connection.in_flight() >= CALLS {
-                        break;
-                    }
-                    let mut message = connection.message();
-                    message.invoke(name, 0, args);
-                    connection.send(0, message)?;
-                    self.sent += 1;
-                }
-                connection.flush();
-            }
-            How::Flooder { driver, burst, outbox, to, datagrams, at } => {
-                for _ in 0..FLOOD {
-                    *at = (*at + 1) % datagrams.len();
-                    outbox.send(*to, &[&datagrams[*at]]);
-                }
-                self.sent += FLOOD as u64;
-                driver.transmit(outbox);
-                outbox.clear();
-                driver.receive(burst);
-            }
-        }
-        Ok(())
-    }
-}
-
-fn datagram(header: &MessageHeader, operation: &Operation<'_>) -> Vec<u8> {
-    let mut message = Vec::new();
-    encode_message(header, std::slice::from_ref(operation), &mut message);
-    [&single(Kind::Request, header.sequence as u16)[..], &message].concat()
-}
-
-fn header(tenant: u32, session: u64, sequence: u64) -> MessageHeader {
-    MessageHeader { flags: sandstorm_net::rpc::FLAG_IDEMPOTENT, operations: 1, tenant, session, sequence, acked: 0 }
-}
-
-/// A flood under the tenant's own token.
-fn flooder(server: &LocalServer, tenant: &LocalTenant, operation: &Operation<'_>) -> Result<How, Failure> {
-    let mut how = raw(server)?;
-    let How::Flooder { driver, burst, outbox, to, datagrams, .. } = &mut how else { return Ok(how) };
-    let session = rand::random();
-    outbox.send(*to, &[&datagram(&header(tenant.id, session, 1), &Operation::hello(tenant.token.as_bytes()))]);
-    driver.transmit(outbox);
-    let begun = Instant::now();
-    while driver.receive(burst) == 0 {
-        if begun.elapsed() > Duration::from_secs(5) {
-            return Err(Failure::new("the flooder's hello was not answered"));
-        }
-    }
-    datagrams.extend((2..2 + FLOOD as u64).map(|sequence| datagram(&header(tenant.id, session, sequence), operation)));
-    Ok(how)
-}
-
-/// Noise, forged requests in the victim's name, wrong tokens, tenants that there are not, sealed packets that nobody sealed.
-fn junk(server: &LocalServer, mallory: &LocalTenant, victim: &LocalTenant) -> Result<How, Failure> {
-    let mut how = raw(server)?;
-    let How::Flooder { datagrams, .. } = &mut how else { return Ok(how) };
-    for number in 0..FLOOD as u64 {
-        let random: u64 = rand::random();
-        let get = Operation::get(victim.table, b"key");
-        datagrams.push(match number % 8 {
-            0 => (0..80).map(|_| rand::random::<u8>()).collect(),
-            1 | 2 => datagram(&header(victim.id, random, 1), &get),
-            3 => datagram(&header(victim.id, random, 1), &Operation::hello(b"not the token")),
-            4 => datagram(&header(random as u32 | 1 << 31, random, 1), &get),
-            5 => [&[0xCE, 1, 1, 0][..], &victim.id.to_le_bytes(), &[random as u8; 72]].concat(),
-            6 => [&[0xCC, 24, 0, 0x80][..], &random.to_be_bytes(), &[9; 68]].concat(),
-            _ => datagram(&header(mallory.id, random, 1), &Operation::new(Op::Ping)),
-        });
-    }
-    Ok(how)
-}
-
-fn raw(server: &LocalServer) -> Result<How, Failure> {
-    let driver = UdpDriver::bind(([127, 0, 0, 1], 0).into(), UdpOptions::default())
-        .map_err(|error| Failure::new(error.to_string()))?;
-    let (burst, outbox, to) = (driver.burst(), Outbox::default(), server.address());
-    Ok(How::Flooder { driver: Box::new(driver), burst, outbox, to, datagrams: Vec::new(), at: 0 })
-}
-
-/// Pushes one extension after the other, of which some never end to compile.
-fn push_for_ever(server: &LocalServer, stop: &AtomicBool, pushed: &AtomicU64) {
-    let bomb = "#![no_std]\nuse sandstorm_api::prelude::*;\nconst N: u64 = { let mut i = 0u64; while i < u64::MAX { i += 1; } i };\n\
-        pub async fn run(db: Db<'_>, _args: &[u8]) -> Result<(), Error> { db.reply(&N.to_le_bytes()) }\n";
-    let manifest = "name = \"bomb\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\nlibraries = []\n";
-    let bomb =
-        Push { manifest: manifest.into(), files: vec![SourceFile { path: "src/lib.rs".into(), text: bomb.into() }] };
-    while !stop.load(Relaxed) {
-        let bombs = pushed.fetch_add(1, Relaxed).is_multiple_of(8);
-        let outcome = match bombs {
-            true => server.control().push("attacker", "bomb", &bomb).map(drop),
-            false => server.push("attacker", &GET).map(drop),
-        };
-        // A refusal is what a bomb is to get; the next one follows at once.
-        drop(outcome);
-    }
-}
-
 fn line(row: &Row) -> String {
-    let Row { attack, p50_us, p99_us, p999_us, quiet_p99_us, ratio: [ratio, least, most], bound_us, .. } = row;
+    let Row { attack, quiet, attacked, ratio: [ratio, low, high], attended_ratio, bound_us, attended_bound_us, .. } =
+        row;
     let Row { lost, wrong, sent, shed, dropped_early, .. } = row;
-    let verdict = if row.reached { "reached" } else { "NOT reached" };
+    let verdict = |reached| if reached { "reached" } else { "NOT reached" };
+    let side = |name: &str, side: &Side| {
+        let Side { p50_us, p99_us, p999_us, attended_p99_us, samples, unattended, gaps, stolen_ms } = side;
+        format!(
+            "{name} p50 {p50_us:>6.1} p99 {p99_us:>7.1} p99.9 {p999_us:>7.1} us; attended p99 {attended_p99_us:>6.1} us \
+             ({unattended} of {samples} not: {gaps} gaps, {stolen_ms} ms stolen)"
+        )
+    };
+    let (quiet, attacked) = (side("quiet ", quiet), side("attack", attacked));
+    let (all, attended) = (verdict(row.reached), verdict(row.attended_reached));
     format!(
-        "{attack:<24} p50 {p50_us:>7.1} p99 {p99_us:>8.1} p99.9 {p999_us:>8.1} us; quiet p99 {quiet_p99_us:>6.1}, ratio {ratio:.2} \
-         ({least:.2} to {most:.2}); {lost} lost, {wrong} wrong; at most {bound_us:.0} us: {verdict} \
-         [{sent:.0} k/s sent, {shed:.0} shed, {dropped_early:.1} dropped early]"
+        "{attack}: {lost} lost, {wrong} wrong [{sent:.0} k/s sent, {shed:.0} shed, {dropped_early:.1} dropped early]\n  {quiet}\n  {attacked}\n  \
+         p99 ratio {ratio:.2} (rounds' quartiles {low:.2} to {high:.2}), at most {bound_us:.0} us: {all}; \
+         attended {attended_ratio:.2}, at most {attended_bound_us:.0} us: {attended}"
     )
 }
