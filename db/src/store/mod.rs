@@ -16,5 +16,5 @@ mod types;
 
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
 pub use record::RecordRef;
-pub use table::{Table, Tablet};
+pub use table::{Change, Exclusive, Stripes, Table, Tablet, Value};
 pub use types::{Condition, Mode, StoreError, TableConfig, TableStats, Write};

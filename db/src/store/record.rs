@@ -48,27 +48,36 @@ unsafe impl Send for RecordPtr {}
 // SAFETY: as above.
 unsafe impl Sync for RecordPtr {}
 
+/// Parts of which a value may be put together without a copy beforehand: what stays before, what is new, what stays after.
+pub(super) const VALUE_PARTS: usize = 3;
+
+/// Bytes of a value of these parts.
+pub(super) fn parts_len(parts: [&[u8]; VALUE_PARTS]) -> usize {
+    parts.iter().map(|part| part.len()).fold(0, usize::saturating_add)
+}
+
 /// Bytes of the allocation of a record.
 pub(super) fn allocation_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
     HEADER_BYTES + if expires_at_ms != 0 { 8 } else { 0 } + if flags != 0 { 4 } else { 0 } + key_len + value_len
 }
 
 impl RecordPtr {
-    /// Allocates and writes a record; `None` when memory is out or a length does not fit (keys to 128 KiB - 1,
-    /// values to 4 GiB - 1; the table's own limits are far lower).
+    /// Allocates and writes a record whose value is the parts one after the other; `None` when memory is out or a length
+    /// does not fit (keys to 128 KiB - 1, values to 4 GiB - 1; the table's own limits are far lower).
     pub(super) fn allocate(
         version: u64,
         key: &[u8],
-        value: &[u8],
+        value: [&[u8]; VALUE_PARTS],
         flags: u32,
         expires_at_ms: u64,
     ) -> Option<RecordPtr> {
-        let value_len = u32::try_from(value.len()).ok()?;
+        let value_bytes = parts_len(value);
+        let value_len = u32::try_from(value_bytes).ok()?;
         if key.len() > (1 << 17) - 1 {
             return None;
         }
         let layout =
-            Layout::from_size_align(allocation_bytes(key.len(), value.len(), flags, expires_at_ms), ALIGN).ok()?;
+            Layout::from_size_align(allocation_bytes(key.len(), value_bytes, flags, expires_at_ms), ALIGN).ok()?;
         let mut bits = 0;
         if expires_at_ms != 0 {
             bits |= HAS_EXPIRY;
@@ -102,7 +111,11 @@ impl RecordPtr {
                 at = at.add(4);
             }
             at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
-            at.add(key.len()).copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
+            at = at.add(key.len());
+            for part in value {
+                at.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len());
+                at = at.add(part.len());
+            }
         }
         #[cfg(test)]
         if key.starts_with(b"counted:") {

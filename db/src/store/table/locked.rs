@@ -15,7 +15,7 @@ use super::queues::Queue;
 use super::stripe::{State, Stripe};
 use crate::limits::{EVICTION_VISITS, EVICTIONS_PER_WRITE, RECORD_CHARGE_BYTES, STRIPES};
 use crate::store::epochs::{Garbage, OwnedRecord};
-use crate::store::record::{RecordPtr, RecordRef, allocation_bytes};
+use crate::store::record::{RecordPtr, RecordRef, VALUE_PARTS, allocation_bytes, parts_len};
 use crate::store::{Condition, Mode, Participant, StoreError, Write};
 
 /// The lock of one stripe, held by a thread whose participant is online and stays so: everything that the unsafe
@@ -55,6 +55,11 @@ impl<'t> Locked<'t> {
             let (slot, owned) = self.buckets.find(hash, matches)?;
             Some(Found { slot, owned, record: owned.as_ref() })
         }
+    }
+
+    /// Whether the array is three quarters full, as far as this stripe tells.
+    pub(super) fn is_full(&self) -> bool {
+        self.stripe.records.get() * STRIPES as u64 * 4 > self.buckets.slots() as u64 * 3
     }
 
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Found<'t>> {
@@ -98,11 +103,24 @@ impl<'t> Locked<'t> {
         if !write.condition.holds(live.map(|found| found.record.version())) {
             return Err(StoreError::Conflict);
         }
+        self.write_over(found, hash, key, [value, b"", b""], (write.flags, write.expires_at_ms), now_ms)
+    }
+
+    /// Writes a record in place of what [`Locked::find`] found, if there is room; answers its version.
+    pub(super) fn write_over(
+        &mut self,
+        found: Option<Found<'t>>,
+        hash: u64,
+        key: &[u8],
+        value: [&[u8]; VALUE_PARTS],
+        (flags, expires_at_ms): (u32, u64),
+        now_ms: u64,
+    ) -> Result<u64, StoreError> {
         let old = found.map_or(0, |found| charge_of(found.record));
-        let new = charge(key.len(), value.len(), write.flags, write.expires_at_ms);
+        let new = charge(key.len(), parts_len(value), flags, expires_at_ms);
         self.reserve(hash, old, new)?;
         let version = self.state.last_version + 1;
-        let written = RecordPtr::allocate(version, key, value, write.flags, write.expires_at_ms)
+        let written = RecordPtr::allocate(version, key, value, flags, expires_at_ms)
             .ok_or(StoreError::OutOfMemory)
             // Once more: making room may have moved slots about, though never this key.
             .and_then(|record| self.publish(hash, record, self.find(hash, key)));
@@ -187,7 +205,7 @@ impl<'t> Locked<'t> {
 
     /// Evicts one record of this stripe. Looks at a bounded number of entries; those of the second half have no second
     /// chance.
-    fn evict_one(&mut self, spared: u64) -> bool {
+    pub(super) fn evict_one(&mut self, spared: u64) -> bool {
         for visit in 0..EVICTION_VISITS {
             let Some((hash, queue)) = self.state.queues.pop() else { return false };
             if hash == spared {

@@ -15,6 +15,7 @@ mod pages;
 mod queues;
 mod stripe;
 mod tablets;
+mod update;
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use self::locked::Locked;
 use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
 use self::tablets::Tablets;
+pub use self::update::{Change, Exclusive, Stripes, Value};
 use super::epochs::Garbage;
 use super::record::{RecordPtr, RecordRef};
 use super::{Condition, Epochs, Guard, Mode, Participant, StoreError, TableConfig, TableStats, Write};
@@ -224,22 +226,17 @@ impl Table {
     }
 
     /// What all writes have in common: checks, the stripe's lock, and the growth of the table.
-    fn write<T>(
-        &self,
-        participant: &Participant,
+    fn write<'t, T>(
+        &'t self,
+        participant: &'t Participant,
         hash: u64,
         key: &[u8],
-        f: impl FnOnce(&mut Locked<'_>) -> Result<T, StoreError>,
+        f: impl FnOnce(&mut Locked<'t>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        if key.len() > self.config.max_key_len {
-            return Err(StoreError::KeyTooLarge);
-        }
-        if !self.owns(hash) {
-            return Err(StoreError::WrongServer);
-        }
+        self.check_key(hash, key)?;
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
         let result = f(&mut locked);
-        let is_full = locked.stripe.records.get() * STRIPES as u64 * 4 > locked.buckets.slots() as u64 * 3;
+        let is_full = locked.is_full();
         let is_growing = locked.buckets.is_growing();
         if is_growing {
             let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
@@ -255,6 +252,16 @@ impl Table {
         result
     }
 
+    fn check_key(&self, hash: u64, key: &[u8]) -> Result<(), StoreError> {
+        if key.len() > self.config.max_key_len {
+            return Err(StoreError::KeyTooLarge);
+        }
+        if !self.owns(hash) {
+            return Err(StoreError::WrongServer);
+        }
+        Ok(())
+    }
+
     /// Moves buckets of a stripe that has not had enough writes of its own.
     fn help(&self, participant: &Participant, buckets: usize) {
         let helped = self.helped.load(Ordering::Relaxed);
@@ -267,8 +274,14 @@ impl Table {
 
     /// Puts a larger array in place if the table is three quarters full, and not growing already.
     fn grow(&self, participant: &Participant) {
+        if let Some(_growth) = self.growth.try_lock() {
+            self.grow_locked(participant);
+        }
+    }
+
+    /// The same for who holds the lock of growth.
+    fn grow_locked(&self, participant: &Participant) {
         let guard = participant.guard();
-        let Some(_growth) = self.growth.try_lock() else { return };
         // SAFETY: protected by the guard.
         let buckets = unsafe { self.current() };
         let records: u64 = self.stripes.iter().map(|stripe| stripe.records.get()).sum();
@@ -412,22 +425,24 @@ impl Table {
 
     /// Removes every record, at once for whoever looks; the memory is given back piece by piece.
     pub fn clear(&self, participant: &Participant) {
+        self.exclusive(participant, Stripes::ALL).clear();
+    }
+
+    /// The same for who holds the locks of growth and of all stripes.
+    fn clear_locked<'s>(&self, participant: &Participant, states: impl Iterator<Item = &'s mut State>) {
         let guard = participant.guard();
         self.check(guard.epochs());
-        let _growth = self.growth.lock();
-        let mut states: Vec<MutexGuard<'_, State>> = self.stripes.iter().map(|stripe| stripe.state.lock()).collect();
         let old = self.current.load(Ordering::Relaxed);
         // SAFETY: protected by the guard.
         let generation = unsafe { &*old }.generation + 1;
         self.install(Table::first_buckets(generation));
         // All stripes are locked, so no write is between its accounting and its slot.
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
-        for (stripe, state) in self.stripes.iter().zip(&mut states) {
+        for (stripe, state) in self.stripes.iter().zip(states) {
             stripe.records.set(0);
             stripe.expiring.set(0);
             state.queues = Default::default();
         }
-        drop(states);
         if let Some(old) = NonNull::new(old) {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
             let discarded = Discarded::new(unsafe { Retired::new(old) }, bytes as usize);
@@ -461,6 +476,13 @@ impl Table {
         // lock, so that a write never goes to an array from which this stripe has already been moved.
         let buckets = unsafe { self.current() };
         Locked { table: self, participant, buckets, index, stripe: &self.stripes[index], state }
+    }
+
+    /// Has a lock that is held for long see the array of now: another thread may have put a larger one in place.
+    fn refresh<'t>(&'t self, locked: &mut Locked<'t>) {
+        debug_assert!(ptr::eq(self, locked.table));
+        // SAFETY: protected by the participant that `locked` borrows during 't; a lock taken now would see this array, too.
+        locked.buckets = unsafe { self.current() };
     }
 
     /// A guard of other epochs protects nothing here: a mistake in the program, not in its input.

@@ -4,6 +4,7 @@ mod concurrent;
 mod model;
 mod reclaim;
 mod shape;
+mod update;
 
 use std::sync::Arc;
 
