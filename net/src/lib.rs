@@ -9,6 +9,7 @@ pub mod driver;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod limits;
+pub mod memcached;
 pub mod once;
 pub mod r2p2;
 pub mod rpc;

@@ -1,0 +1,34 @@
+//! The memcached protocol: classic text commands, meta commands, and the header of its datagrams. No sockets, no clocks, no
+//! allocation: a request borrows the bytes that it came in.
+//!
+//! [`parse`] takes one request from the front of what has come. What is wrong with a request is answered in memcached's own words,
+//! and as memcached does it decides whether the data block behind a wrong line is skipped: clients are in step again or not just as they
+//! would be there.
+
+mod meta;
+mod request;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod slow;
+#[cfg(test)]
+mod tests;
+pub mod text;
+pub mod udp;
+
+pub use meta::{Flags, Meta, MetaVerb};
+pub use request::{Parsed, Request, Store, Verb, parse};
+
+/// Longest key, bytes: the protocol's own limit.
+pub const MAX_KEY_LEN: usize = 250;
+/// Bytes without an end of line after which they must be a get, whose keys are then taken one by one; else the connection ends.
+pub const MAX_LINE_LEN: usize = 2048;
+/// Blanks that may stand before such a get.
+pub const MAX_BLANKS: usize = 100;
+
+/// What a line is told that has no such command, or not so many words.
+pub const ERROR: &str = "ERROR";
+/// What a line is told whose words are not what they should be.
+pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+/// What a data block is told that does not end where it should.
+pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
+/// What a value is told that is too long.
+pub const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";

@@ -1,0 +1,428 @@
+//! One request from the front of what has come.
+
+use super::meta::{Meta, parse_meta};
+use super::text::{Words, flags, int, unsigned};
+use super::{BAD_CHUNK, BAD_FORMAT, ERROR, MAX_BLANKS, MAX_KEY_LEN, MAX_LINE_LEN};
+
+/// How a value is to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// In any case.
+    Set,
+    /// If there is none.
+    Add,
+    /// If there is one.
+    Replace,
+    /// Behind the one that is there.
+    Append,
+    /// Before it.
+    Prepend,
+    /// If the one that is there has this number.
+    Cas(u64),
+}
+
+/// A value to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store<'i> {
+    /// How.
+    pub verb: Verb,
+    /// Under this key.
+    pub key: &'i [u8],
+    /// With these flags.
+    pub flags: u32,
+    /// Until then.
+    pub exptime: i32,
+    /// The value.
+    pub value: &'i [u8],
+    /// Whether no answer is wanted.
+    pub noreply: bool,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'i> {
+    /// get, gets, gat or gats of one key.
+    Get {
+        /// The key.
+        key: &'i [u8],
+        /// Whether the record's number is wanted, too.
+        cas: bool,
+        /// A new time of expiry.
+        exptime: Option<i32>,
+    },
+    /// The same of any number of keys, which follow: the words up to the end of the line.
+    GetMany {
+        /// Whether the records' numbers are wanted, too.
+        cas: bool,
+        /// A new time of expiry.
+        exptime: Option<i32>,
+    },
+    /// set, add, replace, append, prepend, cas.
+    Store(Store<'i>),
+    /// A value longer than can be stored. It is to be skipped, and told so; a `set` also ends what was there.
+    TooLarge {
+        /// The key.
+        key: &'i [u8],
+        /// Whether it was a `set`.
+        set: bool,
+        /// Whether no answer is wanted.
+        noreply: bool,
+    },
+    /// delete.
+    Delete {
+        /// The key.
+        key: &'i [u8],
+        /// Whether no answer is wanted.
+        noreply: bool,
+    },
+    /// incr, decr.
+    Arithmetic {
+        /// The key.
+        key: &'i [u8],
+        /// By so much.
+        delta: u64,
+        /// Up, or down.
+        up: bool,
+        /// Whether no answer is wanted.
+        noreply: bool,
+    },
+    /// touch.
+    Touch {
+        /// The key.
+        key: &'i [u8],
+        /// The new time of expiry.
+        exptime: i32,
+        /// Whether no answer is wanted.
+        noreply: bool,
+    },
+    /// flush_all.
+    FlushAll {
+        /// When.
+        delay: i32,
+        /// Whether no answer is wanted.
+        noreply: bool,
+    },
+    /// stats, of what the words say.
+    Stats(Words<'i>),
+    /// version.
+    Version,
+    /// verbosity, and what else is taken and does nothing.
+    Nothing {
+        /// Whether no answer is wanted.
+        noreply: bool,
+    },
+    /// quit.
+    Quit,
+    /// mg, ms, md, ma, me.
+    Meta(Meta<'i>),
+    /// mn.
+    MetaNothing,
+    /// Something that is answered with this text.
+    Wrong {
+        /// The text.
+        text: &'static str,
+        /// Whether no answer is wanted.
+        noreply: bool,
+    },
+}
+
+impl PartialEq for Words<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.rest() == other.rest()
+    }
+}
+
+impl Eq for Words<'_> {}
+
+/// What stands at the front of what has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed<'i> {
+    /// A part of a request: it takes at least so many bytes.
+    More(usize),
+    /// A request.
+    Request {
+        /// What it asks for.
+        request: Request<'i>,
+        /// Bytes that it takes of those that have come.
+        used: usize,
+        /// Bytes that are to be skipped of those behind them, which may not have come yet.
+        skip: u64,
+    },
+    /// Something that cannot become a request: the connection ends.
+    Hopeless,
+}
+
+impl<'i> Parsed<'i> {
+    fn whole(request: Request<'i>, used: usize) -> Parsed<'i> {
+        Parsed::Request { request, used, skip: 0 }
+    }
+
+    fn wrong(text: &'static str, noreply: bool, used: usize) -> Parsed<'i> {
+        Parsed::whole(Request::Wrong { text, noreply }, used)
+    }
+}
+
+/// Words of a line that are looked at, at most; the last one is all the rest.
+const MAX_WORDS: usize = 23;
+
+/// The words of a line.
+struct Line<'i> {
+    words: [&'i [u8]; MAX_WORDS],
+    count: usize,
+}
+
+impl<'i> Line<'i> {
+    fn new(line: &'i [u8]) -> Line<'i> {
+        let (mut words, mut count) = ([&line[..0]; MAX_WORDS], 0);
+        let mut rest = Words::new(line);
+        while count < MAX_WORDS - 1
+            && let Some(word) = rest.next()
+        {
+            words[count] = word;
+            count += 1;
+        }
+        if !rest.rest().is_empty() && count == MAX_WORDS - 1 {
+            let blanks = rest.rest().iter().take_while(|byte| **byte == b' ').count();
+            words[count] = &rest.rest()[blanks..];
+            count += usize::from(!words[count].is_empty());
+        }
+        Line { words, count }
+    }
+
+    fn words(&self) -> &[&'i [u8]] {
+        &self.words[..self.count]
+    }
+
+    fn word(&self, index: usize) -> &'i [u8] {
+        self.words[index]
+    }
+
+    fn noreply(&self) -> bool {
+        self.count > 0 && self.words[self.count - 1] == b"noreply"
+    }
+}
+
+/// The request at the front of `input`. Values longer than `max_value` are to be skipped.
+#[inline]
+pub fn parse(input: &[u8], max_value: usize) -> Parsed<'_> {
+    let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+        return unfinished(input);
+    };
+    let mut line = &input[..end];
+    // As memcached has it, a line of nothing but a carriage return keeps that.
+    if line.len() > 1 && line.last() == Some(&b'\r') {
+        line = &line[..line.len() - 1];
+    }
+    let used = end + 1;
+    if line.starts_with(b"get ") || line.starts_with(b"gets ") {
+        return get(line, used);
+    }
+    command(input, line, used, max_value)
+}
+
+/// What there is of a line that has no end yet.
+#[cold]
+fn unfinished(input: &[u8]) -> Parsed<'_> {
+    if input.len() <= MAX_LINE_LEN {
+        return Parsed::More(input.len() + 1);
+    }
+    let blanks = input.iter().take_while(|byte| **byte == b' ').count();
+    if blanks > MAX_BLANKS {
+        return Parsed::Hopeless;
+    }
+    for (word, cas) in [(&b"get "[..], false), (b"gets ", true)] {
+        if input[blanks..].starts_with(word) {
+            return Parsed::whole(Request::GetMany { cas, exptime: None }, blanks + word.len());
+        }
+    }
+    Parsed::Hopeless
+}
+
+/// A `get` or `gets` that begins with its name: nearly all requests.
+#[inline]
+fn get(line: &[u8], used: usize) -> Parsed<'_> {
+    let mut words = Words::new(line);
+    let name = words.next().map_or(0, <[u8]>::len);
+    let Some(key) = words.next() else { return Parsed::wrong(ERROR, false, used) };
+    let cas = name == 4;
+    if words.rest().iter().all(|byte| *byte == b' ') {
+        if key.len() > MAX_KEY_LEN {
+            return Parsed::wrong(BAD_FORMAT, false, used);
+        }
+        return Parsed::whole(Request::Get { key, cas, exptime: None }, used);
+    }
+    get_many(line, name, cas, None, used)
+}
+
+/// A line of many keys behind its first `front` bytes. If one of them is too long, that is all the answer.
+fn get_many(line: &[u8], front: usize, cas: bool, exptime: Option<i32>, used: usize) -> Parsed<'_> {
+    if Words::new(&line[front..]).any(|key| key.len() > MAX_KEY_LEN) {
+        return Parsed::wrong(BAD_FORMAT, false, used);
+    }
+    Parsed::whole(Request::GetMany { cas, exptime }, front)
+}
+
+fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -> Parsed<'i> {
+    let words = Line::new(line);
+    let count = words.count;
+    let noreply = words.noreply();
+    let of = |least: usize, most: usize| (least..=most).contains(&count);
+    let wrong = |text| Parsed::wrong(text, false, used);
+    let name = words.word(0);
+    if count == 0 || name.len() < 2 {
+        return wrong(ERROR);
+    }
+    if name.len() == 2 && name[0] == b'm' {
+        return parse_meta(input, line, words.words(), used, max_value);
+    }
+    match name {
+        b"get" | b"gets" if count >= 2 => {
+            let front = line.iter().take_while(|byte| **byte == b' ').count();
+            match get(&line[front..], used) {
+                Parsed::Request { request: request @ Request::GetMany { .. }, used, skip } => {
+                    Parsed::Request { request, used: used + front, skip }
+                }
+                parsed => parsed,
+            }
+        }
+        b"gat" | b"gats" if count >= 3 => get_and_touch(line, &words, used),
+        b"set" | b"add" | b"replace" | b"append" | b"prepend" if of(5, 6) => {
+            store(input, &words, None, used, max_value)
+        }
+        b"cas" if of(6, 7) => store(input, &words, Some(5), used, max_value),
+        b"incr" | b"decr" if of(3, 4) => arithmetic(&words, used),
+        b"touch" if of(3, 4) => touch(&words, used),
+        b"delete" if of(2, 4) => delete(&words, used),
+        b"flush_all" if of(1, 3) => flush_all(&words, used),
+        b"stats" => {
+            let mut rest = Words::new(line);
+            rest.next();
+            Parsed::whole(Request::Stats(rest), used)
+        }
+        b"version" => Parsed::whole(Request::Version, used),
+        b"verbosity" if count >= 2 => Parsed::whole(Request::Nothing { noreply }, used),
+        b"quit" => Parsed::whole(Request::Quit, used),
+        _ if words.word(count - 1).starts_with(b"HTTP/") => Parsed::Hopeless,
+        _ => wrong(ERROR),
+    }
+}
+
+fn get_and_touch<'i>(line: &'i [u8], words: &Line<'i>, used: usize) -> Parsed<'i> {
+    let cas = words.word(0).len() == 4;
+    let Some(exptime) = int(words.word(1)) else {
+        return Parsed::wrong("CLIENT_ERROR invalid exptime argument", false, used);
+    };
+    let mut rest = Words::new(line);
+    rest.by_ref().take(2).for_each(drop);
+    let front = line.len() - rest.rest().len();
+    if words.count == 3 {
+        let key = words.word(2);
+        if key.len() > MAX_KEY_LEN {
+            return Parsed::wrong(BAD_FORMAT, false, used);
+        }
+        return Parsed::whole(Request::Get { key, cas, exptime: Some(exptime) }, used);
+    }
+    get_many(line, front, cas, Some(exptime), used)
+}
+
+/// What stands behind a line that announces a value.
+pub(super) enum Block<'i> {
+    /// The value.
+    Whole(&'i [u8]),
+    /// A part of it: it takes so many bytes, with the line.
+    More(usize),
+    /// Something that does not end where it should; so many bytes, with the line.
+    Wrong(usize),
+}
+
+/// Looks for the data block of `len` bytes behind a line of `used`.
+pub(super) fn block(input: &[u8], used: usize, len: usize) -> Block<'_> {
+    let end = used + len;
+    match input.get(end..end + 2) {
+        None => Block::More(end + 2),
+        Some(b"\r\n") => Block::Whole(&input[used..end]),
+        Some(_) => Block::Wrong(end + 2),
+    }
+}
+
+fn store<'i>(input: &'i [u8], words: &Line<'i>, cas_at: Option<usize>, used: usize, max_value: usize) -> Parsed<'i> {
+    let noreply = words.noreply();
+    let key = words.word(1);
+    let numbers = (flags(words.word(2)), int(words.word(3)), int(words.word(4)));
+    let cas = cas_at.map_or(Some(0), |at| unsigned(words.word(at)));
+    let (true, (Some(flags), Some(exptime), Some(len)), Some(cas)) = (key.len() <= MAX_KEY_LEN, numbers, cas) else {
+        return Parsed::wrong(BAD_FORMAT, noreply, used);
+    };
+    let Some(len) = usize::try_from(len).ok().filter(|len| *len <= i32::MAX as usize - 2) else {
+        return Parsed::wrong(BAD_FORMAT, noreply, used);
+    };
+    let verb = match words.word(0) {
+        b"set" => Verb::Set,
+        b"add" => Verb::Add,
+        b"replace" => Verb::Replace,
+        b"append" => Verb::Append,
+        b"prepend" => Verb::Prepend,
+        _ => Verb::Cas(cas),
+    };
+    if len > max_value {
+        let request = Request::TooLarge { key, set: verb == Verb::Set, noreply };
+        return Parsed::Request { request, used, skip: len as u64 + 2 };
+    }
+    match block(input, used, len) {
+        Block::Whole(value) => {
+            let store = Store { verb, key, flags, exptime, value, noreply };
+            Parsed::whole(Request::Store(store), used + len + 2)
+        }
+        Block::More(needed) => Parsed::More(needed),
+        Block::Wrong(used) => Parsed::wrong(BAD_CHUNK, noreply, used),
+    }
+}
+
+fn arithmetic<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
+    let (key, noreply) = (words.word(1), words.noreply());
+    if key.len() > MAX_KEY_LEN {
+        return Parsed::wrong(BAD_FORMAT, noreply, used);
+    }
+    let Some(delta) = unsigned(words.word(2)) else {
+        return Parsed::wrong("CLIENT_ERROR invalid numeric delta argument", noreply, used);
+    };
+    Parsed::whole(Request::Arithmetic { key, delta, up: words.word(0) == b"incr", noreply }, used)
+}
+
+fn touch<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
+    let (key, noreply) = (words.word(1), words.noreply());
+    if key.len() > MAX_KEY_LEN {
+        return Parsed::wrong(BAD_FORMAT, noreply, used);
+    }
+    let Some(exptime) = int(words.word(2)) else {
+        return Parsed::wrong("CLIENT_ERROR invalid exptime argument", noreply, used);
+    };
+    Parsed::whole(Request::Touch { key, exptime, noreply }, used)
+}
+
+fn delete<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
+    const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
+    let (key, noreply) = (words.word(1), words.count > 2 && words.noreply());
+    let zero = words.word(2) == b"0";
+    let valid = match words.count {
+        2 => true,
+        3 => zero || noreply,
+        _ => zero && noreply,
+    };
+    if !valid {
+        return Parsed::wrong(USAGE, noreply, used);
+    }
+    if key.len() > MAX_KEY_LEN {
+        return Parsed::wrong(BAD_FORMAT, noreply, used);
+    }
+    Parsed::whole(Request::Delete { key, noreply }, used)
+}
+
+fn flush_all<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
+    let noreply = words.noreply();
+    let delay = if words.count == 1 + usize::from(noreply) { Some(0) } else { int(words.word(1)) };
+    match delay {
+        Some(delay) => Parsed::whole(Request::FlushAll { delay, noreply }, used),
+        None => Parsed::wrong(BAD_FORMAT, noreply, used),
+    }
+}

@@ -1,0 +1,142 @@
+//! The parser against the slow reading, whole and in pieces.
+
+use super::slow::{Slow, read};
+use super::*;
+use proptest::prelude::*;
+
+const MAX_VALUE: usize = 300;
+
+/// What the fast reading says, in the slow one's words.
+fn fast(input: &[u8]) -> Slow {
+    match parse(input, MAX_VALUE) {
+        Parsed::More(needed) => {
+            assert!(needed > input.len(), "more has to be more");
+            Slow::More
+        }
+        Parsed::Hopeless => Slow::Hopeless,
+        Parsed::Request { used, skip, .. } if skip > 0 => Slow::Skips(used, skip),
+        Parsed::Request { request, used, .. } => {
+            let name = |cas: bool| if cas { "gets" } else { "get" };
+            match request {
+                Request::Get { key, cas, exptime: None } => Slow::Took(used, format!("{} {key:?}", name(cas))),
+                Request::GetMany { cas, exptime: None } => Slow::Took(0, name(cas).into()),
+                Request::Store(store) => {
+                    let verb = format!("{:?}", store.verb).to_lowercase();
+                    let verb = verb.split('(').next().unwrap_or_default().to_owned();
+                    Slow::Took(used, format!("{verb} {:?}", store.value))
+                }
+                Request::Delete { .. } => Slow::Took(used, "delete false".into()),
+                Request::Version => Slow::Took(used, "version".into()),
+                Request::Quit => Slow::Took(used, "quit".into()),
+                Request::Wrong { text: BAD_CHUNK, .. } => Slow::Took(used, "chunk".into()),
+                Request::Wrong { text, .. } => Slow::Took(used, text.into()),
+                _ => Slow::Took(used, "other".into()),
+            }
+        }
+    }
+}
+
+fn agrees(input: &[u8]) {
+    let (fast, slow) = (fast(input), read(input, MAX_VALUE));
+    match (&fast, &slow) {
+        (Slow::Took(used, what), Slow::Took(expected, said)) => {
+            let same = used == expected
+                && match said.as_str() {
+                    "other" => true,
+                    "key" | "format" | "delete true" => what == BAD_FORMAT,
+                    said => what == said,
+                };
+            assert!(same, "{fast:?}, expected {slow:?}, of {:?}", String::from_utf8_lossy(input));
+        }
+        _ => assert_eq!(fast, slow, "of {:?}", String::from_utf8_lossy(input)),
+    }
+}
+
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "get|gets|set|add|cas|append|prepend|replace|delete|version|quit|incr|touch|mg|noreply|HTTP/1.0",
+        "[a-z]{1,8}",
+        "[0-9]{1,3}",
+        "-?[0-9]{1,12}",
+        Just("k".repeat(250)),
+        Just("k".repeat(251)),
+        Just("\r".to_owned()),
+    ]
+}
+
+fn line() -> impl Strategy<Value = String> {
+    (prop::collection::vec((word(), 1..3usize), 0..9), any::<bool>(), "[a-z]{0,12}").prop_map(|(words, cr, data)| {
+        let line: String = words.iter().map(|(word, blanks)| word.clone() + &" ".repeat(*blanks)).collect();
+        format!("{line}{}\n{data}\r\n", if cr { "\r" } else { "" })
+    })
+}
+
+fn set() -> impl Strategy<Value = String> {
+    let verb = "set|add|replace|append|prepend";
+    let block = prop::collection::vec(prop_oneof![Just('\r'), Just('\n'), Just('a')], 0..6);
+    (verb, "[a-c]{1,3}", 0..6usize, block, any::<bool>()).prop_map(|(verb, key, len, block, noreply)| {
+        let block: String = block.into_iter().collect();
+        format!("{verb} {key} 1 0 {len}{}\r\n{block}\r\n", if noreply { " noreply" } else { "" })
+    })
+}
+
+proptest! {
+    #[test]
+    fn both_readings_agree_on_commands_cut_anywhere(text in prop_oneof![line(), set(), "(get|gets)( [a-z]{1,5}){0,5}\r\n"]) {
+        for end in 0..=text.len() {
+            agrees(&text.as_bytes()[..end]);
+        }
+    }
+
+    #[test]
+    fn both_readings_agree_on_junk(junk in prop::collection::vec(any::<u8>(), 0..200)) {
+        agrees(&junk);
+    }
+
+    #[test]
+    fn what_is_enough_is_not_read_otherwise_with_more(text in prop_oneof![line(), set()], more in "[a-z\r\n]{0,20}") {
+        let whole = text.clone() + &more;
+        if let Parsed::Request { used, .. } = parse(text.as_bytes(), MAX_VALUE) {
+            let again = parse(whole.as_bytes(), MAX_VALUE);
+            let Parsed::Request { used: used_again, .. } = again else { panic!("{again:?}") };
+            prop_assert_eq!(used, used_again);
+        }
+    }
+}
+
+#[test]
+fn long_lines_are_gets_or_hopeless() {
+    let keys = "key ".repeat(2_000);
+    for (front, hopeful) in [("get ", true), ("gets ", true), ("set ", false), ("", false), ("gat 0 ", false)] {
+        for blanks in [0, 100, 101] {
+            let text = " ".repeat(blanks) + front + &keys;
+            agrees(text.as_bytes());
+            let expected = hopeful && blanks <= 100;
+            assert_eq!(parse(text.as_bytes(), 100) != Parsed::Hopeless, expected, "{front:?} behind {blanks}");
+        }
+    }
+}
+
+#[test]
+fn flags_of_meta_commands() {
+    let parsed = parse(b"mg foo v t k Oabc N30 q\r\n", 100);
+    let Parsed::Request { request: Request::Meta(meta), used: 25, .. } = parsed else { panic!("{parsed:?}") };
+    assert_eq!((meta.verb, meta.key, meta.flags.vivify), (MetaVerb::Get, &b"foo"[..], Some(30)));
+    assert!(meta.flags.value && meta.flags.quiet && !meta.flags.base64);
+    assert_eq!(meta.written.count(), 6);
+    for (line, said) in [
+        ("mg foo v v\r\n", "CLIENT_ERROR duplicate flag"),
+        ("mg foo \u{1}\r\n", "CLIENT_ERROR invalid flag"),
+        ("mg foo Nx\r\n", "CLIENT_ERROR bad token in command line format"),
+        ("ma foo Dx\r\n", "CLIENT_ERROR invalid numeric delta value"),
+        ("mg\r\n", BAD_FORMAT),
+        ("mz foo\r\n", ERROR),
+    ] {
+        let Parsed::Request { request: Request::Wrong { text, .. }, .. } = parse(line.as_bytes(), 100) else {
+            panic!("{line:?}")
+        };
+        assert_eq!(text, said, "{line:?}");
+    }
+    let parsed = parse(b"ms foo 3 MX\r\nabc\r\n", 100);
+    assert!(matches!(parsed, Parsed::Request { used: 13, skip: 5, .. }), "{parsed:?}");
+}

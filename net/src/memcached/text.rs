@@ -1,0 +1,183 @@
+//! Words and numbers of a line, read as the C library reads them.
+
+/// The words of a line, which single blanks or several stand between.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'i> {
+    rest: &'i [u8],
+}
+
+impl<'i> Words<'i> {
+    /// Of a line without its end.
+    pub fn new(line: &'i [u8]) -> Words<'i> {
+        Words { rest: line }
+    }
+
+    /// What has not been taken yet.
+    pub fn rest(&self) -> &'i [u8] {
+        self.rest
+    }
+}
+
+impl<'i> Iterator for Words<'i> {
+    type Item = &'i [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'i [u8]> {
+        let blanks = self.rest.iter().take_while(|byte| **byte == b' ').count();
+        let word = &self.rest[blanks..];
+        let len = word.iter().position(|byte| *byte == b' ').unwrap_or(word.len());
+        let (word, rest) = word.split_at(len);
+        self.rest = rest;
+        (!word.is_empty()).then_some(word)
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+/// A sign and a magnitude, as `strtol` and its like find them: blanks before it, a sign, digits, and then the end, a blank or a zero
+/// byte. `None` for anything else, and where 64 bits are not enough.
+fn signed(text: &[u8]) -> Option<(bool, u64)> {
+    let text = &text[text.iter().take_while(|byte| is_space(**byte)).count()..];
+    let (negative, text) = match text.first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let ends = text.get(digits).is_none_or(|byte| is_space(*byte) || *byte == 0);
+    if digits == 0 || !ends {
+        return None;
+    }
+    let add = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add(u64::from(byte - b'0'));
+    text[..digits].iter().try_fold(0, add).map(|number| (negative, number))
+}
+
+/// A number from 0 to 2^64 - 1. A minus is read, too, where what it makes, modulo 2^64, is below 2^63.
+pub fn unsigned(text: &[u8]) -> Option<u64> {
+    let (negative, number) = signed(text)?;
+    let number = if negative { number.wrapping_neg() } else { number };
+    (!negative || number < 1 << 63).then_some(number)
+}
+
+/// A number of 32 bits with a sign.
+pub fn int(text: &[u8]) -> Option<i32> {
+    let (negative, number) = signed(text)?;
+    let number = i64::try_from(number).ok()?;
+    i32::try_from(if negative { -number } else { number }).ok()
+}
+
+/// A number of 32 bits without a sign. Of a larger one, its lower 32 bits.
+pub fn flags(text: &[u8]) -> Option<u32> {
+    unsigned(text).map(|number| number as u32)
+}
+
+/// Bytes that a base64 text stands for, in `into`. `None` if it is none, or longer than `into`.
+pub fn decode_base64<'b>(text: &[u8], into: &'b mut [u8]) -> Option<&'b [u8]> {
+    let value = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    if text.is_empty() || !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let padding = text.iter().rev().take(2).take_while(|byte| **byte == b'=').count();
+    let len = text.len() / 4 * 3 - padding;
+    let into = into.get_mut(..len)?;
+    for (group, four) in text.chunks(4).enumerate() {
+        let mut bits = 0u32;
+        for (index, byte) in four.iter().enumerate() {
+            let is_padding = group * 4 + index >= text.len() - padding;
+            let six = if is_padding { 0 } else { value(*byte)? };
+            bits = bits << 6 | u32::from(six);
+        }
+        for (index, byte) in into.iter_mut().skip(group * 3).take(3).enumerate() {
+            *byte = (bits >> (16 - 8 * index)) as u8;
+        }
+    }
+    Some(into)
+}
+
+/// Appends bytes as base64.
+pub fn push_base64(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for three in bytes.chunks(3) {
+        let bits = (0..3).fold(0u32, |bits, index| bits << 8 | u32::from(three.get(index).copied().unwrap_or(0)));
+        for index in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * index)) as usize & 63];
+            out.push(if index <= three.len() { digit } else { b'=' });
+        }
+    }
+}
+
+/// Appends a number in decimal.
+#[inline]
+pub fn push_number(mut number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_are_read_as_c_reads_them() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("12", Some(12)),
+            ("+12", Some(12)),
+            (" \t12 x", Some(12)),
+            ("12x", None),
+            ("", None),
+            ("-", None),
+            ("-1", None),
+            ("-0", Some(0)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+        ] {
+            assert_eq!(unsigned(text.as_bytes()), expected, "{text:?}");
+        }
+        assert_eq!(int(b"-2147483648"), Some(i32::MIN));
+        assert_eq!((int(b"2147483648"), int(b"-2147483649"), int(b"9223372036854775808")), (None, None, None));
+        assert_eq!(flags(b"4294967295"), Some(u32::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn base64_goes_there_and_back(bytes in prop::collection::vec(any::<u8>(), 1..200)) {
+            let (mut text, mut room) = (Vec::new(), [0; 256]);
+            push_base64(&bytes, &mut text);
+            prop_assert_eq!(decode_base64(&text, &mut room), Some(&bytes[..]));
+        }
+
+        #[test]
+        fn words_are_what_a_split_finds(line in "[a-c ]{0,40}") {
+            let expected: Vec<_> = line.split(' ').filter(|word| !word.is_empty()).collect();
+            let found: Vec<_> = Words::new(line.as_bytes()).map(|word| std::str::from_utf8(word).unwrap()).collect();
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn numbers_are_written_as_anybody_writes_them(number in any::<u64>()) {
+            let mut out = Vec::new();
+            push_number(number, &mut out);
+            prop_assert_eq!(out, number.to_string().into_bytes());
+        }
+    }
+}
