@@ -29,9 +29,11 @@ use crate::store::Mode;
 use crate::tenants::{
     Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, QuotaChanges, Quotas, TokenHash,
 };
+use crate::workers::ListenAt;
 
 mod builder;
 mod exposure;
+mod listen;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -40,6 +42,8 @@ pub use builder::BuilderSettings;
 use builder::FileBuilder;
 pub use exposure::{BUILDER_PORT, CONTROL_PORT, HttpPort, PortTls, TlsOverrides};
 use exposure::{FilePortTls, check_control, check_service, is_public};
+use listen::FileListen;
+pub use listen::parse_listen;
 pub use state::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
@@ -77,6 +81,8 @@ pub struct Config {
     pub allow_plain_control: bool,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub allow_plaintext: bool,
+    /// Ports for clients of memcached and Redis.
+    pub listen: Vec<ListenAt>,
     /// Limits of the server.
     pub limits: Limits,
     /// Quotas of a tenant for which none are given.
@@ -200,6 +206,8 @@ pub struct Overrides {
     pub allow_plain_control: Option<bool>,
     /// See [`Config::allow_plaintext`].
     pub allow_plaintext: Option<bool>,
+    /// Ports beside the file's: see [`Config::listen`].
+    pub listen: Vec<ListenAt>,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
     /// See [`BuilderSettings::enabled`].
@@ -225,6 +233,8 @@ struct File {
     builder_tls: FilePortTls,
     allow_plain_control: Option<bool>,
     allow_plaintext: Option<bool>,
+    memcached: Vec<FileListen>,
+    redis: Vec<FileListen>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -295,6 +305,7 @@ impl Config {
             builder_tls: file.builder_tls,
             allow_plain_control: over.allow_plain_control.or(file.allow_plain_control).unwrap_or(false),
             allow_plaintext: over.allow_plaintext.or(file.allow_plaintext).unwrap_or(false),
+            listen: listen::build(file.memcached, file.redis, &over.listen)?,
             workers,
             pin: over.pin.or(file.pin).unwrap_or(true),
             poll: over.poll.or(file.poll).unwrap_or(false),
@@ -403,6 +414,7 @@ impl Config {
             )));
         }
         check_control(self.control, &self.control_tls, self.allow_plain_control)?;
+        listen::check(&self.listen, self.allow_plaintext, self.allow_open)?;
         self.tenants.iter().try_for_each(TenantSettings::check)?;
         if let Some(open) = self.tenants.iter().find(|tenant| tenant.open && !self.may_be_open()) {
             return Err(ConfigError::new(format!(

@@ -9,7 +9,7 @@ pub mod gate;
 pub mod janitor;
 pub mod limits;
 pub mod metrics;
-// The workers come to it in the next change.
+// The commands come with the next changes.
 #[allow(dead_code)]
 pub mod protocols;
 pub mod server;

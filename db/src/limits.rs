@@ -282,6 +282,40 @@ pub const ANSWER_RESERVE_BYTES: usize = 48;
 /// Bytes that a response buffer may keep when it goes back to its pool; a larger one is given back to the allocator.
 pub const POOLED_RESPONSE_BYTES: usize = 64 << 10;
 
+/// Limits of connections (memcached, Redis).
+pub mod connections {
+    /// Connections of the server, at most; less where the process may not open as many files. A tenant alone gets two thirds. An
+    /// idle one takes about half a kilobyte here, and some of the kernel's.
+    pub const CONNECTIONS: usize = 65_536;
+    /// File descriptors that are left for everything else: control connections, builds, libraries.
+    pub const OTHER_FILES: usize = 1_024;
+    /// Connections that a worker accepts at one port in one turn: about 100 us of system calls.
+    pub const ACCEPTED_AT_ONCE: usize = 32;
+    /// Microseconds for which nothing is accepted after the kernel had no file descriptor left.
+    pub const ACCEPT_PAUSE_US: u64 = 100_000;
+    /// Bytes read from a connection at once: what a pipeline of small commands sends in a turn, and what stays in a core's cache.
+    pub const RECEIVE_BYTES: usize = 64 << 10;
+    /// Buffer that a worker keeps for its next use, bytes; larger ones are given back.
+    pub const KEPT_BUFFER_BYTES: usize = 256 << 10;
+    /// Batches of commands that one connection gets in a row while few others wait.
+    pub const BATCHES_AT_ONCE: usize = 4;
+    /// Ready connections up to which that is so.
+    pub const FEW_READY: usize = 4;
+    /// Unsent answers of a connection beyond which nothing more of it is read or run, bytes. With the answers of one batch, and
+    /// one largest value, on top this bounds what a client that does not read can have held.
+    pub const UNSENT_PAUSE_BYTES: usize = 256 << 10;
+    /// Microseconds for which a connection may take no byte of answers that wait for it; then it is closed.
+    pub const SLOW_READER_US: u64 = 10_000_000;
+    /// Microseconds within which a connection has to show whose it is; then it is closed.
+    pub const STRANGER_US: u64 = 30_000_000;
+    /// Bytes that one that has not shown whose it is may have waiting: a user and a token take a tenth.
+    pub const STRANGER_INPUT_BYTES: usize = 16 << 10;
+    /// Bytes of buffers of all connections of a worker; the one that would take more is closed.
+    pub const BUFFER_BYTES: usize = 512 << 20;
+    /// Microseconds between two looks for connections whose time is up.
+    pub const LOOK_US: u64 = 1_000_000;
+}
+
 /// Limits of the control port.
 pub mod control {
     use std::time::Duration;

@@ -60,10 +60,16 @@ impl DataPlane {
             poll: config.poll,
             udp: UdpOptions::default(),
             allow_plaintext: config.allow_plaintext,
+            listen: config.listen.clone(),
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         let janitor = Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics))?;
         Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog })
+    }
+
+    /// The addresses of the ports for memcached and Redis clients, in the order of [`Config::listen`].
+    pub fn listening(&self) -> &[SocketAddr] {
+        self.workers.listening()
     }
 
     /// The address of the first worker's port.

@@ -190,3 +190,9 @@ pub const GSO_SEGMENTS: usize = 64;
 pub const GSO_BYTES: usize = 65_507;
 /// Bytes of a receive buffer when the kernel coalesces datagrams (`UDP_GRO`).
 pub const GRO_BUFFER: usize = 65_536;
+/// Connections that wait to be accepted, each listener; the kernel may have less (`net.core.somaxconn`). A worker accepts them
+/// within a turn of its loop, so these are many clients that start together.
+pub const ACCEPT_BACKLOG: i32 = 4096;
+/// Sockets that a selector tells of at once; the others come next time, by turns. Bounds what a worker does between two looks at
+/// its packets: 64 reads and writes are 100 us.
+pub const SELECTED: usize = 64;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use sandstorm_db::admin::{ControlPlane, Served};
-use sandstorm_db::config::{Config, Overrides, TlsOverrides, prepare_state_dir};
+use sandstorm_db::config::{Config, Overrides, TlsOverrides, parse_listen, prepare_state_dir};
+use sandstorm_db::protocols::Protocol;
 use sandstorm_db::server::DataPlane;
+use sandstorm_db::workers::ListenAt;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -45,6 +47,12 @@ pub(super) struct ServeArgs {
     /// Let other machines use closed tenants' data without a sealed session: tokens and records cross the network in the clear
     #[arg(long)]
     allow_plaintext: bool,
+    /// A port for memcached clients; with =TENANT/TABLE they need no user and password. May be repeated
+    #[arg(long, value_name = "HOST:PORT[=TENANT[/TABLE]]", value_parser = memcached_port)]
+    memcached: Vec<ListenAt>,
+    /// A port for Redis clients; with =TENANT/TABLE they need no AUTH. May be repeated
+    #[arg(long, value_name = "HOST:PORT[=TENANT[/TABLE]]", value_parser = redis_port)]
+    redis: Vec<ListenAt>,
     /// Number of workers [default: all cores but one]
     #[arg(long)]
     workers: Option<usize>,
@@ -63,6 +71,14 @@ pub(super) struct ServeArgs {
     /// The rustc that compiles extensions [default: the one on the path]
     #[arg(long, value_name = "FILE")]
     rustc: Option<PathBuf>,
+}
+
+fn memcached_port(text: &str) -> Result<ListenAt, String> {
+    parse_listen(Protocol::Memcached, text)
+}
+
+fn redis_port(text: &str) -> Result<ListenAt, String> {
+    parse_listen(Protocol::Redis, text)
 }
 
 impl ServeArgs {
@@ -84,6 +100,7 @@ impl ServeArgs {
             },
             allow_plain_control: self.allow_plain_control.then_some(true),
             allow_plaintext: self.allow_plaintext.then_some(true),
+            listen: self.memcached.iter().chain(&self.redis).cloned().collect(),
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }

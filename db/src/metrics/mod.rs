@@ -154,6 +154,27 @@ pub fn cause_index(cause: rpc::KillCause) -> usize {
     cause as usize - 1
 }
 
+/// Why a connection was closed or not taken, in the order of [`ConnectionReason`].
+pub const CONNECTION_REASONS: &[&str] = &["full", "no_files", "stranger", "slow_reader", "memory", "protocol"];
+
+/// Why a connection was closed or not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)]
+pub(crate) enum ConnectionReason {
+    /// The server, or its tenant, had as many as it may have.
+    Full,
+    /// The process could open no more files.
+    NoFiles,
+    /// It did not show in time, or within bounds, whose it is.
+    Stranger,
+    /// It did not read its answers.
+    SlowReader,
+    /// All buffers together were too large.
+    Memory,
+    /// It said what its protocol does not have.
+    Protocol,
+}
+
 /// The name of a kill's cause.
 pub fn cause_name(cause: rpc::KillCause) -> &'static str {
     CAUSES.get(cause_index(cause)).copied().unwrap_or("unknown")
@@ -270,6 +291,20 @@ metrics! {
         handshakes: counter,
         /// Packets of sealed sessions that were refused, by reason.
         sealed_refused: counter by("reason", SEAL_REASONS),
+        /// Connections of memcached and Redis clients.
+        connections: gauge,
+        /// Connections accepted.
+        connections_accepted: counter,
+        /// Connections given to the worker that is their tenant's home.
+        connections_handed_over: counter,
+        /// Connections that the server closed or did not take, by reason.
+        connections_refused: counter by("reason", CONNECTION_REASONS),
+        /// Bytes received from connections.
+        connection_bytes_in: counter,
+        /// Bytes of answers to connections.
+        connection_bytes_out: counter,
+        /// Batches of commands that connections had run.
+        connection_batches: counter,
     }
 }
 

@@ -46,7 +46,10 @@ impl Identity {
     /// Of everybody at a port that speaks for a tenant.
     pub(crate) fn of_port(snapshot: &Snapshot, entrance: &Entrance) -> Option<Identity> {
         let view = snapshot.by_name(entrance.tenant.as_deref()?)?;
-        Some(Identity::new(&view.tenant, Basis::Port))
+        match entrance.public {
+            true => view.tenant.open.then(|| Identity::new(&view.tenant, Basis::Open)),
+            false => Some(Identity::new(&view.tenant, Basis::Port)),
+        }
     }
 
     /// The tenant's id.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use sandstorm_net::rpc::Status;
 
 pub(crate) use self::identity::Identity;
-use crate::metrics::{Metrics, WorkerCounters};
+use crate::metrics::{ConnectionReason, Metrics, WorkerCounters};
 use crate::store::Participant;
 use crate::tenants::{Snapshot, TenantView};
 
@@ -27,6 +27,16 @@ pub enum Protocol {
     Redis,
 }
 
+impl Protocol {
+    /// What a client is told whose connection is not taken.
+    pub(crate) fn full(self) -> &'static [u8] {
+        match self {
+            Protocol::Memcached => b"ERROR Too many open connections\r\n",
+            Protocol::Redis => b"-ERR max number of clients reached\r\n",
+        }
+    }
+}
+
 /// What a port is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entrance {
@@ -36,6 +46,8 @@ pub struct Entrance {
     pub tenant: Option<String>,
     /// The name of the table that is used at first.
     pub table: Option<String>,
+    /// Whether other machines reach it: then it speaks for open tenants only.
+    pub public: bool,
 }
 
 /// What is the same for the whole server, for those who ask about it.
@@ -76,6 +88,12 @@ impl Context<'_> {
             counters.over_quota.add(u64::from(requests));
         }
         admitted
+    }
+
+    /// Notes that a connection is closed because of what it said.
+    #[cold]
+    pub(crate) fn protocol_error(&self) {
+        self.counters.connections_refused[ConnectionReason::Protocol as usize].add(1);
     }
 }
 

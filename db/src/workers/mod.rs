@@ -1,11 +1,12 @@
 //! Workers: pinned threads that serve requests, each on a port of its own.
 //!
 //! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admit`], the door; [`plain`], operations
-//! on records; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`intake`] and [`overload`], fairness between
+//! on records; [`connections`], clients of memcached and Redis; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`intake`] and [`overload`], fairness between
 //! those who send; [`port`], [`assembly`], [`sessions`], [`known`], what is remembered between packets.
 
 mod admit;
 mod assembly;
+mod connections;
 mod intake;
 mod known;
 mod overload;
@@ -19,6 +20,7 @@ mod start;
 mod steal;
 mod tasks;
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -28,6 +30,7 @@ use crossbeam_deque::{Stealer, Worker as Deque};
 use crossbeam_utils::CachePadded;
 use sandstorm_net::driver::Driver;
 
+use self::connections::{Connections, Inbox, Room};
 use self::intake::Intake;
 use self::overload::Overload;
 use self::port::{Port, PortState};
@@ -36,10 +39,11 @@ use self::tasks::{Ended, Task};
 use crate::extensions::Engine;
 use crate::limits::{SPIN_US, STEAL_LOOK_MS};
 use crate::metrics::WorkerCounters;
+use crate::protocols::Facts;
 use crate::store::Participant;
 use crate::tenants::{Directory, Snapshot};
 
-pub use start::{WorkerOptions, WorkerStartError, Workers, free_processors};
+pub use start::{ListenAt, WorkerOptions, WorkerStartError, Workers, free_processors};
 
 /// What the workers share.
 struct Shared {
@@ -51,6 +55,11 @@ struct Shared {
     idle: CachePadded<AtomicU64>,
     /// Set while a worker is in its tasks: its packets wait.
     held_up: Vec<CachePadded<AtomicBool>>,
+    /// What workers send to each other's connections.
+    inboxes: Vec<CachePadded<Inbox>>,
+    /// How many connections there are, and may be.
+    room: Room,
+    facts: Facts,
     stop: AtomicBool,
     /// Where the workers' microseconds start.
     epoch: Instant,
@@ -75,6 +84,8 @@ struct Worker {
     ended: Vec<Ended>,
     /// Invocations in the run queue or being interleaved.
     live: usize,
+    /// None on a server without ports for them.
+    connections: Option<Box<Connections>>,
     last_turn_was_long: bool,
     overload: Overload,
     now_us: u64,
@@ -107,6 +118,8 @@ impl Worker {
             self.poll_tasks();
             self.participant.quiescent();
         }
+        // The last answers.
+        self.serve_connections();
     }
 
     /// Takes the time, and the directory if it has changed.
@@ -130,7 +143,9 @@ impl Worker {
         let mark = 1 << self.index;
         let idle = shared.idle.fetch_or(mark, SeqCst) | mark;
         // A neighbour that offers looks at the marks after it has offered; so look at the offers after the mark is set.
-        let offers = shared.stealers.iter().any(|stealer| !stealer.is_empty());
+        let offers = shared.stealers.iter().any(|stealer| !stealer.is_empty())
+            || shared.inboxes[self.index].waits()
+            || self.connections.as_ref().is_some_and(|connections| connections.has_work());
         if !offers && !shared.stop.load(SeqCst) && shared.directory.generation() == self.snapshot.generation() {
             let (timer_us, for_room) = shared.ports[self.index]
                 .open(true)
@@ -138,10 +153,14 @@ impl Worker {
             let all_idle = idle.count_ones() as usize == shared.ports.len();
             let look_us = (!all_idle).then_some(STEAL_LOOK_MS * 1000);
             let timer_us = timer_us.map(|at_us| at_us.saturating_sub(self.now_us).max(1));
-            let timeout_us = [timer_us, look_us].into_iter().flatten().min();
+            let connections = self.connections.as_deref();
+            let due_us = connections.and_then(Connections::timer_us);
+            let due_us = due_us.map(|at_us| at_us.saturating_sub(self.now_us).max(1));
+            let timeout_us = [timer_us, look_us, due_us].into_iter().flatten().min();
+            let selector = connections.map(|connections| connections.selector().as_fd());
             self.counters.sleeps.add(1);
             self.participant.offline();
-            if let Err(error) = shared.ports[self.index].waiter.wait(timeout_us, for_room) {
+            if let Err(error) = shared.ports[self.index].waiter.wait_also(timeout_us, for_room, selector) {
                 tracing::error!(worker = self.index, %error, "cannot wait for packets");
                 std::thread::sleep(std::time::Duration::from_millis(STEAL_LOOK_MS));
             }

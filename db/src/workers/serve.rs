@@ -39,10 +39,10 @@ struct Planned<'p> {
 }
 
 impl Worker {
-    /// One round: requests, then tasks, then what a neighbour has too much of. Tells how much there was to do.
+    /// One round: requests, of packets and of connections, then tasks, then what a neighbour has too much of. Tells how much there was to do.
     pub(super) fn turn(&mut self, intake: &mut Intake) -> usize {
         self.look_around();
-        let received = self.serve(self.index, intake);
+        let received = self.serve(self.index, intake) + self.serve_connections();
         let polled = self.poll_tasks() + usize::from(self.engine.tidy());
         self.participant.quiescent();
         let stolen = if received + polled == 0 { self.steal(intake) } else { 0 };
@@ -190,7 +190,7 @@ impl Worker {
             answer.clear();
             let status = match planned.operation.op {
                 Op::Invoke => {
-                    let caller = Caller { port: port as u32, part: planned.part as u32, ticket };
+                    let caller = Caller::Datagram { port: port as u32, part: planned.part as u32, ticket };
                     self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
                 }
                 _ => Some(self.run_plain(&planned, &mut answer)),

@@ -10,12 +10,13 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
-use sandstorm_net::driver::{BindError, Driver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::driver::{BindError, Driver, ListenError, Listener, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
 use sandstorm_net::seal::{SealLimits, ServerSeal};
 
+use super::connections::{Connections, Gate, Room};
 use super::intake::Intake;
 use super::overload::Overload;
 use super::port::{Desk, Port};
@@ -25,8 +26,20 @@ use super::{Shared, Worker};
 use crate::extensions::{Engine, Watchdog};
 use crate::limits::{BURST, MAX_WORKERS, SESSIONS_PER_PORT};
 use crate::metrics::Metrics;
+use crate::protocols::{Entrance, Facts};
 use crate::store::Epochs;
 use crate::tenants::Directory;
+
+/// A port for connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAt {
+    /// Its address. Port 0: any that is free.
+    pub address: SocketAddr,
+    /// Whether datagrams are served there, too.
+    pub udp: bool,
+    /// What it is for.
+    pub entrance: Entrance,
+}
 
 /// How the workers are to run.
 #[derive(Clone, Debug)]
@@ -43,6 +56,8 @@ pub struct WorkerOptions {
     pub udp: UdpOptions,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub allow_plaintext: bool,
+    /// Ports for connections; every worker listens there.
+    pub listen: Vec<ListenAt>,
 }
 
 /// Why the workers did not start.
@@ -51,6 +66,9 @@ pub enum WorkerStartError {
     /// A port cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// A port for connections could not be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// A number of workers that cannot be.
     #[error("{0} workers asked for: choose 1 to {MAX_WORKERS}, with {0} ports in a row from the first")]
     Workers(usize),
@@ -63,6 +81,7 @@ pub enum WorkerStartError {
 pub struct Workers {
     shared: Arc<Shared>,
     address: SocketAddr,
+    listening: Vec<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -102,17 +121,28 @@ impl Workers {
         directory: Arc<Directory>,
         epochs: &Arc<Epochs>,
         watchdog: &Arc<Watchdog>,
-        metrics: &Metrics,
+        metrics: &Arc<Metrics>,
     ) -> Result<Workers, WorkerStartError> {
         if options.workers == 0 || options.workers > MAX_WORKERS {
             return Err(WorkerStartError::Workers(options.workers));
         }
         let drivers = bind_all(options)?;
         let address = drivers[0].local();
+        let (listening, gates) = listen(options)?;
+        let room = Room::new();
+        let facts = Facts {
+            metrics: Arc::clone(metrics),
+            workers: options.workers,
+            started_ms: clock_ms(),
+            connections: room.limit(),
+        };
         let deques: Vec<Deque<_>> = drivers.iter().map(|_| Deque::new_lifo()).collect();
         let shared = Arc::new(Shared {
             stealers: deques.iter().map(Deque::stealer).collect(),
             held_up: drivers.iter().map(|_| Default::default()).collect(),
+            inboxes: drivers.iter().map(|_| Default::default()).collect(),
+            room,
+            facts,
             ports: drivers.into_iter().map(|driver| Port::new(driver, desk())).collect(),
             directory,
             idle: Default::default(),
@@ -127,10 +157,10 @@ impl Workers {
                 shared.ports.iter().for_each(|port| port.waker.wake());
             }
         });
-        let mut workers = Workers { shared, address, threads: Vec::new() };
-        for (index, offered) in deques.into_iter().enumerate() {
+        let mut workers = Workers { shared, address, listening, threads: Vec::new() };
+        for (index, (offered, gates)) in deques.into_iter().zip(gates).enumerate() {
             // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
-            workers.start_one(index, offered, options.pin, epochs, watchdog, metrics)?;
+            workers.start_one(index, (offered, gates), options.pin, epochs, watchdog, metrics)?;
         }
         Ok(workers)
     }
@@ -138,7 +168,7 @@ impl Workers {
     fn start_one(
         &mut self,
         index: usize,
-        offered: Deque<super::tasks::Task>,
+        (offered, gates): (Deque<super::tasks::Task>, Vec<Gate>),
         pin: bool,
         epochs: &Arc<Epochs>,
         watchdog: &Arc<Watchdog>,
@@ -155,6 +185,10 @@ impl Workers {
                 Ok(engine) => engine,
                 Err(error) => return drop(report.send(Err(error))),
             };
+            let connections = match (!gates.is_empty()).then(|| Connections::new(gates)).transpose() {
+                Ok(connections) => connections,
+                Err(error) => return drop(report.send(Err(error))),
+            };
             let snapshot = shared.directory.snapshot();
             engine.sees(snapshot.generation());
             let worker = Worker {
@@ -168,6 +202,7 @@ impl Workers {
                 offered_turns: 0,
                 ended: Vec::new(),
                 live: 0,
+                connections: connections.map(Box::new),
                 last_turn_was_long: false,
                 overload: Overload::new(),
                 now_us: 0,
@@ -191,6 +226,11 @@ impl Workers {
         self.address
     }
 
+    /// The addresses of the ports for connections, in the order in which they were asked for.
+    pub fn listening(&self) -> &[SocketAddr] {
+        &self.listening
+    }
+
     /// Number of workers.
     pub fn count(&self) -> usize {
         self.shared.ports.len()
@@ -210,12 +250,30 @@ impl Drop for Workers {
     }
 }
 
+/// Listens where it is asked for: the addresses, and each worker's gates.
+fn listen(options: &WorkerOptions) -> Result<(Vec<SocketAddr>, Vec<Vec<Gate>>), WorkerStartError> {
+    let mut gates: Vec<Vec<Gate>> = (0..options.workers).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for at in &options.listen {
+        let listeners = Listener::bind(at.address, options.workers)?;
+        addresses.extend(listeners.first().map(Listener::local));
+        let entrance = Arc::new(at.entrance.clone());
+        for (gates, listener) in gates.iter_mut().zip(listeners) {
+            gates.push(Gate { listener, entrance: Arc::clone(&entrance) });
+        }
+    }
+    Ok((addresses, gates))
+}
+
+fn clock_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
 fn desk() -> Desk {
     let endpoint = ServerEndpoint::new(net_limits::ServerLimits::default());
     let once = OnceWindow::new(net_limits::OnceLimits::default());
     // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
-    let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let seal = ServerSeal::new(SealLimits::default(), clock_ms);
+    let seal = ServerSeal::new(SealLimits::default(), clock_ms());
     Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), Outbox::default())
 }
 

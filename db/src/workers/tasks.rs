@@ -1,5 +1,6 @@
 //! Tasks: invocations on their way through the run queue, from the request that asks for one to the answer.
 
+use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 
@@ -9,23 +10,35 @@ use sandstorm_net::rpc::{MAX_VALUE_LEN, Op, Operation, Status, encode_operation}
 use super::Worker;
 use super::admit::count;
 use super::assembly::Ticket;
+use super::connections::Name;
 use super::plain;
 use super::port::PortState;
 use super::run_queue::Turn;
 use crate::extensions::{BeginError, Extension, Invocation, Polled};
 use crate::limits::{INVOCATIONS_PER_WORKER, PLACES_PER_FREE};
 use crate::metrics::cause_index;
+use crate::protocols::InvocationAnswer;
 use crate::tenants::{Kill, TenantView};
 
 /// Where the answer of an invocation is awaited.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
-    /// The port that the request came to, and its answer leaves by.
-    pub(super) port: u32,
-    /// Which operation of the request.
-    pub(super) part: u32,
-    /// The response that waits.
-    pub(super) ticket: Ticket,
+pub(super) enum Caller {
+    /// By who sent a datagram.
+    Datagram {
+        /// The port that the request came to, and its answer leaves by.
+        port: u32,
+        /// Which operation of the request.
+        part: u32,
+        /// The response that waits.
+        ticket: Ticket,
+    },
+    /// At a connection.
+    Stream {
+        /// The worker that has it.
+        worker: u32,
+        /// Which.
+        name: Name,
+    },
 }
 
 /// An invocation and who waits for it.
@@ -80,22 +93,31 @@ impl Worker {
         caller: Caller,
         answer: &mut Vec<u8>,
     ) -> Option<Status> {
-        let extension = match find_extension(view, operation) {
-            Ok(extension) => extension,
-            Err((status, text)) => return Some(plain::refuse(operation, status, text, answer)),
-        };
+        let (status, text) = self.try_begin(view, operation, caller).err()?;
+        Some(plain::refuse(operation, status, &text, answer))
+    }
+
+    /// Makes a task of an invocation.
+    ///
+    /// # Errors
+    /// Why it cannot: a status, and a text that says more.
+    pub(super) fn try_begin<'v>(
+        &mut self,
+        view: &'v Arc<TenantView>,
+        operation: &Operation<'_>,
+        caller: Caller,
+    ) -> Result<(), (Status, Cow<'v, str>)> {
+        let extension = find_extension(view, operation).map_err(|(status, text)| (status, text.into()))?;
         let tenant = &view.tenant;
         if !extension.brake.admits(self.now_us.saturating_mul(1000)) {
             tenant.usage.worker(self.index).over_quota.add(1);
-            return Some(plain::refuse(operation, Status::OverQuota, SLOWED_TEXT, answer));
+            return Err((Status::OverQuota, SLOWED_TEXT.into()));
         }
         let places = &tenant.usage.worker(self.index).invocations_live;
-        if let Err(text) = may_take_place(self.live, places.get() as usize) {
-            return Some(plain::refuse(operation, Status::Overloaded, text, answer));
-        }
+        may_take_place(self.live, places.get() as usize).map_err(|text| (Status::Overloaded, text.into()))?;
         if let Err(text) = tenant.begin_invocation() {
             tenant.usage.worker(self.index).over_quota.add(1);
-            return Some(plain::refuse(operation, Status::OverQuota, text, answer));
+            return Err((Status::OverQuota, text.into()));
         }
         let budget = view.budget(extension);
         let begun = self.engine.begin(&self.participant, view, extension, operation.value, budget);
@@ -106,7 +128,7 @@ impl Worker {
                 places.set(places.get() + 1);
                 let task = Task { invocation, caller, begun_us: self.now_us };
                 self.queue.push(tenant.id, tenant.quotas.weight, task);
-                None
+                Ok(())
             }
             Err(error) => {
                 tenant.end_invocation();
@@ -118,7 +140,7 @@ impl Worker {
                     BeginError::TooLarge { .. } => Status::TooLarge,
                     BeginError::Memory(_) => Status::Overloaded,
                 };
-                Some(plain::refuse(operation, status, &error.to_string(), answer))
+                Err((status, error.to_string().into()))
             }
         }
     }
@@ -166,18 +188,22 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         let mut open: Option<(u32, MutexGuard<'_, PortState>)> = None;
         for Ended { task, polled } in ended.drain(..) {
-            let caller = task.caller;
-            if open.as_ref().is_none_or(|(port, _)| *port != caller.port) {
-                if let Some((_, mut done)) = open.take() {
-                    done.transmit();
+            let answer = ended_answer(&task.invocation, &polled);
+            count(&self.counters.responses, answer.status as usize);
+            match task.caller {
+                Caller::Datagram { port, part, ticket } => {
+                    if open.as_ref().is_none_or(|(opened, _)| *opened != port) {
+                        if let Some((_, mut done)) = open.take() {
+                            done.transmit();
+                        }
+                        open = shared.ports[port as usize].open(true).map(|state| (port, state));
+                    }
+                    if let Some((_, state)) = &mut open {
+                        let write = |response: &mut Vec<u8>| encode_ended(&answer, response);
+                        state.desk.deliver(self.now_us, ticket, part as usize, write);
+                    }
                 }
-                open = shared.ports[caller.port as usize].open(true).map(|state| (caller.port, state));
-            }
-            if let Some((_, state)) = &mut open {
-                state.desk.deliver(self.now_us, caller.ticket, caller.part as usize, |answer| {
-                    let status = encode_ended(&task.invocation, &polled, answer);
-                    count(&self.counters.responses, status as usize);
-                });
+                Caller::Stream { worker, name } => self.answer_connection(worker, name, &answer),
             }
             self.count_ended(&task, &polled);
             if let Some(view) = task.invocation.view() {
@@ -252,8 +278,8 @@ fn find_extension<'v>(
     Ok(extension)
 }
 
-/// Appends the answer of an invocation that ended.
-fn encode_ended(invocation: &Invocation, polled: &Polled, answer: &mut Vec<u8>) -> Status {
+/// How an invocation ended, for who asked for it.
+fn ended_answer<'i>(invocation: &'i Invocation, polled: &Polled) -> InvocationAnswer<'i> {
     let (status, number, value) = match polled {
         Polled::Done | Polled::Pending | Polled::Preempted => {
             (Status::Ok, invocation.extension().map_or(0, |extension| extension.version), invocation.reply())
@@ -262,9 +288,13 @@ fn encode_ended(invocation: &Invocation, polled: &Polled, answer: &mut Vec<u8>) 
         Polled::Killed(cause) => (Status::Killed, *cause as u64, invocation.text()),
     };
     // The reply's budget is at most what a message can carry; a longer one cannot come from `reply`.
-    let value = &value[..value.len().min(MAX_VALUE_LEN)];
-    encode_operation(&Operation { status, number, value, ..Operation::new(Op::Invoke) }, answer);
-    status
+    InvocationAnswer { status, number, value: &value[..value.len().min(MAX_VALUE_LEN)] }
+}
+
+/// Appends the answer of an invocation that ended.
+fn encode_ended(answer: &InvocationAnswer<'_>, response: &mut Vec<u8>) {
+    let InvocationAnswer { status, number, value } = *answer;
+    encode_operation(&Operation { status, number, value, ..Operation::new(Op::Invoke) }, response);
 }
 
 #[cfg(test)]

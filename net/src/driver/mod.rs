@@ -8,6 +8,7 @@ mod burst;
 pub mod filter;
 mod outbox;
 mod sys;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod udp;
@@ -15,6 +16,7 @@ mod wait;
 
 pub use burst::{Burst, NOBODY};
 pub use outbox::Outbox;
+pub use tcp::{Interest, ListenError, Listener, Moved, Ready, Selector, Stream};
 pub use udp::{BindError, UdpDriver, UdpOptions};
 pub use wait::{Waiter, Waker, Woken};
 

@@ -8,8 +8,12 @@ fn bind(address: &str, options: UdpOptions) -> UdpDriver {
     UdpDriver::bind(address.parse().unwrap(), options).unwrap()
 }
 
-const PLAIN: UdpOptions =
-    UdpOptions { receive_coalesced: false, send_segmented: false, socket_buffer: crate::limits::SOCKET_BUFFER };
+const PLAIN: UdpOptions = UdpOptions {
+    receive_coalesced: false,
+    send_segmented: false,
+    socket_buffer: crate::limits::SOCKET_BUFFER,
+    shared: false,
+};
 
 /// Both loopbacks (the second if this machine has it), offload on and off at each end.
 fn pairs() -> Vec<(UdpDriver, UdpDriver)> {

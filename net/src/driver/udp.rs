@@ -3,6 +3,7 @@
 
 use super::filter::Instruction;
 use super::sys::{self, Group};
+use super::tcp::shared_udp;
 use super::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
 use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER};
 use crate::r2p2::Peer;
@@ -21,11 +22,14 @@ pub struct UdpOptions {
     pub send_segmented: bool,
     /// Kernel buffer asked for, each way, bytes. Default [`SOCKET_BUFFER`].
     pub socket_buffer: usize,
+    /// Share the address with other sockets that are opened so, over which the kernel spreads the datagrams by their
+    /// senders (`SO_REUSEPORT`). Default: false.
+    pub shared: bool,
 }
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { receive_coalesced: true, send_segmented: true, socket_buffer: SOCKET_BUFFER }
+        UdpOptions { receive_coalesced: true, send_segmented: true, socket_buffer: SOCKET_BUFFER, shared: false }
     }
 }
 
@@ -67,7 +71,8 @@ impl UdpDriver {
     /// # Errors
     /// [`BindError`] names the address and what to do.
     pub fn bind(address: Peer, options: UdpOptions) -> Result<UdpDriver, BindError> {
-        let socket = UdpSocket::bind(address).map_err(|error| match error.kind() {
+        let bound = if options.shared { shared_udp(address) } else { UdpSocket::bind(address) };
+        let socket = bound.map_err(|error| match error.kind() {
             std::io::ErrorKind::AddrInUse => BindError::InUse(address),
             std::io::ErrorKind::AddrNotAvailable => BindError::NotHere(address),
             std::io::ErrorKind::PermissionDenied => BindError::Permission(address),

@@ -3,7 +3,7 @@
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Why a sleep ended. All false: its time was up.
@@ -58,17 +58,33 @@ impl Waiter {
     /// # Errors
     /// What the kernel says of `poll`, other than an interruption, which counts as a time that is up.
     pub fn wait(&self, timeout_us: Option<u64>, for_room: bool) -> io::Result<Woken> {
+        self.wait_also(timeout_us, for_room, None)
+    }
+
+    /// The same, and until there is something to read at `other`, such as a [`super::Selector`]; the caller looks there then.
+    ///
+    /// # Errors
+    /// As [`Waiter::wait`].
+    pub fn wait_also(
+        &self,
+        timeout_us: Option<u64>,
+        for_room: bool,
+        other: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Woken> {
         let timeout = timeout_us.map(|us| Timespec {
             tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
             tv_nsec: (us % 1_000_000 * 1000) as _,
         });
         let interest = if for_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let socket = self.socket.as_ref().unwrap_or(&self.event);
+        // Without a socket, or another, the signal stands in its place: looked at twice, it costs next to nothing.
+        let interest = if self.socket.is_some() { interest } else { PollFlags::IN };
         let mut fds = [
             PollFd::from_borrowed_fd(self.event.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(socket.as_fd(), interest),
+            PollFd::from_borrowed_fd(other.unwrap_or(self.event.as_fd()), PollFlags::IN),
         ];
-        let count = if self.socket.is_some() { 2 } else { 1 };
+        let count = if other.is_some() { 3 } else { 2 };
         match poll(fds.get_mut(..count).unwrap_or_default(), timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Woken::default()),
@@ -76,7 +92,7 @@ impl Waiter {
         }
         let on_socket = fds[1].revents();
         let woken = Woken {
-            readable: on_socket.intersects(PollFlags::IN | PollFlags::ERR),
+            readable: self.socket.is_some() && on_socket.intersects(PollFlags::IN | PollFlags::ERR),
             writable: on_socket.contains(PollFlags::OUT),
             signal: !fds[0].revents().is_empty(),
         };

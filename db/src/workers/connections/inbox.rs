@@ -1,0 +1,62 @@
+//! What other workers send to the connections of one: connections whose tenant is at home there, answers of invocations that
+//! ran elsewhere.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
+use parking_lot::Mutex;
+use sandstorm_net::rpc::Status;
+
+use super::connection::Connection;
+
+/// Names a connection of a worker: its place, and which of those that came to have that place it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::workers) struct Name {
+    pub(super) place: u32,
+    pub(super) generation: u32,
+}
+
+/// What is sent.
+pub(super) enum Mail {
+    /// A connection, with all that it has said and not heard yet.
+    Connection(Box<Connection>),
+    /// How an invocation ended that a connection waits for.
+    Answer {
+        /// Which.
+        name: Name,
+        status: Status,
+        number: u64,
+        value: Vec<u8>,
+    },
+}
+
+/// One worker's inbox.
+#[derive(Default)]
+pub(in crate::workers) struct Inbox {
+    mail: Mutex<Vec<Mail>>,
+    /// Set while there is some.
+    waits: AtomicBool,
+}
+
+impl Inbox {
+    /// Puts something in. The worker is to be woken if it may sleep.
+    pub(super) fn put(&self, mail: Mail) {
+        self.mail.lock().push(mail);
+        self.waits.store(true, SeqCst);
+    }
+
+    /// Whether there is something.
+    pub(in crate::workers) fn waits(&self) -> bool {
+        self.waits.load(SeqCst)
+    }
+
+    /// Takes what there is.
+    pub(super) fn take(&self) -> Vec<Mail> {
+        if !self.waits() {
+            return Vec::new();
+        }
+        // Before the mail is taken: what comes in between is seen next time.
+        self.waits.store(false, SeqCst);
+        std::mem::take(&mut *self.mail.lock())
+    }
+}

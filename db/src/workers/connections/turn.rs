@@ -1,0 +1,440 @@
+//! A turn of a worker's connections, top to bottom: take what other workers sent, let those go on that had more to do, look who
+//! has something to say, receive, run, answer, and see whose time is up.
+
+use std::mem;
+use std::sync::Arc;
+
+use sandstorm_net::driver::{Moved, Ready};
+use sandstorm_net::rpc::{Op, Operation};
+
+use super::connection::{Connection, State};
+use super::inbox::{Mail, Name};
+use super::{Connections, GATES, connection, name, note, token};
+use crate::limits::REQUEST_NS;
+use crate::limits::connections::{
+    ACCEPT_PAUSE_US, ACCEPTED_AT_ONCE, BATCHES_AT_ONCE, BUFFER_BYTES, FEW_READY, KEPT_BUFFER_BYTES, LOOK_US,
+    SLOW_READER_US, STRANGER_INPUT_BYTES, STRANGER_US,
+};
+use crate::metrics::ConnectionReason;
+use crate::protocols::{Context, Identity, InvocationAnswer, Next};
+use crate::workers::Worker;
+use crate::workers::tasks::Caller;
+
+/// What becomes of a connection after it was served.
+enum Fate {
+    /// It stays.
+    Stays,
+    /// It goes on by itself in the next turn.
+    GoesOn,
+    /// It is closed.
+    Ends,
+    /// It moves to that worker.
+    Moves(usize),
+}
+
+impl Worker {
+    /// Serves this worker's connections, if it has any or a port for them. Tells how many had something to do.
+    pub(in crate::workers) fn serve_connections(&mut self) -> usize {
+        let Some(mut connections) = self.connections.take() else { return 0 };
+        let done = connections.turn(self);
+        self.connections = Some(connections);
+        done
+    }
+
+    /// Tells a connection how the invocation ended that it waits for.
+    pub(in crate::workers) fn answer_connection(&mut self, worker: u32, name: Name, ended: &InvocationAnswer<'_>) {
+        if worker as usize == self.index {
+            if let Some(connections) = &mut self.connections {
+                connections.answered(name, ended);
+            }
+            return;
+        }
+        let mail = Mail::Answer { name, status: ended.status, number: ended.number, value: ended.value.to_vec() };
+        self.shared.send_mail(worker as usize, mail);
+    }
+
+    /// What a conversation may use now.
+    fn context(&self) -> Context<'_> {
+        Context {
+            participant: &self.participant,
+            snapshot: &self.snapshot,
+            now_ms: self.now_ms,
+            now_us: self.now_us,
+            worker: self.index,
+            counters: &self.counters,
+            facts: &self.shared.facts,
+            requests: Default::default(),
+        }
+    }
+
+    /// Charges requests to a tenant's share of the CPU, where invocations are waiting for theirs.
+    fn bill_connection(&mut self, identity: Option<&Identity>, requests: u32) {
+        if requests > 0
+            && self.queue.is_active()
+            && let Some(view) = identity.and_then(|identity| identity.view(&self.snapshot))
+        {
+            self.queue.bill(view.tenant.id, view.tenant.quotas.weight, u64::from(requests) * REQUEST_NS);
+        }
+    }
+
+    /// Begins an invocation that a connection asks for. The answer, if it cannot begin, is given to the conversation.
+    fn begin_for(&mut self, connection: &mut Connection, name: Name, extension: &[u8], args: &[u8], out: &mut Vec<u8>) {
+        let snapshot = Arc::clone(&self.snapshot);
+        let view = connection.conversation.identity().and_then(|identity| identity.view(&snapshot));
+        let Some(view) = view else {
+            connection.state = State::Ends;
+            return;
+        };
+        let caller = Caller::Stream { worker: self.index as u32, name };
+        let operation = Operation { key: extension, value: args, ..Operation::new(Op::Invoke) };
+        match self.try_begin(view, &operation, caller) {
+            Ok(()) => connection.state = State::Invokes,
+            Err((status, text)) => {
+                let ended = InvocationAnswer { status, number: 0, value: text.as_bytes() };
+                connection.conversation.answered(&ended, out);
+            }
+        }
+    }
+}
+
+impl Connections {
+    fn turn(&mut self, worker: &mut Worker) -> usize {
+        let shared = Arc::clone(&worker.shared);
+        let mut done = 0;
+        for mail in shared.inboxes[worker.index].take() {
+            done += 1;
+            self.open(mail, worker);
+        }
+        for _ in 0..self.line.len() {
+            let Some(name) = self.line.pop_front() else { break };
+            done += 1;
+            self.go_on(name, worker);
+        }
+        let mut ready = mem::take(&mut self.ready);
+        ready.clear();
+        ready.extend(self.selector.look());
+        done += ready.len();
+        let batches = if ready.len() <= FEW_READY { BATCHES_AT_ONCE } else { 1 };
+        for one in &ready {
+            if one.token & GATES != 0 {
+                self.accept((one.token & !GATES) as usize, worker);
+            } else {
+                self.serve(*one, batches, worker);
+            }
+        }
+        self.ready = ready;
+        self.look_at_times(worker);
+        worker.counters.connections.set(self.places.live() as u64);
+        done
+    }
+
+    /// Takes what another worker has sent.
+    fn open(&mut self, mail: Mail, worker: &mut Worker) {
+        match mail {
+            Mail::Connection(connection) => match self.admit(connection) {
+                Some(name) => self.go_on(name, worker),
+                None => {
+                    worker.shared.room.count(-1);
+                    note(&worker.counters, ConnectionReason::NoFiles);
+                }
+            },
+            Mail::Answer { name, status, number, value } => {
+                self.answered(name, &InvocationAnswer { status, number, value: &value });
+            }
+        }
+    }
+
+    /// The invocation has ended that a connection waits for: it goes on with the next turn.
+    fn answered(&mut self, name: Name, ended: &InvocationAnswer<'_>) {
+        let mut answers = mem::take(&mut self.answers);
+        if let Some(connection) = self.places.get(name)
+            && connection.state == State::Invokes
+        {
+            let (unsent, buffered) = (connection.unsent(), connection.buffered());
+            connection.state = State::Talks;
+            connection.conversation.answered(ended, &mut answers);
+            connection.append(&mut answers);
+            self.unsent += usize::from(unsent == 0 && connection.unsent() > 0);
+            self.buffered = self.buffered - buffered + connection.buffered();
+            self.queue(name);
+        }
+        self.answers = answers;
+    }
+
+    /// Accepts connections at a gate.
+    fn accept(&mut self, gate: usize, worker: &mut Worker) {
+        let shared = Arc::clone(&worker.shared);
+        for _ in 0..ACCEPTED_AT_ONCE {
+            let Some(gate) = self.gates.get(gate) else { return };
+            let stream = match gate.listener.accept() {
+                Ok(Some(stream)) => stream,
+                Ok(None) => return,
+                Err(_) => {
+                    note(&worker.counters, ConnectionReason::NoFiles);
+                    return self.pause(worker.now_us);
+                }
+            };
+            worker.counters.connections_accepted.add(1);
+            let identity = Identity::of_port(&worker.snapshot, &gate.entrance);
+            let home = identity.and_then(|identity| identity.view(&worker.snapshot)).map(|view| &view.tenant);
+            let tenant = home.map_or(0, |tenant| tenant.id);
+            if !shared.room.has_for(self.places.held(tenant)) {
+                note(&worker.counters, ConnectionReason::Full);
+                let _for_politeness = stream.send(gate.entrance.protocol.full());
+                continue;
+            }
+            let mut connection = connection(stream, &gate.entrance, worker.now_us);
+            connection.tenant = tenant;
+            shared.room.count(1);
+            match home.map(|tenant| tenant.home_worker as usize % shared.ports.len()) {
+                Some(home) if home != worker.index => {
+                    worker.counters.connections_handed_over.add(1);
+                    shared.send_mail(home, Mail::Connection(connection));
+                }
+                _ => self.open(Mail::Connection(connection), worker),
+            }
+        }
+    }
+
+    /// Accepts nothing for a while.
+    fn pause(&mut self, now_us: u64) {
+        self.paused_until_us = Some(now_us + ACCEPT_PAUSE_US);
+        self.gates.iter().for_each(|gate| self.selector.remove(&gate.listener));
+    }
+
+    /// A connection has something to say, or room for answers.
+    fn serve(&mut self, ready: Ready, batches: usize, worker: &mut Worker) {
+        let name = name(ready.token);
+        let Some(connection) = self.places.get(name) else { return };
+        if ready.broken {
+            return self.end(name, worker);
+        }
+        if connection.queued {
+            return;
+        }
+        let now_us = worker.now_us;
+        let before = (connection.unsent(), connection.buffered());
+        if ready.writable && !connection.send_waiting(now_us) {
+            return self.end(name, worker);
+        }
+        let mut received = mem::take(&mut self.received);
+        let mut fate = Fate::Stays;
+        if connection.goes_on() {
+            if connection.used < connection.input.len() && connection.input.len() - connection.used >= connection.needed
+            {
+                // It had to wait until answers had left.
+                fate = self.converse(name, None, batches, worker);
+            } else if ready.readable {
+                fate = match connection.stream.receive(&mut received) {
+                    Moved::Bytes(bytes) => self.converse(name, Some(&received[..bytes]), batches, worker),
+                    Moved::Later => Fate::Stays,
+                    Moved::Ended if connection.unsent() > 0 => {
+                        connection.state = State::Ends;
+                        Fate::Stays
+                    }
+                    Moved::Ended => Fate::Ends,
+                };
+            }
+        }
+        self.received = received;
+        self.settle(name, before, fate, worker);
+    }
+
+    /// A connection goes on with what it has, or has just come here.
+    fn go_on(&mut self, name: Name, worker: &mut Worker) {
+        let Some(connection) = self.places.get(name) else { return };
+        connection.queued = false;
+        let before = (connection.unsent(), connection.buffered());
+        if !connection.send_waiting(worker.now_us) {
+            return self.end(name, worker);
+        }
+        let has_input = connection.used < connection.input.len();
+        let fate = if connection.goes_on() && has_input { self.converse(name, None, 1, worker) } else { Fate::Stays };
+        self.settle(name, before, fate, worker);
+    }
+
+    /// Runs what a connection asks for, from what was received just now or, if it had something before, behind that; sends
+    /// the answers.
+    fn converse(&mut self, name: Name, received: Option<&[u8]>, batches: usize, worker: &mut Worker) -> Fate {
+        let Some(connection) = self.places.get(name) else { return Fate::Stays };
+        let mut answers = mem::take(&mut self.answers);
+        worker.counters.connection_bytes_in.add(received.map_or(0, <[u8]>::len) as u64);
+        let whole = connection.input.is_empty();
+        let fate = match received {
+            Some(received) if whole => {
+                let (used, fate) = run(connection, name, received, batches, worker, &mut answers);
+                if used < received.len() {
+                    connection.keep(&received[used..]);
+                }
+                fate
+            }
+            _ => {
+                connection.keep(received.unwrap_or_default());
+                if connection.input.len() < connection.needed {
+                    Fate::Stays
+                } else {
+                    let input = mem::take(&mut connection.input);
+                    let from = connection.used;
+                    let (used, fate) = run(connection, name, &input[from..], batches, worker, &mut answers);
+                    connection.input = input;
+                    connection.use_up(used);
+                    fate
+                }
+            }
+        };
+        worker.counters.connection_bytes_out.add(answers.len() as u64);
+        let sent = connection.send(&mut answers, worker.now_us);
+        if answers.capacity() > KEPT_BUFFER_BYTES {
+            answers = Vec::new();
+        }
+        self.answers = answers;
+        if sent { fate } else { Fate::Ends }
+    }
+
+    /// Counts what has changed about a connection, and lets it have its fate.
+    fn settle(&mut self, name: Name, before: (usize, usize), fate: Fate, worker: &mut Worker) {
+        let Some(connection) = self.places.get(name) else { return };
+        let (unsent, buffered) = (connection.unsent(), connection.buffered());
+        let waiting = connection.input.len() - connection.used;
+        let tenant = connection.conversation.identity().map_or(0, Identity::tenant);
+        let (counted, ends) = (connection.tenant, connection.state == State::Ends);
+        self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
+        self.buffered = self.buffered + buffered - before.1;
+        if tenant != counted && tenant != 0 {
+            if !worker.shared.room.has_for(self.places.held(tenant)) {
+                return self.refuse(name, ConnectionReason::Full, worker);
+            }
+            self.places.belongs(name, tenant);
+        }
+        match fate {
+            Fate::Ends => return self.end(name, worker),
+            Fate::Moves(home) => return self.hand_over(name, home, worker),
+            Fate::Stays | Fate::GoesOn => {}
+        }
+        if ends && unsent == 0 {
+            return self.end(name, worker);
+        }
+        if tenant == 0 && waiting > STRANGER_INPUT_BYTES {
+            return self.refuse(name, ConnectionReason::Stranger, worker);
+        }
+        if self.buffered > BUFFER_BYTES && buffered > before.1 {
+            return self.refuse(name, ConnectionReason::Memory, worker);
+        }
+        if matches!(fate, Fate::GoesOn) {
+            self.queue(name);
+        }
+        self.watch(name);
+    }
+
+    /// Has the selector look for what the connection waits for.
+    fn watch(&mut self, name: Name) {
+        let Some(connection) = self.places.get(name) else { return };
+        let wanted = connection.wanted();
+        if wanted != connection.interest {
+            connection.interest = wanted;
+            // It was added when it came; if the kernel has lost it, its time will be up.
+            let _changed = self.selector.change(&connection.stream, token(name), wanted);
+        }
+    }
+
+    /// Gives a connection to its home worker.
+    fn hand_over(&mut self, name: Name, home: usize, worker: &mut Worker) {
+        if let Some(mut connection) = self.release(name) {
+            (connection.queued, connection.needed) = (false, 1);
+            worker.counters.connections_handed_over.add(1);
+            worker.shared.send_mail(home, Mail::Connection(connection));
+        }
+    }
+
+    fn end(&mut self, name: Name, worker: &mut Worker) {
+        if self.release(name).is_some() {
+            worker.shared.room.count(-1);
+        }
+    }
+
+    fn refuse(&mut self, name: Name, reason: ConnectionReason, worker: &mut Worker) {
+        note(&worker.counters, reason);
+        self.end(name, worker);
+    }
+
+    /// Closes connections whose time is up, and accepts again after a pause.
+    fn look_at_times(&mut self, worker: &mut Worker) {
+        let now_us = worker.now_us;
+        if self.paused_until_us.is_some_and(|until_us| now_us >= until_us) {
+            self.paused_until_us = None;
+            for (index, gate) in self.gates.iter().enumerate() {
+                let _was_added_before = self.selector.add(&gate.listener, GATES | index as u64, super::Interest::READ);
+            }
+        }
+        if now_us.saturating_sub(self.looked_us) < LOOK_US {
+            return;
+        }
+        self.looked_us = now_us;
+        if self.unsent == 0 && self.places.held(0) == 0 {
+            return;
+        }
+        let waits = |connection: &Connection| now_us.saturating_sub(connection.since_us);
+        let slow = |connection: &Connection| connection.unsent() > 0 && waits(connection) > SLOW_READER_US;
+        let strange = |connection: &Connection| connection.tenant == 0 && waits(connection) > STRANGER_US;
+        for name in self.places.which(slow) {
+            self.refuse(name, ConnectionReason::SlowReader, worker);
+        }
+        for name in self.places.which(strange) {
+            self.refuse(name, ConnectionReason::Stranger, worker);
+        }
+    }
+}
+
+/// Runs up to so many batches of a connection's input. Tells how much of it was used up.
+fn run(
+    connection: &mut Connection,
+    name: Name,
+    input: &[u8],
+    batches: usize,
+    worker: &mut Worker,
+    answers: &mut Vec<u8>,
+) -> (usize, Fate) {
+    let (mut used, mut left) = (0, batches);
+    connection.needed = 1;
+    loop {
+        let context = worker.context();
+        let (bytes, next) = connection.conversation.run(&context, &input[used..], answers);
+        let requests = context.requests.get();
+        worker.bill_connection(connection.conversation.identity(), requests);
+        worker.counters.connection_batches.add(1);
+        used += bytes;
+        let rest = input.len() - used;
+        match next {
+            Next::More(needed) => {
+                connection.needed = needed.max(1);
+                return (used, Fate::Stays);
+            }
+            Next::Again => {
+                left = left.saturating_sub(1);
+                if left == 0 || answers.len() > KEPT_BUFFER_BYTES / 4 {
+                    return (used, Fate::GoesOn);
+                }
+            }
+            Next::Invoke { extension, args } => {
+                worker.begin_for(connection, name, &extension, &args, answers);
+                if connection.state != State::Talks {
+                    return (used, Fate::Stays);
+                }
+            }
+            Next::HandOver(tenant) => {
+                let home = worker.snapshot.tenant(tenant).map(|view| view.tenant.home_worker as usize);
+                let home = home.map_or(worker.index, |home| home % worker.shared.ports.len());
+                if home != worker.index {
+                    return (used, Fate::Moves(home));
+                }
+            }
+            Next::Close => {
+                connection.state = State::Ends;
+                return (used + rest, Fate::Stays);
+            }
+        }
+        if rest == 0 {
+            return (used, Fate::Stays);
+        }
+    }
+}

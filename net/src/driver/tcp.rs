@@ -1,0 +1,346 @@
+//! Connections: a listener per worker on one address, streams that never wait, and a selector that tells which of many have
+//! something to say.
+
+use crate::limits::{ACCEPT_BACKLOG, SELECTED};
+use crate::r2p2::Peer;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use thiserror::Error;
+
+/// Why an address could not be listened on.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// Somebody has the port.
+    #[error("tcp address {0} is in use: another server runs there? stop it or choose another port")]
+    InUse(Peer),
+    /// The machine does not have this address.
+    #[error("tcp address {0} does not belong to this machine: choose one of its own, or 127.0.0.1")]
+    NotHere(Peer),
+    /// A low port without the right to it.
+    #[error("no permission to bind tcp address {0}: choose a port from 1024 up")]
+    Permission(Peer),
+    /// Anything else.
+    #[error("cannot listen on tcp address {0}: {1}")]
+    Other(Peer, io::Error),
+}
+
+impl ListenError {
+    fn new(address: Peer, error: io::Error) -> ListenError {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => ListenError::InUse(address),
+            io::ErrorKind::AddrNotAvailable => ListenError::NotHere(address),
+            io::ErrorKind::PermissionDenied => ListenError::Permission(address),
+            _ => ListenError::Other(address, error),
+        }
+    }
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    local: Peer,
+}
+
+/// A socket of that kind, bound to `address`. With `shared`, others that were made so may be bound to it, too.
+pub(super) fn bound(address: Peer, kind: SocketType, shared: bool) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    if kind == SocketType::STREAM {
+        // Connections of a server that ran here before do not keep the port from this one.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    if shared {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+impl Listener {
+    /// As many listeners on one address: the kernel spreads connections over them. Port 0 lets it choose one.
+    ///
+    /// # Errors
+    /// [`ListenError`] names the address and what to do.
+    pub fn bind(address: Peer, count: usize) -> Result<Vec<Listener>, ListenError> {
+        let failed = |error: io::Error| ListenError::new(address, error);
+        let listen = |socket: OwnedFd| {
+            net::listen(&socket, ACCEPT_BACKLOG)?;
+            let socket = TcpListener::from(socket);
+            let local = socket.local_addr()?;
+            Ok::<_, io::Error>(Listener { socket, local })
+        };
+        // The first is bound alone, so that a port of somebody else's is in use, not shared with him.
+        let first = bound(address, SocketType::STREAM, false).map_err(failed)?;
+        sockopt::set_socket_reuseport(&first, true).map_err(|error| failed(error.into()))?;
+        let mut listeners = vec![listen(first).map_err(failed)?];
+        let local = listeners[0].local;
+        while listeners.len() < count {
+            let next = bound(local, SocketType::STREAM, true).and_then(listen).map_err(failed)?;
+            listeners.push(next);
+        }
+        Ok(listeners)
+    }
+
+    /// The address that clients connect to.
+    pub fn local(&self) -> Peer {
+        self.local
+    }
+
+    /// A connection that waits to be accepted, if there is one.
+    ///
+    /// # Errors
+    /// What the kernel says, most likely that the process has no file descriptor left.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        loop {
+            match self.socket.accept() {
+                Ok((socket, _)) => {
+                    socket.set_nonblocking(true)?;
+                    // Answers leave in one piece; none waits for another one's acknowledgement.
+                    let _only_slower_without = socket.set_nodelay(true);
+                    return Ok(Some(Stream { socket }));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // It was there and has gone: the next one.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// How a read or a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// So many bytes went; at least one.
+    Bytes(usize),
+    /// None can go now.
+    Later,
+    /// None will: the other side has ended the connection, or it broke.
+    Ended,
+}
+
+impl Moved {
+    fn of(result: io::Result<usize>) -> Moved {
+        match result {
+            Ok(0) => Moved::Ended,
+            Ok(bytes) => Moved::Bytes(bytes),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Moved::Later
+            }
+            Err(_) => Moved::Ended,
+        }
+    }
+}
+
+/// A connection. Reading and writing never wait.
+#[derive(Debug)]
+pub struct Stream {
+    socket: TcpStream,
+}
+
+impl Stream {
+    /// Reads what has come, up to the length of `into`, which is not empty.
+    pub fn receive(&self, into: &mut [u8]) -> Moved {
+        Moved::of((&self.socket).read(into))
+    }
+
+    /// Sends as much as there is room for of `bytes`, which are not empty.
+    pub fn send(&self, bytes: &[u8]) -> Moved {
+        Moved::of((&self.socket).write(bytes))
+    }
+
+    /// The other side's address.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.socket.peer_addr().ok()
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What a selector is to look for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Something to read, or a connection to accept.
+    pub readable: bool,
+    /// Room to write.
+    pub writable: bool,
+}
+
+impl Interest {
+    /// To read alone.
+    pub const READ: Interest = Interest { readable: true, writable: false };
+
+    fn flags(self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN, self.readable);
+        flags.set(EventFlags::OUT, self.writable);
+        flags
+    }
+}
+
+/// One that has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The number that it was added under.
+    pub token: u64,
+    /// There is something to read: bytes, the end, or an error.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+    /// The connection is gone, both ways. Said whether it is asked for or not.
+    pub broken: bool,
+}
+
+/// Looks after many sockets at once (`epoll`, level-triggered).
+pub struct Selector {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+}
+
+impl std::fmt::Debug for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Selector").field("epoll", &self.epoll).finish_non_exhaustive()
+    }
+}
+
+impl Selector {
+    /// One that looks after nothing yet.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn new() -> io::Result<Selector> {
+        Ok(Selector { epoll: epoll::create(CreateFlags::CLOEXEC)?, events: Vec::with_capacity(SELECTED) })
+    }
+
+    /// Looks after one more.
+    ///
+    /// # Errors
+    /// When the kernel has no room for it.
+    pub fn add(&self, socket: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token), interest.flags())?)
+    }
+
+    /// Looks for something else from now on.
+    ///
+    /// # Errors
+    /// If it was not added.
+    pub fn change(&self, socket: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, socket, EventData::new_u64(token), interest.flags())?)
+    }
+
+    /// Looks after it no longer. (One that is closed is forgotten, too.)
+    pub fn remove(&self, socket: impl AsFd) {
+        let _was_not_there = epoll::delete(&self.epoll, socket);
+    }
+
+    /// Those that have something to say now, up to [`SELECTED`] of them, by turns.
+    pub fn look(&mut self) -> impl ExactSizeIterator<Item = Ready> + '_ {
+        self.events.clear();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&at_once)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => debug_assert!(false, "an epoll that cannot be asked: {error}"),
+        }
+        self.events.iter().map(|event| {
+            // Copied out: the kernel packs them.
+            let (flags, data) = (event.flags, event.data);
+            Ready {
+                token: data.u64(),
+                readable: flags.contains(EventFlags::IN),
+                writable: flags.contains(EventFlags::OUT),
+                broken: flags.intersects(EventFlags::HUP | EventFlags::ERR),
+            }
+        })
+    }
+}
+
+impl AsFd for Selector {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// A datagram socket on an address that others of this process are bound to as well.
+pub(super) fn shared_udp(address: Peer) -> io::Result<UdpSocket> {
+    Ok(UdpSocket::from(bound(address, SocketType::DGRAM, true)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn look(selector: &mut Selector) -> Vec<Ready> {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let ready: Vec<Ready> = selector.look().collect();
+            if !ready.is_empty() || Instant::now() > end {
+                return ready;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn bytes_go_both_ways_and_the_end_is_seen() {
+        let listeners = Listener::bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let mut selector = Selector::new().unwrap();
+        selector.add(&listeners[0], 7, Interest::READ).unwrap();
+        assert_eq!(selector.look().len(), 0);
+        let mut client = TcpStream::connect(listeners[0].local()).unwrap();
+        assert_eq!(look(&mut selector)[0].token, 7);
+        let stream = listeners[0].accept().unwrap().unwrap();
+        assert!(listeners[0].accept().unwrap().is_none());
+        assert_eq!(stream.peer(), client.local_addr().ok());
+        selector.add(&stream, 8, Interest { readable: true, writable: true }).unwrap();
+        let ready = look(&mut selector)[0];
+        assert_eq!(ready, Ready { token: 8, readable: false, writable: true, broken: false });
+        selector.change(&stream, 9, Interest::READ).unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(stream.receive(&mut buffer), Moved::Later);
+        client.write_all(b"ping").unwrap();
+        assert_eq!(look(&mut selector)[0].token, 9);
+        assert_eq!((stream.receive(&mut buffer), &buffer[..4]), (Moved::Bytes(4), &b"ping"[..]));
+        assert_eq!(stream.send(b"pong!"), Moved::Bytes(5));
+        client.read_exact(&mut buffer[..5]).unwrap();
+        assert_eq!(&buffer[..5], b"pong!");
+        drop(client);
+        assert!(look(&mut selector)[0].readable);
+        assert_eq!(stream.receive(&mut buffer), Moved::Ended);
+        selector.remove(&stream);
+        assert_eq!(selector.look().len(), 0);
+    }
+
+    #[test]
+    fn listeners_share_an_address_with_each_other_and_nobody_else() {
+        let listeners = Listener::bind("127.0.0.1:0".parse().unwrap(), 3).unwrap();
+        let address = listeners[0].local();
+        assert!(listeners.iter().all(|listener| listener.local() == address));
+        let error = Listener::bind(address, 1).unwrap_err();
+        assert!(matches!(error, ListenError::InUse(_)), "{error}");
+        let clients: Vec<_> = (0..60).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut accepted = 0;
+        let end = Instant::now() + Duration::from_secs(60);
+        while accepted < clients.len() && Instant::now() < end {
+            accepted += listeners.iter().filter(|listener| listener.accept().unwrap().is_some()).count();
+        }
+        assert_eq!(accepted, clients.len());
+    }
+}
