@@ -44,3 +44,9 @@ pub const LOAD_DRAIN: Duration = Duration::from_millis(500);
 pub const LOAD_SHARE_NS: u64 = 100_000_000;
 /// How often the line of progress looks at the time.
 pub const LOAD_WATCH: Duration = Duration::from_millis(20);
+/// A datagram of another server's protocol is given up after this long without an answer, and the next is sent.
+pub const PEER_LOST: Duration = Duration::from_millis(100);
+/// How long another server may take to answer a greeting, or what is under way at the end of a load.
+pub const PEER_PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of writes that a fill of another server hands to the kernel at once.
+pub const PEER_FILL_BYTES: usize = 256 << 10;

@@ -1,7 +1,6 @@
 //! Fills a table with the records of a load, as fast as the server takes them.
 
-use super::keys::write_value;
-use super::workload::{Class, Data};
+use super::workload::Data;
 use crate::raw::{Connection, error_of};
 use crate::{Config, Error, PutOptions, limits};
 use std::time::{Duration, Instant};
@@ -65,21 +64,6 @@ impl Filler<'_> {
         self.next < self.total() || !self.again.is_empty()
     }
 
-    /// Writes key and value of item `index`: records come first, then links, then lists.
-    fn item(&self, index: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) {
-        let Data { records, links, .. } = *self.data;
-        if index < records {
-            self.data.write_key_of(Class::Get, index, key);
-            write_value(index, Data::first_salt(index), self.data.value_len, value);
-        } else if index < records + links {
-            self.data.write_link(index - records, value, key);
-            self.data.write_key_of(Class::Chain, index - records, key);
-        } else {
-            self.data.write_list(index - records - links, value, key);
-            self.data.write_key_of(Class::Aggregate, index - records - links, key);
-        }
-    }
-
     /// Sends one message of about one packet.
     fn send(&mut self, connection: &mut Connection) -> Result<(), Error> {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -96,7 +80,7 @@ impl Filler<'_> {
                 })
             });
             let Some(item) = item else { break };
-            self.item(item.0, &mut key, &mut value);
+            self.data.write_item(item.0, &mut key, &mut value);
             let before = message.bytes();
             message.put(self.data.table, &key, &value, &PutOptions::default());
             last = message.bytes() - before;

@@ -24,6 +24,7 @@ mod engine;
 mod filler;
 pub mod keys;
 mod lane;
+pub mod peer;
 mod report;
 #[cfg(test)]
 mod tests;

@@ -270,6 +270,21 @@ impl Data {
         }
     }
 
+    /// Writes key and value of item `index` of all that is to be filled: records come first, then links, then lists.
+    pub(super) fn write_item(&self, index: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) {
+        let Data { records, links, .. } = *self;
+        if index < records {
+            self.write_key_of(Class::Get, index, key);
+            write_value(index, Data::first_salt(index), self.value_len, value);
+        } else if index < records + links {
+            self.write_link(index - records, value, key);
+            self.write_key_of(Class::Chain, index - records, key);
+        } else {
+            self.write_list(index - records - links, value, key);
+            self.write_key_of(Class::Aggregate, index - records - links, key);
+        }
+    }
+
     pub(super) fn write_key_of(&self, class: Class, id: u64, key: &mut Vec<u8>) {
         match class {
             Class::Chain | Class::ChainGets => write_key(LINK, id, self.link_key_len(), key),

@@ -1,0 +1,467 @@
+//! The same kind of generator for servers that speak memcached's or Redis' protocol: closed loop on many connections, from one
+//! thread that never sleeps, with the keys, values and skew of the other loads, and replies that are checked on a sample.
+//!
+//! Latency counts from the moment at which a connection's batch of requests was handed to the kernel to the moment at
+//! which the reply was read.
+
+mod speech;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use rand::{SeedableRng, rngs::SmallRng};
+use rustix::event::epoll;
+use rustix::time::Timespec;
+use serde::{Deserialize, Serialize};
+
+pub use speech::{Ask, Speech};
+use speech::{Asked, Reply};
+
+use super::keys::{self, Chooser};
+use super::report::histogram;
+use super::{Data, Skew};
+use crate::limits::{PEER_FILL_BYTES, PEER_LOST, PEER_PATIENCE};
+
+/// What to ask of a server, and how.
+#[derive(Clone, Debug)]
+pub struct PeerLoad {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it speaks.
+    pub speech: Speech,
+    /// What is asked.
+    pub ask: Ask,
+    /// Connections (or, over UDP, sockets), each with its own requests under way; default 16.
+    pub connections: usize,
+    /// Requests that are sent on a connection before their replies are awaited; default 1. Over UDP always 1.
+    pub pipeline: usize,
+    /// The records.
+    pub data: Data,
+    /// Which records are asked for.
+    pub skew: Skew,
+    /// Sent on each connection before anything else, and answered by one reply: who one is.
+    pub greeting: Vec<u8>,
+    /// Time before anything counts.
+    pub warm_up: Duration,
+    /// Time that counts.
+    pub duration: Duration,
+    /// Every so many replies, one is checked.
+    pub verify_every: u64,
+    /// Seed of all that is drawn.
+    pub seed: u64,
+}
+
+impl PeerLoad {
+    /// One request at a time on each of 16 connections, Zipf 0.99, for two seconds after half a second.
+    pub fn new(address: SocketAddr, speech: Speech, ask: Ask, data: Data) -> PeerLoad {
+        PeerLoad {
+            address,
+            speech,
+            ask,
+            connections: 16,
+            pipeline: 1,
+            data,
+            skew: Skew::default(),
+            greeting: Vec::new(),
+            warm_up: Duration::from_millis(500),
+            duration: Duration::from_secs(2),
+            verify_every: 64,
+            seed: 1,
+        }
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerReport {
+    /// Requests answered in a second.
+    pub per_s: f64,
+    /// Keys asked for in the requests answered in a second.
+    pub keys_per_s: f64,
+    /// Requests answered.
+    pub count: u64,
+    /// Replies that were errors.
+    pub errors: u64,
+    /// The text of the first of them.
+    pub first_error: Option<String>,
+    /// Replies that were not what they should be.
+    pub wrong: u64,
+    /// Datagrams that were not answered.
+    pub lost: u64,
+    /// Median latency, microseconds.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Longest.
+    pub max_us: f64,
+}
+
+/// A connection or a socket.
+enum Line {
+    Tcp(TcpStream),
+    Udp(UdpSocket),
+}
+
+impl Line {
+    fn open(load: &PeerLoad) -> io::Result<Line> {
+        if load.speech.is_datagrams() {
+            let local: SocketAddr = if load.address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
+            let socket = UdpSocket::bind(local)?;
+            socket.connect(load.address)?;
+            socket.set_nonblocking(true)?;
+            return Ok(Line::Udp(socket));
+        }
+        let stream = TcpStream::connect(load.address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Line::Tcp(stream))
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Line::Tcp(stream) => stream.read(buffer),
+            Line::Udp(socket) => socket.recv(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Line::Tcp(stream) => stream.write(bytes),
+            Line::Udp(socket) => socket.send(bytes),
+        }
+    }
+}
+
+/// A connection with what is under way on it.
+struct Lane {
+    line: Line,
+    /// Bytes to be sent, from `sent` on.
+    out: Vec<u8>,
+    sent: usize,
+    /// Bytes that came and make no whole reply yet.
+    come: Vec<u8>,
+    under_way: std::collections::VecDeque<Asked>,
+    sent_ns: u64,
+    datagram: u16,
+}
+
+/// What is counted while it runs.
+struct Count {
+    latency_ns: hdrhistogram::Histogram<u64>,
+    replies: u64,
+    keys: u64,
+    errors: u64,
+    first_error: Option<String>,
+    wrong: u64,
+    lost: u64,
+    seen: u64,
+}
+
+struct Run<'l> {
+    load: &'l PeerLoad,
+    chooser: Chooser,
+    rng: SmallRng,
+    count: Count,
+    counts_from_ns: u64,
+    ends_ns: u64,
+    begun: Instant,
+    scratch: speech::Scratch,
+}
+
+impl Run<'_> {
+    fn now_ns(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    /// Writes the next batch of a connection and sends what the kernel takes.
+    fn send_batch(&mut self, lane: &mut Lane) -> io::Result<()> {
+        let pipeline = if self.load.speech.is_datagrams() { 1 } else { self.load.pipeline.max(1) };
+        lane.out.clear();
+        lane.sent = 0;
+        if self.load.speech.is_datagrams() {
+            lane.datagram = lane.datagram.wrapping_add(1);
+            lane.out.extend_from_slice(&speech::datagram_header(lane.datagram));
+        }
+        for _ in 0..pipeline {
+            let asked = self.load.ask.draw(&self.load.data, &self.chooser, &mut self.rng);
+            self.load.ask.write(self.load.speech, &self.load.data, &asked, &mut lane.out, &mut self.scratch);
+            lane.under_way.push_back(asked);
+        }
+        lane.sent_ns = self.now_ns();
+        lane.flush()
+    }
+
+    /// Takes what has come on a connection; sends its next batch once all is answered.
+    fn receive(&mut self, lane: &mut Lane, buffer: &mut [u8]) -> io::Result<()> {
+        loop {
+            let len = match lane.line.read(buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let now_ns = self.now_ns();
+            if self.load.speech.is_datagrams() {
+                if !lane.take_datagram(buffer.get(..len).unwrap_or_default()) {
+                    continue;
+                }
+            } else {
+                lane.come.extend_from_slice(buffer.get(..len).unwrap_or_default());
+            }
+            self.take_replies(lane, now_ns)?;
+            if lane.under_way.is_empty() {
+                if now_ns < self.ends_ns {
+                    self.send_batch(lane)?;
+                }
+                return Ok(());
+            }
+            if len < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_replies(&mut self, lane: &mut Lane, now_ns: u64) -> io::Result<()> {
+        let mut used = 0;
+        while let Some(asked) = lane.under_way.front() {
+            let rest = lane.come.get(used..).unwrap_or_default();
+            let Some((reply, bytes)) = self.load.ask.read(self.load.speech, rest)? else { break };
+            self.count.seen += 1;
+            let counts = (self.counts_from_ns..self.ends_ns).contains(&now_ns);
+            self.count.replies += u64::from(counts);
+            self.count.keys += if counts { self.load.ask.keys() as u64 } else { 0 };
+            if counts {
+                self.count.latency_ns.saturating_record(now_ns - lane.sent_ns);
+            }
+            let verify = self.load.verify_every > 0 && self.count.seen.is_multiple_of(self.load.verify_every);
+            match reply {
+                Reply::Error(text) => {
+                    self.count.errors += 1;
+                    self.count.first_error.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
+                }
+                Reply::Good(body) if verify => {
+                    let right =
+                        self.load.ask.is_right(self.load.speech, &self.load.data, asked, body, &mut self.scratch);
+                    self.count.wrong += u64::from(!right);
+                }
+                Reply::Good(_) => {}
+            }
+            used += bytes;
+            lane.under_way.pop_front();
+        }
+        lane.come.drain(..used);
+        Ok(())
+    }
+
+    /// Asks again where a datagram was lost.
+    fn look_for_lost(&mut self, lanes: &mut [Lane]) -> io::Result<()> {
+        let now_ns = self.now_ns();
+        for lane in lanes {
+            if !lane.under_way.is_empty() && now_ns.saturating_sub(lane.sent_ns) > PEER_LOST.as_nanos() as u64 {
+                self.count.lost += lane.under_way.len() as u64;
+                lane.under_way.clear();
+                lane.come.clear();
+                if now_ns < self.ends_ns {
+                    self.send_batch(lane)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn report(self) -> PeerReport {
+        let (count, seconds) = (self.count, self.load.duration.as_secs_f64().max(1e-9));
+        let us = |quantile| count.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
+        PeerReport {
+            per_s: count.replies as f64 / seconds,
+            keys_per_s: count.keys as f64 / seconds,
+            count: count.replies,
+            errors: count.errors,
+            wrong: count.wrong,
+            lost: count.lost,
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
+            max_us: count.latency_ns.max() as f64 / 1000.0,
+            first_error: count.first_error,
+        }
+    }
+}
+
+impl Lane {
+    fn open(load: &PeerLoad) -> io::Result<Lane> {
+        let mut lane = Lane {
+            line: Line::open(load)?,
+            out: Vec::new(),
+            sent: 0,
+            come: Vec::new(),
+            under_way: std::collections::VecDeque::new(),
+            sent_ns: 0,
+            datagram: 0,
+        };
+        if !load.greeting.is_empty() {
+            lane.out.extend_from_slice(&load.greeting);
+            lane.flush()?;
+            lane.await_greeting(load)?;
+        }
+        Ok(lane)
+    }
+
+    fn await_greeting(&mut self, load: &PeerLoad) -> io::Result<()> {
+        let begun = Instant::now();
+        let mut buffer = [0; 4096];
+        loop {
+            match self.line.read(&mut buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => self.come.extend_from_slice(buffer.get(..len).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PEER_PATIENCE => {
+                    std::thread::yield_now();
+                }
+                Err(error) => return Err(error),
+            }
+            if let Some((reply, used)) = speech::read_one(load.speech, &self.come)? {
+                if let Reply::Error(text) = reply {
+                    return Err(io::Error::other(String::from_utf8_lossy(text).into_owned()));
+                }
+                self.come.drain(..used);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends what the kernel takes.
+    fn flush(&mut self) -> io::Result<()> {
+        while self.sent < self.out.len() {
+            match self.line.write(self.out.get(self.sent..).unwrap_or_default()) {
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a datagram of the present request; they come in order on loopback. Whether it is one.
+    fn take_datagram(&mut self, datagram: &[u8]) -> bool {
+        let Some((header, body)) = datagram.split_first_chunk::<8>() else { return false };
+        if header[..2] != self.datagram.to_be_bytes() {
+            return false;
+        }
+        self.come.extend_from_slice(body);
+        true
+    }
+}
+
+/// Runs the load from the calling thread, which spins.
+///
+/// # Errors
+/// What the system says about a connection, or what makes no reply of the protocol.
+pub fn run(load: &PeerLoad) -> io::Result<PeerReport> {
+    let chooser = Chooser::new(load.skew, load.ask.population(&load.data)).map_err(io::Error::other)?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let mut lanes = (0..load.connections.max(1)).map(|_| Lane::open(load)).collect::<io::Result<Vec<Lane>>>()?;
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+    for (index, lane) in (0..).zip(&lanes) {
+        match &lane.line {
+            Line::Tcp(stream) => epoll::add(&epoll, stream, epoll::EventData::new_u64(index), flags)?,
+            Line::Udp(socket) => epoll::add(&epoll, socket, epoll::EventData::new_u64(index), flags)?,
+        }
+    }
+    let counts_from_ns = load.warm_up.as_nanos() as u64;
+    let mut run = Run {
+        load,
+        chooser,
+        rng: SmallRng::seed_from_u64(keys::mix(load.seed)),
+        count: Count {
+            latency_ns: histogram(),
+            replies: 0,
+            keys: 0,
+            errors: 0,
+            first_error: None,
+            wrong: 0,
+            lost: 0,
+            seen: 0,
+        },
+        counts_from_ns,
+        ends_ns: counts_from_ns + load.duration.as_nanos() as u64,
+        begun: Instant::now(),
+        scratch: speech::Scratch::default(),
+    };
+    for lane in &mut lanes {
+        run.send_batch(lane)?;
+    }
+    turn(&mut run, &mut lanes, &epoll)?;
+    Ok(run.report())
+}
+
+/// Goes on until the time is over and all is answered.
+fn turn(run: &mut Run<'_>, lanes: &mut [Lane], epoll: &impl std::os::fd::AsFd) -> io::Result<()> {
+    let mut events = Vec::with_capacity(lanes.len());
+    let mut buffer = vec![0; 256 << 10];
+    let mut looked_ns = 0;
+    loop {
+        events.clear();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), Some(&now))?;
+        for event in &events {
+            let Some(lane) = lanes.get_mut(event.data.u64() as usize) else { continue };
+            lane.flush()?;
+            run.receive(lane, &mut buffer)?;
+        }
+        let now_ns = run.now_ns();
+        if run.load.speech.is_datagrams() && now_ns - looked_ns > PEER_LOST.as_nanos() as u64 / 4 {
+            looked_ns = now_ns;
+            run.look_for_lost(lanes)?;
+        }
+        if now_ns >= run.ends_ns {
+            if lanes.iter().all(|lane| lane.under_way.is_empty()) {
+                return Ok(());
+            }
+            if now_ns - run.ends_ns > PEER_PATIENCE.as_nanos() as u64 {
+                return Err(io::Error::new(ErrorKind::TimedOut, "requests that were sent are not answered"));
+            }
+        }
+    }
+}
+
+/// Writes all the records that the load's data tell of, by the server's own protocol, and waits until they are there.
+///
+/// # Errors
+/// As [`run`]; also what the server answers to a write that it refuses.
+pub fn fill(load: &PeerLoad) -> io::Result<Duration> {
+    let begun = Instant::now();
+    let speech = load.speech.over_tcp();
+    let mut lane = Lane::open(&PeerLoad { speech, ..load.clone() })?;
+    let mut scratch = speech::Scratch::default();
+    let (total, mut next, mut answered) = (Ask::items(&load.data), 0, 0);
+    let mut buffer = vec![0; 64 << 10];
+    while answered < total {
+        lane.out.drain(..lane.sent);
+        lane.sent = 0;
+        while next < total && lane.out.len() < PEER_FILL_BYTES && next - answered < 10_000 {
+            Ask::write_item(speech, &load.data, next, &mut lane.out, &mut scratch);
+            next += 1;
+        }
+        lane.flush()?;
+        match lane.line.read(&mut buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => lane.come.extend_from_slice(buffer.get(..len).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) => return Err(error),
+        }
+        let mut used = 0;
+        while let Some((reply, bytes)) = speech::read_one(speech, lane.come.get(used..).unwrap_or_default())? {
+            if let Reply::Error(text) = reply {
+                return Err(io::Error::other(format!("a record was refused: {}", String::from_utf8_lossy(text))));
+            }
+            (used, answered) = (used + bytes, answered + 1);
+        }
+        lane.come.drain(..used);
+    }
+    Ok(begun.elapsed())
+}

@@ -1,0 +1,330 @@
+//! What is said to the servers, and how their replies are read.
+
+use std::io::{self, ErrorKind};
+
+use rand::rngs::SmallRng;
+
+use super::super::keys::{self, Chooser, check_value, write_key, write_value};
+use super::super::{Class, Data};
+
+/// A protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// memcached's classic text protocol over TCP.
+    Memcached,
+    /// The same over UDP.
+    MemcachedUdp,
+    /// Redis' protocol, version 2.
+    Redis,
+}
+
+impl Speech {
+    /// Whether it is spoken in datagrams.
+    pub fn is_datagrams(self) -> bool {
+        self == Speech::MemcachedUdp
+    }
+
+    /// What the same server speaks over TCP.
+    pub fn over_tcp(self) -> Speech {
+        if self == Speech::MemcachedUdp { Speech::Memcached } else { self }
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// So many records by their keys.
+    Get(usize),
+    /// To write a record.
+    Set,
+    /// Code that lies on the server, by a Redis command of these words, a count of keys, one key, and more words.
+    Call {
+        /// `EVALSHA` and a digest, or `FCALL` and a name.
+        words: Vec<Vec<u8>>,
+        /// Words after the key.
+        more: Vec<Vec<u8>>,
+        /// What it answers: [`Class::InvokeGet`] a record, [`Class::Chain`] the last link's value, [`Class::Aggregate`] anything.
+        class: Class,
+    },
+}
+
+/// A request under way: the id of its record, or of the first of several.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    id: u64,
+    seed: u64,
+}
+
+/// A reply's bytes: all of them with what frames them, or an error's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply<'b> {
+    Good(&'b [u8]),
+    Error(&'b [u8]),
+}
+
+/// Buffers, reused.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// The frame of a memcached request in one datagram.
+pub(super) fn datagram_header(id: u16) -> [u8; 8] {
+    let [high, low] = id.to_be_bytes();
+    [high, low, 0, 0, 0, 1, 0, 0]
+}
+
+impl Ask {
+    /// Keys in one request.
+    pub(super) fn keys(&self) -> usize {
+        if let Ask::Get(keys) = self { *keys } else { 1 }
+    }
+
+    /// How many things there are to ask for.
+    pub(super) fn population(&self, data: &Data) -> u64 {
+        match self {
+            Ask::Call { class: Class::Chain, .. } => data.links,
+            Ask::Call { class: Class::Aggregate, .. } => data.lists,
+            _ => data.records,
+        }
+    }
+
+    pub(super) fn draw(&self, _data: &Data, chooser: &Chooser, rng: &mut SmallRng) -> Asked {
+        use rand::Rng;
+        let id = chooser.next(rng);
+        Asked { id, seed: if self.keys() > 1 || *self == Ask::Set { rng.random() } else { 0 } }
+    }
+
+    /// The record that key `at` of a request asks for.
+    fn member(asked: &Asked, at: usize, data: &Data) -> u64 {
+        if at == 0 { asked.id } else { keys::mix(asked.seed.wrapping_add(at as u64)) % data.records.max(1) }
+    }
+
+    pub(super) fn write(&self, speech: Speech, data: &Data, asked: &Asked, out: &mut Vec<u8>, scratch: &mut Scratch) {
+        let Scratch { key, value } = scratch;
+        match self {
+            Ask::Get(count) => {
+                match (speech, count) {
+                    (Speech::Redis, 1) => out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n"),
+                    (Speech::Redis, count) => {
+                        out.extend_from_slice(format!("*{}\r\n$4\r\nMGET\r\n", count + 1).as_bytes());
+                    }
+                    _ => out.extend_from_slice(b"get"),
+                }
+                for at in 0..*count {
+                    write_key(keys::RECORD, Ask::member(asked, at, data), data.key_len, key);
+                    if speech == Speech::Redis {
+                        bulk(out, key);
+                    } else {
+                        out.push(b' ');
+                        out.extend_from_slice(key);
+                    }
+                }
+                if speech != Speech::Redis {
+                    out.extend_from_slice(b"\r\n");
+                }
+            }
+            Ask::Set => {
+                write_key(keys::RECORD, asked.id, data.key_len, key);
+                write_value(asked.id, asked.seed, data.value_len, value);
+                set(speech, key, value, out);
+            }
+            Ask::Call { words, more, class } => {
+                data.write_key_of(*class, asked.id, key);
+                out.extend_from_slice(format!("*{}\r\n", words.len() + 2 + more.len()).as_bytes());
+                words.iter().for_each(|word| bulk(out, word));
+                bulk(out, b"1");
+                bulk(out, key);
+                more.iter().for_each(|word| bulk(out, word));
+            }
+        }
+    }
+
+    /// The first whole reply in `bytes`, and its length.
+    pub(super) fn read<'b>(&self, speech: Speech, bytes: &'b [u8]) -> io::Result<Option<(Reply<'b>, usize)>> {
+        match (self, speech) {
+            (Ask::Get(_), Speech::Memcached | Speech::MemcachedUdp) => read_values(bytes),
+            _ => read_one(speech, bytes),
+        }
+    }
+
+    /// Whether a reply is what it should be.
+    pub(super) fn is_right(
+        &self,
+        speech: Speech,
+        data: &Data,
+        asked: &Asked,
+        body: &[u8],
+        scratch: &mut Scratch,
+    ) -> bool {
+        match self {
+            Ask::Set => body == if speech == Speech::Redis { &b"+OK\r\n"[..] } else { b"STORED\r\n" },
+            Ask::Get(count) => {
+                let mut rest = body;
+                (0..*count).all(|at| {
+                    let id = Ask::member(asked, at, data);
+                    let Some((value, left)) = next_value(speech, *count > 1 && at == 0, rest) else { return false };
+                    rest = left;
+                    value.len() == data.value_len && check_value(id, value)
+                })
+            }
+            Ask::Call { class: Class::InvokeGet, .. } => {
+                next_value(speech, false, body).is_some_and(|(value, _)| check_value(asked.id, value))
+            }
+            Ask::Call { class: Class::Chain, .. } => {
+                let last = (1..data.depth.max(1)).fold(asked.id, |id, _| data.next_link(id));
+                data.write_link(last, &mut scratch.value, &mut scratch.key);
+                next_value(speech, false, body).is_some_and(|(value, _)| value == scratch.value)
+            }
+            Ask::Call { .. } => true,
+        }
+    }
+
+    /// Records, links and lists.
+    pub(super) fn items(data: &Data) -> u64 {
+        data.records + data.links + data.lists
+    }
+
+    /// Writes the request that puts item `index`: records come first, then links, then lists.
+    pub(super) fn write_item(speech: Speech, data: &Data, index: u64, out: &mut Vec<u8>, scratch: &mut Scratch) {
+        let Scratch { key, value } = scratch;
+        data.write_item(index, key, value);
+        set(speech, key, value, out);
+    }
+}
+
+fn bulk(out: &mut Vec<u8>, word: &[u8]) {
+    out.push(b'$');
+    number(out, word.len());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn number(out: &mut Vec<u8>, number: usize) {
+    let mut digits = [0; 20];
+    let (mut rest, mut at) = (number, digits.len());
+    loop {
+        at -= 1;
+        if let Some(digit) = digits.get_mut(at) {
+            *digit = b'0' + (rest % 10) as u8;
+        }
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(digits.get(at..).unwrap_or_default());
+}
+
+fn set(speech: Speech, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    if speech == Speech::Redis {
+        out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n");
+        bulk(out, key);
+        bulk(out, value);
+        return;
+    }
+    out.extend_from_slice(b"set ");
+    out.extend_from_slice(key);
+    out.extend_from_slice(b" 0 0 ");
+    number(out, value.len());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The first line, without its end, and its length with that.
+fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
+    Some((bytes.get(..end)?, end + 2))
+}
+
+fn digits(text: &[u8]) -> io::Result<i64> {
+    let text = std::str::from_utf8(text).map_err(|_| bad(text))?;
+    text.parse().map_err(|_| bad(text.as_bytes()))
+}
+
+fn bad(text: &[u8]) -> io::Error {
+    let text = String::from_utf8_lossy(text.get(..text.len().min(80)).unwrap_or_default()).into_owned();
+    io::Error::new(ErrorKind::InvalidData, format!("this is no reply of the protocol: {text:?}"))
+}
+
+fn is_memcached_error(line: &[u8]) -> bool {
+    line == b"ERROR" || line.starts_with(b"CLIENT_ERROR") || line.starts_with(b"SERVER_ERROR")
+}
+
+/// A memcached `get`'s reply: values, then `END`.
+fn read_values(bytes: &[u8]) -> io::Result<Option<(Reply<'_>, usize)>> {
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Some((first, len)) = line(rest) else { return Ok(None) };
+        if first == b"END" {
+            return Ok(bytes.get(..at + len).map(|all| (Reply::Good(all), at + len)));
+        }
+        if is_memcached_error(first) {
+            return Ok(Some((Reply::Error(first), at + len)));
+        }
+        let value_len = first.strip_prefix(b"VALUE ").and_then(|words| words.split(|byte| *byte == b' ').nth(2));
+        let value_len = digits(value_len.ok_or_else(|| bad(first))?)? as usize;
+        at += len + value_len + 2;
+        if at > bytes.len() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Any other reply: a line of memcached's, or a value of Redis'.
+pub(super) fn read_one(speech: Speech, bytes: &[u8]) -> io::Result<Option<(Reply<'_>, usize)>> {
+    if speech == Speech::Redis {
+        let Some(len) = redis_len(bytes, 0)? else { return Ok(None) };
+        let whole = bytes.get(..len).unwrap_or_default();
+        let reply = if whole.starts_with(b"-") { Reply::Error(whole) } else { Reply::Good(whole) };
+        return Ok(Some((reply, len)));
+    }
+    let Some((first, len)) = line(bytes) else { return Ok(None) };
+    let reply =
+        if is_memcached_error(first) { Reply::Error(first) } else { Reply::Good(bytes.get(..len).unwrap_or_default()) };
+    Ok(Some((reply, len)))
+}
+
+/// Bytes of the first whole value of Redis' protocol, nested at most a few levels.
+fn redis_len(bytes: &[u8], level: u32) -> io::Result<Option<usize>> {
+    let Some((first, len)) = line(bytes) else { return Ok(None) };
+    let Some((kind, rest)) = first.split_first() else { return Err(bad(first)) };
+    match kind {
+        b'+' | b'-' | b':' | b'_' | b',' | b'#' => Ok(Some(len)),
+        b'$' => {
+            let body = digits(rest)?;
+            let all = if body < 0 { len } else { len + body as usize + 2 };
+            Ok((bytes.len() >= all).then_some(all))
+        }
+        b'*' if level < 4 => {
+            let mut at = len;
+            for _ in 0..digits(rest)?.max(0) {
+                let Some(part) = redis_len(bytes.get(at..).unwrap_or_default(), level + 1)? else { return Ok(None) };
+                at += part;
+            }
+            Ok(Some(at))
+        }
+        _ => Err(bad(first)),
+    }
+}
+
+/// The next value of a good reply, and what is behind it. `headed`: an array's header stands before it.
+fn next_value(speech: Speech, headed: bool, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (first, mut at) = line(bytes)?;
+    let mut first = first;
+    if speech == Speech::Redis {
+        if headed {
+            let (second, len) = line(bytes.get(at..)?)?;
+            (first, at) = (second, at + len);
+        }
+        let len = usize::try_from(digits(first.strip_prefix(b"$")?).ok()?).ok()?;
+        return Some((bytes.get(at..at + len)?, bytes.get(at + len + 2..)?));
+    }
+    let len = first.strip_prefix(b"VALUE ")?.split(|byte| *byte == b' ').nth(2)?;
+    let len = usize::try_from(digits(len).ok()?).ok()?;
+    Some((bytes.get(at..at + len)?, bytes.get(at + len + 2..)?))
+}
