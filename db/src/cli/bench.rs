@@ -7,12 +7,15 @@ use clap::{Args, ValueEnum};
 use sandstorm_client::Sealing;
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Report, Row, TenantLoad, fill, run};
+use sandstorm_db::config::parse_listen;
 use sandstorm_db::limits::SLICE_US;
+use sandstorm_db::protocols::Protocol;
 use serde::Serialize;
 
-use super::local::{BAD, CHAIN, GET, LocalServer, LocalTenant};
+use super::local::{AGGREGATE, BAD, CHAIN, GET, LocalServer, LocalTenant};
 use super::neighbours::Neighbours;
 use super::output::{Failure, Out};
+use super::peers::{Extent, Peers};
 
 /// Records of the tenant whose code runs away.
 const MALLORYS_RECORDS: u64 = 10_000;
@@ -30,6 +33,8 @@ enum Experiment {
     Runaway,
     /// A tenant's latency while another does its worst: calls that never end, floods, junk, pushes.
     Neighbours,
+    /// This server beside memcached and Redis, by their protocols and its own; needs both installed, and runs only when named.
+    Peers,
 }
 
 /// Measure this machine: a server on one core, the load on another.
@@ -111,6 +116,12 @@ pub(super) fn bench(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
     if args.experiments == [Experiment::Neighbours] {
         return neighbours(args, out);
     }
+    if args.experiments.contains(&Experiment::Peers) {
+        if args.experiments.len() > 1 {
+            return Err(Failure::new("peers share the first core with nothing else: name them alone"));
+        }
+        return peers(args, out);
+    }
     let server = LocalServer::start(Some(1), false)?;
     let (alice, mallory) =
         (server.tenant("alice", "t", TableMode::Store)?, server.tenant("mallory", "t", TableMode::Store)?);
@@ -163,6 +174,28 @@ fn neighbours(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
         args.rounds.unwrap_or(15),
         args.attack.as_deref().unwrap_or(""),
     )
+}
+
+/// Beside memcached and Redis, on a server of its own.
+fn peers(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
+    let port = |protocol| parse_listen(protocol, "127.0.0.1:0=bench/t").map_err(Failure::new);
+    let listen = vec![port(Protocol::Memcached)?, port(Protocol::Redis)?];
+    let server = LocalServer::start_listening(Some(1), false, listen)?;
+    let tenant = server.tenant("bench", "t", TableMode::Store)?;
+    for extension in [&GET, &CHAIN, &AGGREGATE] {
+        server.push("bench", extension)?;
+    }
+    stay_off_first_core();
+    if !out.json {
+        out.line(&server.line())?;
+    }
+    let &[like_memcached, like_redis] = server.listening() else {
+        return Err(Failure::new("the server does not listen where it was asked to"));
+    };
+    let extent =
+        Extent { records: args.records, rounds: args.rounds.unwrap_or(5), seconds: args.seconds.unwrap_or(1.0) };
+    let comparisons = Peers::start(&server, tenant, [like_memcached, like_redis], extent, out)?.run(out)?;
+    if out.json { out.json(&comparisons) } else { Ok(()) }
 }
 
 impl Bench<'_> {

@@ -7,6 +7,7 @@ use sandstorm_db::admin::{ControlPlane, Served};
 use sandstorm_db::config::{Config, Overrides};
 use sandstorm_db::limits::INVOCATIONS_PER_WORKER;
 use sandstorm_db::server::DataPlane;
+use sandstorm_db::workers::ListenAt;
 
 use super::output::Failure;
 
@@ -54,12 +55,22 @@ pub(super) struct LocalTenant {
 impl LocalServer {
     /// Starts one with so many workers. The compiler's sysroot is made anew: about a second.
     pub(super) fn start(workers: Option<usize>, poll: bool) -> Result<LocalServer, Failure> {
+        LocalServer::start_listening(workers, poll, Vec::new())
+    }
+
+    /// The same, with ports for clients of memcached and Redis.
+    pub(super) fn start_listening(
+        workers: Option<usize>,
+        poll: bool,
+        listen: Vec<ListenAt>,
+    ) -> Result<LocalServer, Failure> {
         let state = tempfile::Builder::new().prefix("sandstorm-").tempdir()?;
         let overrides = Overrides {
             data: Some(([127, 0, 0, 1], 0).into()),
             control: Some(([127, 0, 0, 1], 0).into()),
             workers,
             poll: Some(poll),
+            listen,
             state: Some(state.path().join("state")),
             ..Overrides::default()
         };
@@ -88,6 +99,11 @@ impl LocalServer {
     /// Where its first worker listens.
     pub(super) fn address(&self) -> std::net::SocketAddr {
         self.data.address()
+    }
+
+    /// Where its ports for clients of memcached and Redis are, in the order in which they were asked for.
+    pub(super) fn listening(&self) -> &[std::net::SocketAddr] {
+        self.data.listening()
     }
 
     /// Packets shed behind the sockets, and messages dropped before they came there.

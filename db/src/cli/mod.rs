@@ -13,6 +13,7 @@ mod grant;
 mod local;
 mod neighbours;
 mod output;
+mod peers;
 mod serve;
 mod session;
 mod stat;
