@@ -7,7 +7,7 @@ use crate::once::{Admit, OnceWindow};
 use crate::r2p2::{ClientEndpoint, Failure, Peer, ServerEndpoint};
 use crate::rpc::{FLAG_IDEMPOTENT, MessageHeader, Op, Operation, encode_message};
 use crate::seal::{ClientSeal, ServerSeal};
-use sealed::{CLOCK_MS, Door, In, Out, TOKEN, new_seal};
+use sealed::{CLOCK_MS, Door, In, Out, TOKEN, flood, new_seal};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -77,6 +77,8 @@ pub struct World {
     pub corruption: u64,
     /// Sealed sessions that the server forgets, clients that change their address, in thousandths per datagram.
     pub upsets: u64,
+    /// Forged hellos, each from an address of its own, that come before each datagram for the server.
+    pub flood: u64,
     /// Limits of the server.
     pub server: ServerLimits,
     /// Limits of its window.
@@ -104,6 +106,7 @@ impl World {
             sealed: false,
             corruption: 0,
             upsets: 0,
+            flood: 0,
             server: ServerLimits::default(),
             once: OnceLimits::default(),
         }
@@ -317,7 +320,7 @@ impl Run {
                 }
             }
             turns += 1;
-            if turns > 5_000_000 {
+            if turns * (1 + self.world.flood) > 5_000_000 {
                 return Err("the run does not end".into());
             }
         }
@@ -412,7 +415,10 @@ impl Run {
         match event {
             Event::ToServer(peer, mut datagram) => {
                 let opened = match &mut self.seal {
-                    Some(seal) => seal.receive(self.now_us, peer, &mut datagram, &Door(), &mut sent),
+                    Some(seal) => {
+                        flood(seal, self.now_us, &mut self.dice, self.world.flood);
+                        seal.receive(self.now_us, peer, &mut datagram, &Door(), &mut sent)
+                    }
                     None => Some((peer, 0..datagram.len())),
                 };
                 if let Some((peer, part)) = opened {

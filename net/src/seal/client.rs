@@ -1,10 +1,11 @@
 //! A client's side of a sealed session towards one server port.
 
+use super::cookie::Cookie;
 use super::counters::ClientSealCounters;
 use super::crypt::{Keys, NotOpened, seal_small};
 use super::handshake::Initiator;
 use super::keys::TokenKeys;
-use super::limits::{CLOCK_TRIES, HELLO_LEN, OLD_KEYS_US, REFUSAL_PATIENCE_US, REJECT_GAP_US};
+use super::limits::{CLOCK_TRIES, COOKIE_TRIES, HELLO_LEN, OLD_KEYS_US, REFUSAL_PATIENCE_US, REJECT_GAP_US};
 use super::packet::{BadSeal, HEADER_LEN, Head, Kind, Reason};
 use crate::limits::{FIRST_RTO_US, MAX_RTO_US};
 use crate::r2p2::{Peer, Transmit};
@@ -27,8 +28,20 @@ struct Pending {
     due_us: u64,
     rto_us: u64,
     clock_tries: u32,
+    /// What the server has sent for the hello to bring, and how often it was sent again at once for that.
+    cookie: Option<Cookie>,
+    cookie_tries: u32,
     /// What a reject said, and since when: see [`REFUSAL_PATIENCE_US`].
     refused: Option<(Refusal, u64)>,
+}
+
+impl Pending {
+    fn send(&self, server: Peer, tx: &mut impl Transmit) {
+        match &self.cookie {
+            Some(cookie) => tx.send(server, &[&self.hello, cookie]),
+            None => tx.send(server, &[&self.hello]),
+        }
+    }
 }
 
 /// One client's sealed session. It stays the same session when its keys are renewed, the server forgets it, or the client's
@@ -115,7 +128,9 @@ impl ClientSeal {
         self.counters.hellos += 1;
         self.began_us = Some(now_us);
         let (due_us, rto_us) = (now_us + FIRST_RTO_US, FIRST_RTO_US);
-        self.pending = Some(Pending { initiator, hello, epoch, due_us, rto_us, clock_tries, refused: None });
+        let (cookie, cookie_tries, refused) = (None, 0, None);
+        self.pending =
+            Some(Pending { initiator, hello, epoch, due_us, rto_us, clock_tries, cookie, cookie_tries, refused });
     }
 
     /// Renews old keys, and repeats the hello if `wanted` (somebody waits for the session). Returns when to call again.
@@ -128,7 +143,7 @@ impl ClientSeal {
         }
         let pending = self.pending.as_mut().filter(|_| wanted)?;
         if pending.due_us <= now_us {
-            tx.send(self.server, &[&pending.hello]);
+            pending.send(self.server, tx);
             self.counters.hellos += 1;
             pending.rto_us = (pending.rto_us * 2).min(MAX_RTO_US);
             pending.due_us = now_us + pending.rto_us;
@@ -185,6 +200,10 @@ impl ClientSeal {
                 self.rejected(now_us, head, datagram, tx);
                 None
             }
+            Kind::Retry => {
+                self.cookie(head, datagram, tx);
+                None
+            }
             Kind::ToServer | Kind::Hello | Kind::Proof => {
                 self.counters.malformed += 1;
                 None
@@ -239,6 +258,18 @@ impl ClientSeal {
         self.counters.handshakes += 1;
         if let Some(old) = self.current.replace(keys) {
             self.previous = Some((old, now_us + OLD_KEYS_US));
+        }
+    }
+
+    /// The server wants the hello to bring a cookie.
+    fn cookie(&mut self, head: Head, datagram: &[u8], tx: &mut impl Transmit) {
+        self.counters.cookies += 1;
+        let Some(pending) = self.pending.as_mut().filter(|pending| pending.epoch == head.number) else { return };
+        pending.cookie = datagram.get(HEADER_LEN..).and_then(|cookie| cookie.first_chunk().copied());
+        if pending.cookie_tries < COOKIE_TRIES {
+            pending.cookie_tries += 1;
+            pending.send(self.server, tx);
+            self.counters.hellos += 1;
         }
     }
 

@@ -29,6 +29,8 @@ pub struct SealCounters {
     pub clock: u64,
     /// Hellos dropped because there were too many.
     pub rate: u64,
+    /// Hellos that were sent a cookie, to come again with.
+    pub no_cookie: u64,
     /// Rejects sent.
     pub rejects: u64,
     /// Packets not sent because their address was not proven.
@@ -47,7 +49,7 @@ pub struct SealCounters {
 
 impl SealCounters {
     /// The reasons for which a packet is refused, in the order of [`SealCounters::refused_by_reason`].
-    pub const REASONS: [&str; 11] = [
+    pub const REASONS: [&str; 12] = [
         "unknown",
         "bad_tag",
         "replayed",
@@ -58,11 +60,12 @@ impl SealCounters {
         "old_hello",
         "clock",
         "rate",
+        "no_cookie",
         "spent",
     ];
 
     /// Packets that were refused, by reason.
-    pub fn refused_by_reason(&self) -> [(&'static str, u64); 11] {
+    pub fn refused_by_reason(&self) -> [(&'static str, u64); 12] {
         let counts = [
             self.unknown,
             self.bad_tag,
@@ -74,6 +77,7 @@ impl SealCounters {
             self.old_hello,
             self.clock,
             self.rate,
+            self.no_cookie,
             self.spent,
         ];
         let mut place = 0;
@@ -102,6 +106,8 @@ pub struct ClientSealCounters {
     pub hellos: u64,
     /// Rejects received.
     pub rejects: u64,
+    /// Cookies received.
+    pub cookies: u64,
     /// Packets of another session, or of keys that are not known.
     pub foreign: u64,
     /// Packets or welcomes whose tag is wrong.

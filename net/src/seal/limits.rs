@@ -20,6 +20,19 @@ pub const OLD_KEYS_US: u64 = 10_000_000;
 pub const HELLO_LEN: usize = HEADER_LEN + 32 + 16 + TAG_LEN;
 /// Bytes of a welcome: 8 less than the hello that it answers, so that nobody can use a server to send more than he sends.
 pub const WELCOME_LEN: usize = HEADER_LEN + 32 + 8 + TAG_LEN;
+/// Bytes of a cookie.
+pub const COOKIE_LEN: usize = 16;
+/// Bytes of a hello that brings a cookie.
+pub const HELLO_WITH_COOKIE_LEN: usize = HELLO_LEN + COOKIE_LEN;
+/// Bytes of the packet that brings a client its cookie: less than half of the hello that it answers.
+pub const RETRY_LEN: usize = HEADER_LEN + COOKIE_LEN;
+/// Time for which a cookie is good at least, microseconds; at most it is twice as long. A client that gets one uses it at once.
+pub const COOKIE_LIFE_US: u64 = 30_000_000;
+/// Addresses whose hellos are counted one by one, at most: 64 bytes each. Beyond it, all may begin anew.
+pub const COOKIE_ADDRESSES: usize = 4096;
+/// Times that a client sends its hello again at once because it was brought a cookie, in one handshake: cookies are not sealed,
+/// so they may be forged. After that it brings the newest one when it is time to repeat the hello.
+pub const COOKIE_TRIES: u32 = 4;
 /// How far a hello's time may be from the server's, milliseconds: the life of a recorded hello. A client whose clock is
 /// wrong is told the server's time, at the price of one more round trip.
 pub const HELLO_LIFE_MS: u64 = 30_000;
@@ -40,10 +53,15 @@ pub struct SealLimits {
     /// Time without a packet after which a session is forgotten, microseconds. Default 10 min: coming back costs a client
     /// one round trip.
     pub idle_us: u64,
-    /// Hellos whose token is checked in one turn. Default 8, at 4 us each.
+    /// Hellos whose token is checked in one turn. Default 8, at 4 us each. Half of them are kept for hellos with a cookie.
     pub checks_per_turn: u32,
-    /// Hellos whose token is checked in a second. Default 20,000: 8 % of a worker, whoever floods it.
+    /// Hellos whose token is checked in a second. Default 20,000: 8 % of a worker, whoever floods it. Half of them are kept
+    /// for hellos with a cookie.
     pub checks_per_s: u32,
+    /// The same of one address, of those that bring a cookie. Default 500: all clients of a machine that come back at once.
+    pub checks_per_address_s: u32,
+    /// Cookies sent in a second. Default 100,000, at 1 us each: 10 % of a worker, whoever floods it.
+    pub cookies_per_s: u32,
     /// Handshakes (curve operations, 110 us) done in one turn. Default 1: nobody waits longer than a slice for them.
     pub handshakes_per_turn: u32,
     /// Handshakes of one tenant in a second. Default 100: 1 % of a worker.
@@ -66,6 +84,8 @@ impl Default for SealLimits {
             idle_us: 600_000_000,
             checks_per_turn: 8,
             checks_per_s: 20_000,
+            checks_per_address_s: 500,
+            cookies_per_s: 100_000,
             handshakes_per_turn: 1,
             handshakes_per_s: 100,
             all_handshakes_per_s: 2000,

@@ -9,6 +9,7 @@
 //! system's, for ephemeral keys and probes alone.
 
 mod client;
+mod cookie;
 mod counters;
 mod crypt;
 mod handshake;

@@ -1,6 +1,6 @@
 //! The outside of a sealed packet: a header that anybody may read, then what nobody may.
 
-use super::limits::{HELLO_LEN, WELCOME_LEN};
+use super::limits::{HELLO_LEN, HELLO_WITH_COOKIE_LEN, RETRY_LEN, WELCOME_LEN};
 use crate::r2p2::Peer;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
@@ -39,11 +39,21 @@ pub enum Kind {
     Probe = 5,
     /// The client says so by repeating them.
     Proof = 6,
+    /// The server sends a cookie, which the client's hello is to bring: not sealed.
+    Retry = 7,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] =
-        [Kind::ToServer, Kind::ToClient, Kind::Hello, Kind::Welcome, Kind::Reject, Kind::Probe, Kind::Proof];
+    const ALL: [Kind; 8] = [
+        Kind::ToServer,
+        Kind::ToClient,
+        Kind::Hello,
+        Kind::Welcome,
+        Kind::Reject,
+        Kind::Probe,
+        Kind::Proof,
+        Kind::Retry,
+    ];
 
     fn from_byte(byte: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -96,7 +106,7 @@ pub struct Head {
     pub tenant: u32,
     /// The session's number: random, chosen by the client.
     pub session: u64,
-    /// Of sealed packets their number, of hello and welcome the epoch, of a reject the number of what it rejects.
+    /// Of sealed packets their number, of hello, welcome and retry the epoch, of a reject the number of what it rejects.
     pub number: u64,
 }
 
@@ -128,15 +138,17 @@ impl Head {
         let length = datagram.len();
         let (least, most) = match kind {
             Kind::ToServer | Kind::ToClient => (OVERHEAD + crate::r2p2::header::SINGLE_HEADER_LEN, usize::MAX),
+            Kind::Hello if length == HELLO_WITH_COOKIE_LEN => (length, length),
             Kind::Hello => (HELLO_LEN, HELLO_LEN),
             Kind::Welcome => (WELCOME_LEN, WELCOME_LEN),
             Kind::Reject => (REJECT_LEN, REJECT_LEN),
+            Kind::Retry => (RETRY_LEN, RETRY_LEN),
             Kind::Probe | Kind::Proof => (OVERHEAD + 8, OVERHEAD + 8),
         };
         if length < least {
             return Err(BadSeal::Cut);
         }
-        if length > most || (matches!(kind, Kind::Hello | Kind::Welcome) && head[3] != 0) {
+        if length > most || (matches!(kind, Kind::Hello | Kind::Welcome | Kind::Retry) && head[3] != 0) {
             return Err(BadSeal::Form);
         }
         let word = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| head[at + byte]));

@@ -31,6 +31,12 @@ impl Rate {
         left.is_some()
     }
 
+    /// Takes one if more than half of them would be left.
+    pub(super) fn take_of_half(&mut self, now_us: u64) -> bool {
+        self.fill(now_us);
+        self.filled > self.per_s * MILLION / 2 && self.take(now_us)
+    }
+
     /// Whether nothing was taken for a second: it need not be remembered.
     pub(super) fn is_full(&mut self, now_us: u64) -> bool {
         self.fill(now_us);

@@ -1,10 +1,11 @@
 //! A server's side of its clients' sealed sessions, on one port.
 
+use super::cookie::{Cookie, Cookies};
 use super::counters::SealCounters;
 use super::crypt::{Keys, NotOpened, seal_small};
 use super::handshake::Responder;
 use super::keys::Verifier;
-use super::limits::{HELLO_LIFE_MS, SealLimits};
+use super::limits::{HELLO_LEN, HELLO_LIFE_MS, SealLimits};
 use super::packet::{BadSeal, HEADER_LEN, Head, Kind, OVERHEAD, Reason, session_of, session_peer};
 use super::rate::Rate;
 use super::table::{Name, Next, Session, Table, Under};
@@ -48,6 +49,8 @@ pub struct ServerSeal {
     turned_us: u64,
     checks_left: u32,
     checks: Rate,
+    cookies: Cookies,
+    cookies_sent: Rate,
     rejects: Rate,
     handshakes: HashMap<u32, Rate>,
     all_handshakes: Rate,
@@ -69,6 +72,8 @@ impl ServerSeal {
             turned_us: 0,
             checks_left: limits.checks_per_turn,
             checks: Rate::new(limits.checks_per_s),
+            cookies: Cookies::new(limits.checks_per_address_s),
+            cookies_sent: Rate::new(limits.cookies_per_s),
             rejects: Rate::new(limits.rejects_per_s),
             handshakes: HashMap::new(),
             all_handshakes: Rate::new(limits.all_handshakes_per_s),
@@ -139,7 +144,7 @@ impl ServerSeal {
                 self.hello(now_us, from, head, datagram, door, tx);
                 None
             }
-            Kind::ToClient | Kind::Welcome | Kind::Reject | Kind::Probe => {
+            Kind::ToClient | Kind::Welcome | Kind::Reject | Kind::Probe | Kind::Retry => {
                 self.counters.malformed += 1;
                 None
             }
@@ -239,7 +244,8 @@ impl ServerSeal {
         tx: &mut impl Transmit,
     ) {
         let (name, bytes) = ((head.tenant, head.session), head.encode());
-        let Some((message, hello_tag)) = datagram.get(HEADER_LEN..).zip(datagram.last_chunk::<16>().copied()) else {
+        let Some((hello, cookie)) = datagram.split_at_checked(HELLO_LEN) else { return };
+        let Some((message, hello_tag)) = hello.get(HEADER_LEN..).zip(hello.last_chunk::<16>().copied()) else {
             return;
         };
         if let Some(session) = self.table.get(name) {
@@ -256,11 +262,9 @@ impl ServerSeal {
             self.counters.old_hello += 1;
             return;
         }
-        if self.checks_left == 0 || !self.checks.take(now_us) {
-            self.counters.rate += 1;
+        if !self.may_check(now_us, from, head, cookie.first_chunk(), tx) {
             return;
         }
-        self.checks_left -= 1;
         let mut known = (0..).map_while(|which| door.verifier(head.tenant, which));
         let mut none = true;
         let read = known.find_map(|(verifier, credential)| {
@@ -287,6 +291,38 @@ impl ServerSeal {
         }
         self.remember(now_us, hello_tag);
         self.waiting.push_back(Waiting { responder, name, epoch: head.number, hello_tag, credential, from });
+    }
+
+    /// Whether a hello's token is to be checked now. Half of what there is for that is kept for those that bring a cookie; whoever
+    /// comes without one when the other half is used up is sent one, in less than half of the bytes that it sent.
+    fn may_check(
+        &mut self,
+        now_us: u64,
+        from: Peer,
+        head: Head,
+        cookie: Option<&Cookie>,
+        tx: &mut impl Transmit,
+    ) -> bool {
+        let name = (head.tenant, head.session);
+        if 2 * self.checks_left > self.limits.checks_per_turn && self.checks.take_of_half(now_us) {
+            self.checks_left -= 1;
+            return true;
+        }
+        if cookie.is_some_and(|cookie| self.cookies.knows(now_us, from, name, cookie)) {
+            let may = self.checks_left > 0 && self.cookies.may_check(now_us, from) && self.checks.take(now_us);
+            self.checks_left -= u32::from(may);
+            self.counters.rate += u64::from(!may);
+            return may;
+        }
+        let sent =
+            self.cookies_sent.take(now_us).then(|| self.cookies.make(now_us, from, name, &self.random)).flatten();
+        if let Some(cookie) = sent {
+            self.counters.no_cookie += 1;
+            tx.send(from, &[&Head { kind: Kind::Retry, flags: 0, ..head }.encode(), &cookie]);
+        } else {
+            self.counters.rate += 1;
+        }
+        false
     }
 
     /// Remembers a good hello for as long as its time would be accepted: it may be up to a life early, and is good for

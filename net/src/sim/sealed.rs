@@ -1,8 +1,9 @@
 //! Sealed sessions in the simulator: their token, and the ways out of both sides.
 
-use super::Sent;
+use super::{Dice, Sent};
 use crate::r2p2::{Peer, Transmit};
-use crate::seal::{ClientSeal, Doorkeeper, SealLimits, ServerSeal, TokenKeys, Verifier};
+use crate::seal::limits::{HELLO_LEN, HELLO_WITH_COOKIE_LEN};
+use crate::seal::{ClientSeal, Doorkeeper, Head, Kind, SealLimits, ServerSeal, TokenKeys, Verifier};
 
 pub(super) const TOKEN: &[u8] = b"the token of all simulated clients";
 pub(super) const CLOCK_MS: u64 = 1_700_000_000_000;
@@ -19,6 +20,20 @@ impl Doorkeeper for Door {
         static VERIFIER: std::sync::OnceLock<Verifier> = std::sync::OnceLock::new();
         let verifier = VERIFIER.get_or_init(|| TokenKeys::of(TOKEN).verifier());
         (tenant == 1 && which == 0).then_some((*verifier, 1))
+    }
+}
+
+/// Somebody without the token sends hellos from addresses that are not his. Whatever is sent there is lost.
+pub(super) fn flood(seal: &mut ServerSeal, now_us: u64, dice: &mut Dice, hellos: u64) {
+    for _ in 0..hellos {
+        let head = Head { kind: Kind::Hello, flags: 0, tenant: 1, session: dice.any(), number: 1 };
+        let length = if dice.percent(50) { HELLO_LEN } else { HELLO_WITH_COOKIE_LEN };
+        let mut forged = head.encode().to_vec();
+        forged.resize_with(length, || dice.any() as u8);
+        let from = Peer::from(((dice.any() as u32).to_be_bytes(), 9000));
+        let mut sent = Sent::new();
+        assert!(seal.receive(now_us, from, &mut forged, &Door(), &mut sent).is_none());
+        assert!(sent.iter().all(|(to, answer)| *to == from && 2 * answer.len() <= length));
     }
 }
 

@@ -147,3 +147,14 @@ fn in_sealed_sessions_each_request_runs_once_whatever_is_forged_forgotten_or_mov
     }
     assert!(answered > 100 * other, "{answered} answered, {other} not: retransmission does not do its work");
 }
+
+#[test]
+fn forged_hellos_keep_nobody_out_who_receives_where_he_sends_from() {
+    for seed in 0..20 {
+        let drawn = World::drawn(seed);
+        let flooded = World { sealed: true, flood: 40, upsets: seed % 3, longest: 1000, requests: 20, ..drawn };
+        let mut run = Run::new(flooded, false);
+        let report = run.play().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+        assert_eq!((report.timed_out, report.answered > 0), (0, true), "seed {seed}: {report:?}");
+    }
+}
