@@ -184,6 +184,25 @@ fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
 }
 
 #[test]
+fn an_answer_to_a_stranger_is_one_packet_that_is_sent_once() {
+    let plane = data_plane(1);
+    let mut wire = Wire::new(&plane, 0, 999);
+    let long = vec![1; 3000];
+    let questions = [
+        vec![Operation { value: &long, ..Operation::new(Op::Ping) }],
+        vec![Operation::new(Op::Ping); 1024],
+        vec![Operation { key: &long, ..Operation::new(Op::Ping) }; 2],
+    ];
+    for question in questions {
+        // More than a packet would be sent again until it is acked, and whoever has the address did not ask for it.
+        let answers = wire.ask(&question);
+        assert!(answers.iter().all(|answer| answer.status == Status::TooLarge), "{}", answers[0].text());
+    }
+    let fits = vec![1; 1200];
+    assert_eq!(wire.one(Operation { value: &fits, ..Operation::new(Op::Ping) }).status, Status::Ok);
+}
+
+#[test]
 fn a_repeated_message_is_answered_again_and_run_once() {
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "alice", true);

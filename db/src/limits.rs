@@ -241,6 +241,9 @@ pub const KEEP_LEAST: f64 = 1.0 / 4096.0;
 pub const REFUSALS_PER_S: u64 = 20_000;
 /// How many of them may leave at once.
 pub const REFUSALS_AT_ONCE: u64 = 2_000;
+/// Bytes of such an answer, at most, and of the pings that are answered without a tenant: one packet. A longer answer is sent again
+/// until it is acked, which nobody does whose address was forged.
+pub const STRANGERS_MESSAGE_BYTES: usize = 1_400;
 /// Time for which an address that showed a token counts as known when strangers are dropped, microseconds.
 pub const KNOWN_FOR_US: u64 = 60_000_000;
 /// CPU nanoseconds of invocations between two looks at the network: a finished invocation's answer and the packets that

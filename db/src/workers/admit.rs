@@ -12,7 +12,7 @@ use super::assembly::{Origin, start_response};
 use super::plain;
 use super::port::Desk;
 use super::refusals;
-use crate::limits::MULTIGET_KEYS;
+use crate::limits::{MULTIGET_KEYS, STRANGERS_MESSAGE_BYTES};
 use crate::metrics::{Counter, WorkerCounters, malformed_index};
 use crate::tenants::{Snapshot, TenantView};
 
@@ -114,8 +114,11 @@ pub(super) fn admit<'d>(
     };
     let mut origin = Origin { peer, request_id, header, remembered: false };
     let Some(view) = door.snapshot.tenant(header.tenant) else {
-        if survey.pings {
+        if survey.pings && request.message.len() <= STRANGERS_MESSAGE_BYTES {
             pong(door, &origin, operations, response);
+        } else if survey.pings {
+            let text = "who names no tenant may send pings that fit one packet";
+            refuse(door, &origin, operations, Status::TooLarge, text, response);
         } else {
             let text = "no tenant has this id; `sandstorm tenant list` shows those there are";
             let text = refusals::fitting(text, request.message.len(), refusals::operations(header.operations));

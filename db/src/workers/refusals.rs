@@ -1,9 +1,9 @@
 //! Answers to who has not shown who it is. The sender's address of a datagram can be forged, so such an answer must be of no use
-//! against whoever has that address: it is never longer than what asked for it, and there is a bound on how many leave.
+//! against whoever has that address: it is one packet, never longer than what asked for it, and there is a bound on how many leave.
 
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN};
 
-use crate::limits::{REFUSALS_AT_ONCE, REFUSALS_PER_S};
+use crate::limits::{REFUSALS_AT_ONCE, REFUSALS_PER_S, STRANGERS_MESSAGE_BYTES};
 
 /// What a port may still send of them.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl Refusals {
     pub(super) fn may_leave(&mut self, now_us: u64, answer: usize, asked: usize) -> bool {
         const EACH_US: u64 = 1_000_000 / REFUSALS_PER_S;
         let next_us = self.recovered_us.max(now_us) + EACH_US;
-        if answer > asked || next_us > now_us + REFUSALS_AT_ONCE * EACH_US {
+        if answer > asked.min(STRANGERS_MESSAGE_BYTES) || next_us > now_us + REFUSALS_AT_ONCE * EACH_US {
             self.unsent += 1;
             return false;
         }
@@ -56,9 +56,10 @@ mod tests {
     fn an_answer_is_not_longer_than_its_question_and_there_are_so_many_a_second() {
         let mut refusals = Refusals::default();
         assert!(!refusals.may_leave(0, 101, 100) && refusals.may_leave(0, 100, 100));
+        assert!(!refusals.may_leave(0, STRANGERS_MESSAGE_BYTES + 1, 10_000), "one packet");
         let left = (0..2_000_000).step_by(10).filter(|now_us| refusals.may_leave(*now_us, 1, 1)).count() as u64;
         assert!((2 * REFUSALS_PER_S..=2 * REFUSALS_PER_S + REFUSALS_AT_ONCE).contains(&left), "{left} in two seconds");
-        assert_eq!(refusals.unsent(), 200_002 - 1 - left);
+        assert_eq!(refusals.unsent(), 200_003 - 1 - left);
     }
 
     #[test]
