@@ -48,7 +48,8 @@ pub struct ServerLimits {
     pub max_datagram: usize,
     /// Bytes of one message, either way. Default [`MAX_MESSAGE_LEN`]; longer requests are refused with a drop.
     pub max_message: usize,
-    /// Bytes of messages under reassembly, all peers. Default 64 MiB: seven largest puts at once.
+    /// Bytes of messages under reassembly, all peers. Default 64 MiB: seven largest puts at once. A tenant may hold twice what is
+    /// left free, so a message may take two thirds of it at most.
     pub partial_bytes: usize,
     /// The same of one peer. Default 24 MiB: two largest puts, so that no peer takes all the room.
     pub partial_bytes_per_peer: usize,
@@ -59,7 +60,7 @@ pub struct ServerLimits {
     /// Time without a packet after which a message under reassembly is given up, microseconds. Default 5 s: over
     /// [`MAX_RTO_US`], so that no living client is given up between two of its attempts.
     pub partial_timeout_us: u64,
-    /// Bytes of responses that wait for their acks, all peers. Default 128 MiB.
+    /// Bytes of responses that wait for their acks, all peers. Default 128 MiB. Shared as `partial_bytes` is.
     pub outgoing_bytes: usize,
     /// The same of one peer. Default 32 MiB: three largest gets at once.
     pub outgoing_bytes_per_peer: usize,

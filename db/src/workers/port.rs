@@ -123,7 +123,8 @@ impl Desk {
 
     /// Takes a datagram that was opened if it had been sealed. Gives the request that it completes, if it does.
     pub(super) fn receive<'p>(&mut self, now_us: u64, peer: Peer, datagram: &'p [u8]) -> Option<Request<'p>> {
-        self.endpoint.receive(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox))
+        let owner = || self.known.whose(peer, now_us).unwrap_or(0);
+        self.endpoint.receive_of(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox), owner)
     }
 
     /// Packets thrown out so far because they were none, or not what they said.

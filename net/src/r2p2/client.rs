@@ -345,7 +345,7 @@ impl ClientEndpoint {
                 return None;
             }
             let buffer = self.spares.take(size);
-            let partial = Partial::new(shape, part.incarnation, buffer, now_us);
+            let partial = Partial::new(shape, part.incarnation, 0, buffer, now_us);
             self.flight(request_id)?.partial = Some(partial);
             self.held.response_bytes = self.held.response_bytes - freed + size;
         }

@@ -8,14 +8,17 @@
 //! resent until its response comes or its time is up; that it runs at most once is the matter of [`crate::once`].
 
 mod client;
+mod counts;
 pub mod header;
+mod room;
 mod server;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use client::{ClientCounters, ClientEndpoint, ClientUse, Ended, Failure, RequestError, Response};
-pub use server::{Request, ServerCounters, ServerEndpoint, ServerUse};
+pub use counts::{ServerCounters, ServerUse};
+pub use server::{Request, ServerEndpoint};
 
 use crate::limits::{MAX_DATAGRAM_CEILING, MIN_DATAGRAM};
 use header::BadPacket;
@@ -116,6 +119,11 @@ fn identity(message: &[u8]) -> [u8; 16] {
         Some(bytes) => bytes.try_into().unwrap_or([0; 16]),
         None => [0; 16],
     }
+}
+
+/// The tenant in a message's RPC header; 0 if the message is too short to have one.
+fn tenant(message: &[u8]) -> u32 {
+    message.get(4..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
 /// A 32-bit digest of a message's session and sequence.

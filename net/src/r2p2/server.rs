@@ -1,12 +1,14 @@
 //! The server's side: requests come in, responses go out. One endpoint per port.
 
+use super::counts::{ServerCounters, ServerUse};
 use super::header::{Body, Kind, Packet, Part, Report, report, single};
+use super::room::{Bounds, Room};
 use super::stream::{Name, Partial, Sender, Shape, newer};
-use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident};
+use super::{Message, Peer, Spares, Transmit, datagram_len, ident, tenant};
 use crate::limits::{
     MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US, WINDOW,
 };
-use crate::seal::overhead;
+use crate::seal::{overhead, session_of};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -22,62 +24,6 @@ pub struct Request<'p> {
     pub message: Message<'p>,
 }
 
-/// What an endpoint has counted since it began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServerCounters {
-    /// Datagrams taken.
-    pub datagrams: u64,
-    /// Datagrams that were no packets for a server.
-    pub malformed: MalformedCounters,
-    /// Requests of one packet delivered.
-    pub single_requests: u64,
-    /// Longer requests delivered.
-    pub long_requests: u64,
-    /// Packets of longer requests that had been received before.
-    pub duplicates: u64,
-    /// Packets of longer requests that were complete already: answered with an ack, or with the response.
-    pub repeated: u64,
-    /// Packets of a transmission that a newer one of the same request has replaced, or of another shape.
-    pub outdated: u64,
-    /// Requests refused with a drop for lack of room.
-    pub requests_dropped: u64,
-    /// Responses refused with a drop for lack of room.
-    pub responses_dropped: u64,
-    /// Requests under reassembly given up because no packet came.
-    pub partials_timed_out: u64,
-    /// Responses of one packet sent.
-    pub single_responses: u64,
-    /// Longer responses begun.
-    pub long_responses: u64,
-    /// Longer responses that were under way already when they were given again.
-    pub responses_under_way: u64,
-    /// Packets of responses resent.
-    pub retransmissions: u64,
-    /// Longer responses given up because nobody acked them.
-    pub responses_timed_out: u64,
-    /// Acks sent.
-    pub acks_sent: u64,
-    /// Acks for a response that is not under way.
-    pub stray_acks: u64,
-}
-
-/// What an endpoint holds now; all zero when nothing is under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServerUse {
-    /// Requests under reassembly.
-    pub partials: usize,
-    /// Their bytes.
-    pub partial_bytes: usize,
-    /// Responses that wait for acks.
-    pub outgoing: usize,
-    /// Their bytes.
-    pub outgoing_bytes: usize,
-    /// Complete longer requests that are remembered.
-    pub completed: usize,
-    /// Peers with anything of the above but `completed`.
-    pub peers: usize,
-}
-
 /// A message of a peer: request id and digest of session and sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
@@ -89,6 +35,7 @@ struct Key {
 #[derive(Debug)]
 struct Outgoing {
     sender: Sender,
+    owner: u32,
     incarnation: u32,
     bytes: Vec<u8>,
     begun_us: u64,
@@ -104,19 +51,6 @@ struct Completed {
     response: Option<Vec<u8>>,
 }
 
-#[derive(Debug, Default)]
-struct PeerUse {
-    partials: usize,
-    partial_bytes: usize,
-    outgoing_bytes: usize,
-}
-
-impl PeerUse {
-    fn idle(&self) -> bool {
-        self.partials == 0 && self.partial_bytes == 0 && self.outgoing_bytes == 0
-    }
-}
-
 /// The server's side of one port.
 #[derive(Debug)]
 pub struct ServerEndpoint {
@@ -125,8 +59,8 @@ pub struct ServerEndpoint {
     outgoing: HashMap<Key, Outgoing>,
     completed: HashMap<Key, Completed>,
     completed_order: VecDeque<(Key, u64)>,
-    peers: HashMap<Peer, PeerUse>,
-    held: ServerUse,
+    incoming_room: Room,
+    outgoing_room: Room,
     spares: Spares,
     incarnation: u32,
     due_us: u64,
@@ -137,6 +71,8 @@ pub struct ServerEndpoint {
 }
 
 const NEVER: u64 = u64::MAX;
+/// Owner of what peers hold that have not shown whose they are; no tenant has this id.
+const STRANGERS: u32 = 0;
 
 impl ServerEndpoint {
     /// An endpoint that holds nothing. Settings out of range are brought into it: a datagram to
@@ -157,8 +93,18 @@ impl ServerEndpoint {
             outgoing: HashMap::new(),
             completed: HashMap::new(),
             completed_order: VecDeque::new(),
-            peers: HashMap::new(),
-            held: ServerUse::default(),
+            incoming_room: Room::new(Bounds {
+                messages: limits.partials,
+                bytes: limits.partial_bytes,
+                peer_messages: limits.partials_per_peer,
+                peer_bytes: limits.partial_bytes_per_peer,
+            }),
+            outgoing_room: Room::new(Bounds {
+                messages: limits.outgoing,
+                bytes: limits.outgoing_bytes,
+                peer_messages: limits.outgoing,
+                peer_bytes: limits.outgoing_bytes_per_peer,
+            }),
             spares: Spares::new(limits.spare_bytes),
             incarnation: 0,
             due_us: NEVER,
@@ -175,13 +121,19 @@ impl ServerEndpoint {
 
     /// What is held now.
     pub fn held(&self) -> ServerUse {
-        let (partials, outgoing) = (self.partials.len(), self.outgoing.len());
-        ServerUse { partials, outgoing, completed: self.completed.len(), peers: self.peers.len(), ..self.held }
+        let (incoming, outgoing) = (&self.incoming_room, &self.outgoing_room);
+        ServerUse {
+            partials: self.partials.len(),
+            partial_bytes: incoming.bytes(),
+            outgoing: self.outgoing.len(),
+            outgoing_bytes: outgoing.bytes(),
+            completed: self.completed.len(),
+            peers: incoming.peers().count() + outgoing.peers().filter(|peer| !incoming.knows(peer)).count(),
+        }
     }
 
-    /// Takes one datagram from `peer`. Returns the request that it completes, if it does; acks and drops go to `tx`.
-    ///
-    /// The path of a request of one packet touches no table, copies nothing and allocates nothing.
+    /// Takes one datagram from `peer`. Returns the request that it completes, if it does; acks and drops go to `tx`. Whoever
+    /// sends a longer message has to share the room for them with all peers that do not show whose they are.
     #[inline]
     pub fn receive<'p>(
         &mut self,
@@ -190,13 +142,29 @@ impl ServerEndpoint {
         datagram: &'p [u8],
         tx: &mut impl Transmit,
     ) -> Option<Request<'p>> {
+        self.receive_of(now_us, peer, datagram, tx, || STRANGERS)
+    }
+
+    /// As [`ServerEndpoint::receive`], from a peer that acts for the tenant that `owner` names, 0 if for none; asked only where room
+    /// has to be found for a longer message. A sealed session acts for its tenant.
+    ///
+    /// The path of a request of one packet touches no table, copies nothing and allocates nothing.
+    #[inline]
+    pub fn receive_of<'p>(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        datagram: &'p [u8],
+        tx: &mut impl Transmit,
+        owner: impl FnOnce() -> u32,
+    ) -> Option<Request<'p>> {
         self.counters.datagrams += 1;
         match Packet::parse(datagram) {
             Ok(Packet { kind: Kind::Request, request_id, body: Body::Single(message) }) => {
                 self.counters.single_requests += 1;
                 Some(Request { peer, request_id, message: Message::Datagram(message) })
             }
-            Ok(packet) => self.receive_rare(now_us, peer, &packet, tx),
+            Ok(packet) => self.receive_rare(now_us, peer, &packet, tx, owner),
             Err(bad) => {
                 self.counters.malformed.count(bad);
                 None
@@ -211,10 +179,11 @@ impl ServerEndpoint {
         peer: Peer,
         packet: &Packet<'_>,
         tx: &mut impl Transmit,
+        owner: impl FnOnce() -> u32,
     ) -> Option<Request<'static>> {
         match (packet.kind, packet.body) {
             (Kind::Request, Body::Part(part)) => {
-                let message = self.receive_part(now_us, peer, packet.request_id, &part, tx)?;
+                let message = self.receive_part(now_us, peer, packet.request_id, &part, tx, owner)?;
                 self.counters.long_requests += 1;
                 Some(Request { peer, request_id: packet.request_id, message: Message::Assembled(message) })
             }
@@ -236,6 +205,7 @@ impl ServerEndpoint {
         request_id: u16,
         part: &Part<'_>,
         tx: &mut impl Transmit,
+        owner: impl FnOnce() -> u32,
     ) -> Option<Vec<u8>> {
         let key = Key { peer, request_id, ident: part.ident };
         if self.is_complete(&key, part, tx) {
@@ -251,7 +221,8 @@ impl ServerEndpoint {
             }
             self.end_partial(&key);
         }
-        if !self.partials.contains_key(&key) && !self.begin_partial(now_us, key, shape, part.incarnation) {
+        let owner = || session_of(peer).map_or_else(owner, |(tenant, _)| tenant);
+        if !self.partials.contains_key(&key) && !self.begin_partial(now_us, key, shape, part.incarnation, owner()) {
             self.counters.requests_dropped += 1;
             send_report(
                 tx,
@@ -304,23 +275,6 @@ impl ServerEndpoint {
         true
     }
 
-    /// Whether a peer may have one more message of `size` bytes under reassembly, as far as its own part goes.
-    fn peer_has_room(&self, peer: Peer, size: usize) -> bool {
-        let limits = &self.limits;
-        let used = self.peers.get(&peer);
-        let (count, bytes) = used.map_or((0, 0), |used| (used.partials, used.partial_bytes));
-        size <= limits.max_message && count < limits.partials_per_peer && bytes + size <= limits.partial_bytes_per_peer
-    }
-
-    /// Whether all peers together leave room for it.
-    fn partials_have_room(&self, size: usize) -> bool {
-        self.partials.len() < self.limits.partials && self.held.partial_bytes + size <= self.limits.partial_bytes
-    }
-
-    fn outgoing_have_room(&self, size: usize) -> bool {
-        self.outgoing.len() < self.limits.outgoing && self.held.outgoing_bytes + size <= self.limits.outgoing_bytes
-    }
-
     /// Room is short: gives up what stands still on the way in, or out. Else a few peers that announce messages and never send
     /// them, or never ack, would keep all others from theirs. Looks around once in [`STALLED_LOOK_US`] at most.
     #[cold]
@@ -347,38 +301,55 @@ impl ServerEndpoint {
         self.scratch = over;
     }
 
-    fn begin_partial(&mut self, now_us: u64, key: Key, shape: Shape, incarnation: u32) -> bool {
+    /// Takes room for one more message of an owner from whom holds most, as long as that is more than the one who asks would
+    /// hold: its newest message begins anew. Tells whether there is room now.
+    #[cold]
+    fn push_out_incoming(&mut self, owner: u32, size: usize) -> bool {
+        while !self.incoming_room.suits_all(owner, size) {
+            let Some(largest) = self.incoming_room.larger_than(owner, size) else { return false };
+            let own = self.partials.iter().filter(|(_, partial)| partial.owner == largest);
+            let newest = own.map(|(key, partial)| (partial.begun_us, *key)).max();
+            let Some(partial) = newest.and_then(|(_, key)| self.end_partial(&key)) else { return false };
+            self.spares.give(partial.bytes);
+            self.counters.pushed_out += 1;
+        }
+        true
+    }
+
+    /// The same for a response.
+    #[cold]
+    fn push_out_outgoing(&mut self, owner: u32, size: usize) {
+        while !self.outgoing_room.suits_all(owner, size) {
+            let Some(largest) = self.outgoing_room.larger_than(owner, size) else { return };
+            let own = self.outgoing.iter().filter(|(_, outgoing)| outgoing.owner == largest);
+            let Some((_, newest)) = own.map(|(key, outgoing)| (outgoing.begun_us, *key)).max() else { return };
+            self.end_outgoing(&newest);
+            self.completed.remove(&newest);
+            self.counters.pushed_out += 1;
+        }
+    }
+
+    fn begin_partial(&mut self, now_us: u64, key: Key, shape: Shape, incarnation: u32, owner: u32) -> bool {
         let size = shape.message_len as usize;
-        if !self.peer_has_room(key.peer, size) {
+        if size > self.limits.max_message || !self.incoming_room.suits_peer(key.peer, size) {
             return false;
         }
-        if !self.partials_have_room(size) {
+        if !self.incoming_room.suits_all(owner, size) {
             self.give_up_stalled(now_us);
-            if !self.partials_have_room(size) {
+            if !self.push_out_incoming(owner, size) {
                 return false;
             }
         }
-        self.held.partial_bytes += size;
-        let used = self.peers.entry(key.peer).or_default();
-        used.partials += 1;
-        used.partial_bytes += size;
+        self.incoming_room.take(key.peer, owner, size);
         let buffer = self.spares.take(size);
-        self.partials.insert(key, Partial::new(shape, incarnation, buffer, now_us));
+        self.partials.insert(key, Partial::new(shape, incarnation, owner, buffer, now_us));
         self.due_us = self.due_us.min(now_us + self.limits.partial_timeout_us);
         true
     }
 
     fn end_partial(&mut self, key: &Key) -> Option<Partial> {
         let partial = self.partials.remove(key)?;
-        let size = partial.shape.message_len as usize;
-        self.held.partial_bytes -= size;
-        if let Some(used) = self.peers.get_mut(&key.peer) {
-            used.partials -= 1;
-            used.partial_bytes -= size;
-            if used.idle() {
-                self.peers.remove(&key.peer);
-            }
-        }
+        self.incoming_room.give_back(key.peer, partial.owner, partial.shape.message_len as usize);
         Some(partial)
     }
 
@@ -453,15 +424,15 @@ impl ServerEndpoint {
             self.counters.responses_under_way += 1;
             return;
         }
-        let size = message.len();
-        let peer_bytes = self.peers.get(&peer).map_or(0, |used| used.outgoing_bytes);
-        if !self.outgoing_have_room(size) {
+        let (size, owner) = (message.len(), tenant(message));
+        if !self.outgoing_room.suits_all(owner, size) {
             self.give_up_stalled(now_us);
+            self.push_out_outgoing(owner, size);
         }
         let shape = Shape::of(size, self.limits.max_datagram - overhead(peer)).filter(|_| {
             size <= self.limits.max_message
-                && self.outgoing_have_room(size)
-                && peer_bytes + size <= self.limits.outgoing_bytes_per_peer
+                && self.outgoing_room.suits_all(owner, size)
+                && self.outgoing_room.suits_peer(peer, size)
         });
         let Some(shape) = shape else {
             self.counters.responses_dropped += 1;
@@ -472,8 +443,7 @@ impl ServerEndpoint {
         };
         self.counters.long_responses += 1;
         self.incarnation = self.incarnation.wrapping_add(1);
-        self.held.outgoing_bytes += size;
-        self.peers.entry(peer).or_default().outgoing_bytes += size;
+        self.outgoing_room.take(peer, owner, size);
         let mut bytes = self.spares.take(size);
         bytes.clear();
         bytes.extend_from_slice(message);
@@ -482,19 +452,13 @@ impl ServerEndpoint {
         sender.pump(&name, peer, &bytes, tx);
         self.due_us = self.due_us.min(sender.due_us);
         let ends_us = now_us + self.limits.outgoing_timeout_us;
-        self.outgoing.insert(key, Outgoing { sender, incarnation: self.incarnation, bytes, begun_us: now_us, ends_us });
+        let incarnation = self.incarnation;
+        self.outgoing.insert(key, Outgoing { sender, owner, incarnation, bytes, begun_us: now_us, ends_us });
     }
 
     fn end_outgoing(&mut self, key: &Key) {
         let Some(outgoing) = self.outgoing.remove(key) else { return };
-        let size = outgoing.sender.shape.message_len as usize;
-        self.held.outgoing_bytes -= size;
-        if let Some(used) = self.peers.get_mut(&key.peer) {
-            used.outgoing_bytes -= size;
-            if used.idle() {
-                self.peers.remove(&key.peer);
-            }
-        }
+        self.outgoing_room.give_back(key.peer, outgoing.owner, outgoing.sender.shape.message_len as usize);
         self.spares.give(outgoing.bytes);
     }
 

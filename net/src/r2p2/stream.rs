@@ -199,8 +199,10 @@ impl Sender {
 pub(super) struct Partial {
     pub(super) shape: Shape,
     pub(super) incarnation: u32,
+    /// At a server: whose room it takes.
+    pub(super) owner: u32,
     pub(super) bytes: Vec<u8>,
-    begun_us: u64,
+    pub(super) begun_us: u64,
     touched_us: u64,
     seen: Vec<u64>,
     /// Chunks received without a gap.
@@ -222,14 +224,25 @@ pub(super) struct Taken {
 
 impl Partial {
     /// A reassembly in `bytes`, whose old content does not matter.
-    pub(super) fn new(shape: Shape, incarnation: u32, mut bytes: Vec<u8>, now_us: u64) -> Partial {
+    pub(super) fn new(shape: Shape, incarnation: u32, owner: u32, mut bytes: Vec<u8>, now_us: u64) -> Partial {
         if bytes.capacity() == 0 {
             // Zeros from the system: an announced message takes no memory before its chunks come.
             bytes = vec![0; shape.message_len as usize];
         }
         bytes.resize(shape.message_len as usize, 0);
         let seen = vec![0; usize::from(shape.count).div_ceil(64)];
-        Partial { shape, incarnation, bytes, begun_us: now_us, touched_us: now_us, seen, next: 0, have: 0, unacked: 0 }
+        Partial {
+            shape,
+            incarnation,
+            owner,
+            bytes,
+            begun_us: now_us,
+            touched_us: now_us,
+            seen,
+            next: 0,
+            have: 0,
+            unacked: 0,
+        }
     }
 
     fn has(&self, index: u16) -> bool {

@@ -171,14 +171,14 @@ fn one_peer_cannot_take_all_the_room_and_abandoned_messages_are_given_up() {
 }
 
 /// Passes datagrams between a client and a server until the client's request arrives; gives the time that it took, if it did.
-fn arrives(server: &mut ServerEndpoint, len: usize, from_us: u64, for_us: u64) -> Option<u64> {
+fn arrives(server: &mut ServerEndpoint, owner: u32, len: usize, from_us: u64, for_us: u64) -> Option<u64> {
     let (address, peer) = (Peer::from(([10, 0, 0, 1], 7000)), Peer::from(([10, 0, 0, 2], 9000)));
     let mut client = ClientEndpoint::new(address, ClientLimits::default());
     let (mut sent, mut back, mut now_us) = (Sent::new(), Sent::new(), from_us);
     client.request(now_us, &message(7, 1, len), &mut sent).unwrap();
     while now_us < from_us + for_us {
         for (_, datagram) in sent.drain(..) {
-            if server.receive(now_us, peer, &datagram, &mut back).is_some() {
+            if server.receive_of(now_us, peer, &datagram, &mut back, || owner).is_some() {
                 return Some(now_us - from_us);
             }
         }
@@ -206,10 +206,84 @@ fn strangers_that_announce_messages_and_never_send_them_do_not_keep_others_from_
         server.receive(0, Peer::from(([10, 9, 9, 9], 2000 + stranger)), &datagram, &mut back);
     }
     let held = server.held();
-    assert!(held.partial_bytes + size as usize > ServerLimits::default().partial_bytes, "they hold all the room");
-    let took_us = arrives(&mut server, size as usize, 1000, 2_000_000);
+    assert_eq!(held.partials, 5, "they hold all the room that strangers have");
+    let took_us = arrives(&mut server, 0, size as usize, 1000, 2_000_000);
     assert!(took_us.is_some_and(|took_us| took_us < 1_000_000), "it took {took_us:?}");
     assert!(server.counters().partials_timed_out > 0);
+}
+
+/// As the one above, but what they send is enough not to be given up.
+#[test]
+fn whoever_sends_his_messages_slowly_from_many_addresses_does_not_keep_other_tenants_from_theirs() {
+    for slow in [0, 3] {
+        let mut server = ServerEndpoint::new(ServerLimits::default());
+        let (mut back, chunk) = (Sent::new(), vec![0; 60_000]);
+        let mut send = |server: &mut ServerEndpoint, now_us: u64, index: u16| {
+            for address in 0..20u16 {
+                let (message_len, count) = (8 << 20, 140);
+                let fields =
+                    Part { ident: 1, incarnation: 1, message_len, chunk_len: 60_000, index, count, chunk: &chunk };
+                let datagram = [&part(Kind::Request, 1, &fields)[..], &chunk].concat();
+                let peer = Peer::from(([10, 9, 9, 9], 2000 + address));
+                server.receive_of(now_us, peer, &datagram, &mut back, || slow);
+            }
+        };
+        (0..20).for_each(|index| send(&mut server, u64::from(index) * 100_000, index));
+        assert_eq!((server.held().partials, server.counters().partials_timed_out), (5, 0));
+        assert_eq!(arrives(&mut server, 7, 40_000, 2_000_000, 1_000_000), Some(0), "at once");
+        assert_eq!((server.held().partials, server.counters().partials_timed_out), (5, 0), "and nobody is given up");
+    }
+}
+
+#[test]
+fn many_tenants_that_take_all_the_room_leave_another_its_part() {
+    let mut server = ServerEndpoint::new(ServerLimits::default());
+    let mut back = Sent::new();
+    for tenant in 10..40 {
+        for address in 0..80 {
+            let (message_len, chunk_len, count) = (1 << 20, 1448, 725);
+            let fields = Part { ident: 1, incarnation: 1, message_len, chunk_len, index: 0, count, chunk: &[] };
+            let peer = Peer::from(([10, 9, 9, tenant as u8], 2000 + address));
+            server.receive_of(0, peer, &part(Kind::Request, 1, &fields), &mut back, || tenant);
+        }
+    }
+    let full = server.held().partials;
+    assert!(full > 50, "{full}");
+    assert_eq!(arrives(&mut server, 7, 900_000, 1, 10_000), Some(0), "at once");
+    assert!(server.counters().pushed_out > 0 && server.held().partials >= full - 4, "for little");
+}
+
+#[test]
+fn whoever_acks_slowly_from_many_addresses_does_not_keep_other_tenants_from_their_answers() {
+    let mut server = ServerEndpoint::new(ServerLimits::default());
+    let (mut sent, size) = (Sent::new(), 8 << 20);
+    let of_tenant = |tenant: u32, sequence: u64, len: usize| {
+        let mut message = message(1, sequence, len);
+        message[4..8].copy_from_slice(&tenant.to_le_bytes());
+        message
+    };
+    let slow = |address: u16| Peer::from(([10, 9, 9, 9], 2000 + address));
+    for address in 0..20 {
+        server.respond(0, slow(address), 1, &of_tenant(3, 1, size - 100), &mut sent);
+    }
+    let held = server.held();
+    assert!((8..=10).contains(&held.outgoing), "a tenant has two thirds of the room: {held:?}");
+    // They ack a packet each time that they are asked to, and never stand still.
+    let ident = super::ident_of(&of_tenant(3, 1, 8));
+    for round in 1..20u16 {
+        let now_us = u64::from(round) * 15_000;
+        for (address, incarnation) in (0..20).zip(1..) {
+            let told = Report { ident, incarnation, next: round, map: 0 };
+            server.receive(now_us, slow(address), &report(Kind::Ack, 1, &told), &mut sent);
+        }
+        server.poll_timers(now_us, &mut sent);
+        for (tenant, peer) in [(7, Peer::from(([10, 0, 0, 2], 9000))), (8, Peer::from(([10, 0, 0, 3], 9000)))] {
+            let before = server.counters().responses_dropped;
+            server.respond(now_us, peer, round, &of_tenant(tenant, u64::from(round), 100_000), &mut sent);
+            assert_eq!(server.counters().responses_dropped, before, "round {round}");
+        }
+    }
+    assert_eq!(server.counters().responses_timed_out, 0);
 }
 
 #[test]
