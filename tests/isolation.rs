@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use common::{Answer, Wire, data_plane, library, library_of};
+use common::{Answer, Stop, Wire, data_plane, library, library_of};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sandstorm_db::extensions::{BudgetOverride, Extension, Library};
@@ -460,6 +460,7 @@ fn run(plane: &DataPlane, seed: u64) -> (Vec<Asking>, History) {
                 scope.spawn(|| asker.run(&stop))
             })
             .collect();
+        let stopped = Stop(&stop);
         for _ in 0..CHANGES {
             changer.change();
             // Requests come in between, whatever the machine has to do.
@@ -468,7 +469,7 @@ fn run(plane: &DataPlane, seed: u64) -> (Vec<Asking>, History) {
                 std::thread::yield_now();
             }
         }
-        stop.store(true, SeqCst);
+        drop(stopped);
         askers.into_iter().flat_map(|asker| asker.join().expect("an asker")).collect()
     });
     TENANTS.for_each(|tenant| changer.delete_tenant(tenant));

@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use common::{data_plane, get_args, load, single_packet, tenant};
+use common::{Stop, data_plane, get_args, load, single_packet, tenant};
 use sandstorm_client::raw::Connection;
 use sandstorm_client::{Config, PutOptions};
 use sandstorm_db::server::DataPlane;
@@ -150,8 +150,8 @@ fn whatever_one_tenant_does_the_others_requests_are_answered_rightly() {
                 _ => [&[0xCE, 1, 1, 0][..], &victim.to_le_bytes(), &number.to_le_bytes(), &[5; 80]].concat(),
             });
         });
+        let _stopped = Stop(stop);
         ask_for_all(&mut connection);
-        stop.store(true, Relaxed);
     });
     assert!(sent.load(Relaxed) > 1_000, "the floods did flood");
     assert_eq!(one(&mut connection, |message| message.increment(1, b"n", 0)), REQUESTS / 4, "every increment ran once");

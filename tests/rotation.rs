@@ -18,7 +18,9 @@ use sandstorm_db::tenants::TokenHash;
 use sandstorm_net::rpc::{Op, Operation, Status};
 
 fn try_connect(plane: &DataPlane, tenant: u32, token: &str) -> Result<Client, sandstorm_client::Error> {
-    Client::connect(sandstorm_client::Config::new(plane.address(), tenant).token(token.to_owned()))
+    Client::connect(
+        sandstorm_client::Config::new(plane.address(), tenant).token(token.to_owned()).deadline(common::PATIENT),
+    )
 }
 
 fn connect(plane: &DataPlane, tenant: u32, token: &str) -> Client {
@@ -45,6 +47,7 @@ fn a_client_that_never_stops_sees_no_error_through_a_rotation_with_grace() {
                 std::thread::yield_now();
             }
         };
+        let _stopped = common::Stop(&stop);
         progress(50);
         let second = plane.directory.rotate_with_grace("shop", Duration::from_secs(3600)).expect("rotated");
         progress(50);

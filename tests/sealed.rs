@@ -165,13 +165,16 @@ fn a_client_that_moves_goes_on_in_the_same_session() {
     let client = Client::connect(config(middle.address, id, &token)).expect("a session");
     let value = vec![7; 100_000];
     client.put(1, b"large", &value, &Default::default()).expect("a put");
+    let hellos = || middle.seen().iter().filter(|packet| packet[1] == 2).count();
+    // More than one where the first was answered late.
+    let first = hellos();
+    assert!(first >= 1);
     for number in 1..=20 {
         middle.moves.fetch_add(1, SeqCst);
         assert_eq!(client.increment(1, b"n", 1), Ok(number));
         assert!(client.get(1, b"large").expect("a get").expect("a record").value == value[..]);
     }
-    let hellos = middle.seen().iter().filter(|packet| packet[1] == 2).count();
-    assert_eq!(hellos, 1, "no further handshake was needed");
+    assert_eq!(hellos(), first, "no further handshake was needed");
 }
 
 #[test]
@@ -237,9 +240,9 @@ fn from_another_address_than_loopback_plain_packets_are_refused_unless_allowed()
         let hello = wire.one(Operation::hello(token.as_bytes()));
         assert_eq!(hello.status, if allow.is_empty() { Status::SealRequired } else { Status::Ok }, "{}", hello.text());
         assert_eq!(wire.one(Operation::get(1, b"k")).status, status);
-        let plain = Config::new(plane.address(), id).token(&*token).sealing(Sealing::Never);
+        let plain = Config::new(plane.address(), id).token(&*token).sealing(Sealing::Never).deadline(common::PATIENT);
         assert_eq!(Client::connect(plain).err(), allow.is_empty().then_some(Error::SealRequired));
-        let auto = Config::new(plane.address(), id).token(&*token);
+        let auto = Config::new(plane.address(), id).token(&*token).deadline(common::PATIENT);
         assert!(auto.is_sealed());
         assert_eq!(Client::connect(auto).expect("a session").get(1, b"k"), Ok(None));
     }

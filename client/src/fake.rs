@@ -58,6 +58,8 @@ struct Shared {
     stalled: AtomicBool,
     /// Ports that take no datagrams now.
     resting: AtomicU64,
+    /// Requests of one port after which all ports stop taking datagrams.
+    stall_after: AtomicU64,
     /// Grows when the server "restarts" and forgets its sessions.
     life: AtomicU64,
     requests: Vec<AtomicU64>,
@@ -79,6 +81,7 @@ impl Fake {
             stop: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
             resting: AtomicU64::new(0),
+            stall_after: AtomicU64::new(u64::MAX),
             life: AtomicU64::new(0),
             requests: (0..options.workers).map(|_| AtomicU64::new(0)).collect(),
         });
@@ -104,6 +107,11 @@ impl Fake {
         while self.shared.resting.load(Relaxed) != ports {
             std::thread::sleep(Duration::from_micros(100));
         }
+    }
+
+    /// Stops taking datagrams, all by itself, when so many requests have come to a worker's port.
+    pub(crate) fn stall_after(&self, requests: u64) {
+        self.shared.stall_after.store(requests, Relaxed);
     }
 
     /// Requests that arrived at a worker's port, repeated ones included.
@@ -230,6 +238,9 @@ impl Port {
             self.restart_if_told();
             for _ in 0..self.net.copies() {
                 self.datagram(now_us, peer, &buffer[..len]);
+            }
+            if self.shared.requests[self.worker as usize].load(Relaxed) >= self.shared.stall_after.load(Relaxed) {
+                self.shared.stalled.store(true, Relaxed);
             }
         }
     }

@@ -12,6 +12,9 @@ pub const TOTAL_US: u64 = 10_000;
 pub const LIFE_PER_TOTAL: u64 = 100;
 /// The same at least, microseconds: small budgets must not end calls that only waited for others' turns.
 pub const LIFE_MIN_US: u64 = 1_000_000;
+/// Polls that an invocation still has after that time: on a machine that stood still for a second nobody has had a turn, and
+/// most end within a few.
+pub const LIFE_LATE_POLLS: u32 = 16;
 /// Memory of an invocation, bytes: arguments, future, allocations.
 pub const ARENA_BYTES: usize = 4 << 20;
 /// Memory that an invocation begins with, and gets more of at a time, bytes: most need no more, and it stays with idle ones.

@@ -202,9 +202,22 @@ impl Wire {
     }
 }
 
+/// The longest deadline of a client, for tests that are not about deadlines: the machine may be busy.
+pub const PATIENT: Duration = sandstorm_client::limits::MAX_DEADLINE;
+
+/// Ends what others do for as long as a flag is not set, when it goes out of scope: after a panic, too, or a scope of threads
+/// would wait for ever.
+pub struct Stop<'a>(pub &'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
 /// The client library's blocking client of an open tenant.
 pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Client {
-    let config = sandstorm_client::Config::new(plane.address(), tenant);
+    let config = sandstorm_client::Config::new(plane.address(), tenant).deadline(PATIENT);
     sandstorm_client::blocking::Client::connect(config).expect("a client")
 }
 

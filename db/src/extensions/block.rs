@@ -45,6 +45,8 @@ pub(super) struct Block {
     pub(super) pending: AtomicU32,
     /// Grows with every poll. Written by the worker.
     pub(super) sequence: AtomicU64,
+    /// The sequence of the last poll that is over: while it is another, tenant code runs or is about to. Written by the worker.
+    pub(super) ended: AtomicU64,
     /// CPU time that the poll under way may take before it is switched out, nanoseconds. Written by the worker before
     /// `sequence`, as are the next two.
     pub(super) limit_ns: AtomicU64,
@@ -102,6 +104,7 @@ impl Block {
             state: AtomicU32::new(HOST),
             pending: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             limit_ns: AtomicU64::new(0),
             left_ns: AtomicU64::new(0),
             started: AtomicU64::new(0),

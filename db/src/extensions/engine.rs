@@ -109,7 +109,7 @@ impl Engine {
         let body = invocation.0.as_ptr();
         // SAFETY: `&mut Invocation` holds the body alone; no reference into it is kept across the run.
         let prepared = unsafe {
-            if self.meter.is_overdue(&*body) {
+            if self.meter.is_overdue(&*body) && (*body).is_too_late() {
                 Err(expire(&mut *body))
             } else {
                 prepare(&mut *body, now_ms, interleave)
@@ -231,6 +231,14 @@ impl Engine {
     /// The worker's number.
     pub fn worker(&self) -> usize {
         self.worker
+    }
+
+    /// As [`Side::announce_only`].
+    #[cfg(test)]
+    pub(super) fn announce_only(&self, first: impl FnOnce()) {
+        let (participant, invocation) = (std::ptr::null(), std::ptr::null_mut());
+        let terms = Terms { participant, invocation, tenant: 0, limit_ns: 0, left_ns: 0, started: clock::ticks() };
+        self.side.announce_only(&terms, first);
     }
 
     /// Makes no new side stacks from now on.

@@ -20,8 +20,8 @@ use super::stack::Mapping;
 use super::stacks::Stack;
 use super::{Budget, Extension, kill_text};
 use crate::limits::{
-    ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, MEMORY_UNIT_BYTES,
-    PARKED_STACK_BYTES, REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
+    ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, LIFE_LATE_POLLS,
+    MEMORY_UNIT_BYTES, PARKED_STACK_BYTES, REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
 };
 use crate::store::Pin;
 use crate::tenants::{MEMORY_TEXT, TableEntry, TenantView, memory_units};
@@ -84,6 +84,8 @@ pub(super) struct Body {
     pub(super) slot: *mut u8,
     pub(super) stage: Stage,
     pub(super) code: u32,
+    /// Polls since it is under way for longer than it may be.
+    late_polls: u32,
     /// The tenant whose invocation this is, or was last, by its serial number: another one may have its id by now. 0: none.
     pub(super) owner: u64,
     pub(super) slice_ns: u64,
@@ -166,6 +168,7 @@ impl Invocation {
             slot: null_mut(),
             stage: Stage::Begun,
             code: 0,
+            late_polls: 0,
             owner: 0,
             slice_ns: 0,
             total_ns: 0,
@@ -289,6 +292,7 @@ impl Invocation {
         body.slice_ns = budget.slice_us.saturating_mul(1000);
         body.total_ns = budget.total_us.saturating_mul(1000);
         body.spent_ns = 0;
+        body.late_polls = 0;
         Ok(())
     }
 
@@ -346,6 +350,13 @@ const LINE_BYTES: usize = 64;
 const MIN_ALIGN: usize = 16;
 
 impl Body {
+    /// Counts a poll after the end of the invocation's life; whether that was one too many.
+    #[cold]
+    pub(super) fn is_too_late(&mut self) -> bool {
+        self.late_polls += 1;
+        self.late_polls > LIFE_LATE_POLLS
+    }
+
     /// Charges the tenant for `bytes` more that the invocation holds, rounded up to units; `false`, and nothing is charged, if
     /// the tenant's quota does not allow them. What is charged is given back when the invocation ends at the latest.
     #[cold]

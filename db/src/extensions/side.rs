@@ -93,15 +93,7 @@ impl Side {
         if changes {
             self.choose(terms.tenant);
         }
-        let block = &*self.block;
-        block.current.store(terms.invocation, Ordering::Relaxed);
-        block.participant.store(terms.participant.cast_mut(), Ordering::Relaxed);
-        block.limit_ns.store(terms.limit_ns, Ordering::Relaxed);
-        block.left_ns.store(terms.left_ns, Ordering::Relaxed);
-        block.started.store(terms.started, Ordering::Release);
-        block.sequence.store(block.sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-        self.watchdog.ensure_awake();
-        compiler_fence(Ordering::SeqCst);
+        self.announce(terms);
         // SAFETY: this function's contract; this thread is armed and in host state, since `&mut self` excludes that this
         // is called from a host call of a call under way. A switched-out function's registers are all its own.
         let answer = unsafe {
@@ -111,11 +103,43 @@ impl Side {
                 Step::Resume(context) => switch::resume(context.0),
             }
         };
-        compiler_fence(Ordering::SeqCst);
+        self.over();
         match answer.checked_sub(LANDED) {
             None => Ended::Returned(answer),
             Some(number) => self.left(number),
         }
+    }
+
+    /// Tells the watchdog of a poll that is about to begin.
+    #[inline(always)]
+    fn announce(&self, terms: &Terms) {
+        let block = &*self.block;
+        block.current.store(terms.invocation, Ordering::Relaxed);
+        block.participant.store(terms.participant.cast_mut(), Ordering::Relaxed);
+        block.limit_ns.store(terms.limit_ns, Ordering::Relaxed);
+        block.left_ns.store(terms.left_ns, Ordering::Relaxed);
+        block.started.store(terms.started, Ordering::Release);
+        block.sequence.store(block.sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        self.watchdog.ensure_awake();
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Tells it that the poll is over.
+    #[inline(always)]
+    fn over(&self) {
+        compiler_fence(Ordering::SeqCst);
+        let block = &*self.block;
+        block.ended.store(block.sequence.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Tells the watchdog of a poll, does something else first for as long as that takes, and runs no poll after all: as if the
+    /// processor had been taken away just before it.
+    #[cfg(test)]
+    pub(super) fn announce_only<T>(&self, terms: &Terms, first: impl FnOnce() -> T) -> T {
+        self.announce(terms);
+        let done = first();
+        self.over();
+        done
     }
 
     /// What it means that a call did not return.

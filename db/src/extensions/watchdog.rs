@@ -98,7 +98,7 @@ struct Watched {
 
 /// What one look at the workers found.
 struct Sample {
-    /// A worker ran tenants' code, now or since the last look.
+    /// A worker ran tenants' code, now or since the last look, or is about to.
     busy: bool,
     /// When to look again.
     next: Duration,
@@ -208,7 +208,10 @@ impl Watched {
         let sequence = block.sequence.load(Ordering::Acquire);
         let running = block.state.load(Ordering::Acquire) != HOST;
         let moved = self.judge.sees(sequence);
-        *busy |= moved || running;
+        // A worker that has seen that nobody sleeps may lose its processor for long before it enters tenant code, and does not
+        // look again after that.
+        let entering = block.ended.load(Ordering::Acquire) != sequence;
+        *busy |= moved || running || entering;
         if !running {
             return WATCHDOG_PERIOD_US;
         }

@@ -87,12 +87,29 @@ fn what_is_under_way_for_too_long_is_ended_though_it_has_used_little() {
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
         body.since_ticks -= passed;
-        assert_eq!(world.poll(&mut invocation), Polled::Killed(KillCause::TotalBudget));
+        assert_eq!(world.complete(&mut invocation), Polled::Killed(KillCause::TotalBudget));
         assert!(String::from_utf8_lossy(invocation.text()).starts_with("the invocation was under way"));
         assert!(invocation.cpu_ns() < 9_000_000);
         world.engine.finish(&world.participant, invocation);
         assert_eq!((extension.stats.read().killed_total(), extension.stats.read().live()), (1, 0));
     }
+}
+
+#[test]
+fn what_stood_still_for_longer_than_it_may_be_under_way_comes_to_its_end_if_that_is_near() {
+    let mut world = World::new();
+    world.put(b"one", b"first");
+    let extension = native_with(reads, replies_late, size_of::<Reader>(), 16);
+    let budget = Budget { total_us: 9_000, ..Budget::default() };
+    let mut invocation = world.begin(&extension, b"", budget);
+    while world.poll(&mut invocation) != Polled::Pending {
+        assert!(invocation.is_switched_out());
+    }
+    // SAFETY: held alone.
+    unsafe { invocation.0.as_mut() }.since_ticks -= clock::TickLength::measured().ticks(2_000_000_000);
+    assert_eq!(world.complete(&mut invocation), Polled::Done);
+    assert_eq!(invocation.reply(), b"first");
+    world.engine.finish(&world.participant, invocation);
 }
 
 #[test]
@@ -144,6 +161,22 @@ fn the_watchdog_parks_when_idle_and_wakes_when_needed() {
         assert_eq!(world.run(&bad, b"", short()).0, Polled::Killed(KillCause::TotalBudget), "round {round}");
     }
     assert!(watchdog.requests() >= 10);
+}
+
+#[test]
+fn the_watchdog_does_not_park_while_a_worker_that_was_stopped_may_yet_enter_tenant_code() {
+    let mut world = World::new();
+    let watchdog = Arc::clone(&world.shared.watchdog);
+    world.engine.announce_only(|| {
+        let looked = watchdog.samples();
+        let start = Instant::now();
+        // Far more looks than it parks after.
+        while watchdog.samples() < looked + 1_000 {
+            assert!(start.elapsed() < Duration::from_secs(60), "it sleeps, and nobody will wake it");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert_eq!(world.run(&native(endless), b"", short()).0, Polled::Killed(KillCause::TotalBudget));
 }
 
 static CALLS_ENDED: AtomicU32 = AtomicU32::new(0);
@@ -231,8 +264,11 @@ fn an_invocation_goes_from_worker_to_worker() {
         let mut world = World::on(Arc::clone(&shared), 0);
         for _ in 0..200 {
             world.put(b"one", b"first");
-            let mut invocation = world.begin(&extension, b"", Budget::default());
-            assert_eq!(world.poll(&mut invocation), Polled::Pending);
+            // A slice is over by the clock on the wall: this worker may lose its processor before the read.
+            let mut invocation = world.begin(&extension, b"", long());
+            while world.poll(&mut invocation) != Polled::Pending {
+                assert!(invocation.is_switched_out());
+            }
             world.participant.quiescent();
             to_thief.send(invocation).unwrap();
             done.recv().unwrap();

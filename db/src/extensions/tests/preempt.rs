@@ -2,6 +2,7 @@
 //! thread and on another; and it can be ended, or given up, at any such moment.
 
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use sandstorm_api::abi;
 
@@ -199,8 +200,12 @@ fn programs_that_are_switched_out_all_the_time_compute_the_same() {
     fill(&world);
     let extension = programs();
     let expected = undisturbed(&mut world, &extension);
-    let mut all_switches = 0;
-    for name in NAMES.iter().chain(&NAMES) {
+    let (start, mut all_switches) = (Instant::now(), 0);
+    for name in NAMES.iter().cycle() {
+        if all_switches > 100 && name == &NAMES[0] {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "only {all_switches} switches");
         let mut switches = 0;
         let mut invocation = world.begin(&extension, name.as_bytes(), shredding());
         loop {
@@ -215,7 +220,6 @@ fn programs_that_are_switched_out_all_the_time_compute_the_same() {
         all_switches += switches;
         world.engine.finish(&world.participant, invocation);
     }
-    assert!(all_switches > 100, "{all_switches}");
 }
 
 #[test]
@@ -225,32 +229,34 @@ fn programs_that_take_turns_on_one_thread_do_not_disturb_each_other() {
     let extension = programs();
     let expected = undisturbed(&mut world, &extension);
     let views = ["ada", "bob"].map(|tenant| world.shared.view(tenant));
-    // The other tenant's table is empty: it runs what reads none.
-    let mut running: Vec<(usize, Invocation)> = Vec::new();
-    for at in (0..NAMES.len()).filter(|at| NAMES[*at] != "writes") {
-        for view in views.iter().take(if at < 8 { 2 } else { 1 }) {
-            world.view = Arc::clone(view);
-            running.push((at, world.begin(&extension, NAMES[at].as_bytes(), shredding())));
-        }
-    }
-    let mut switches = 0;
-    while !running.is_empty() {
-        let mut still = Vec::new();
-        for (at, mut invocation) in running.drain(..) {
-            match world.poll(&mut invocation) {
-                Polled::Pending | Polled::Preempted => {
-                    switches += 1;
-                    still.push((at, invocation));
-                }
-                end => {
-                    assert_eq!((end, invocation.reply()), (Polled::Done, expected[at].as_slice()), "{}", NAMES[at]);
-                    world.engine.finish(&world.participant, invocation);
-                }
+    let (start, mut switches) = (Instant::now(), 0);
+    while switches <= 100 {
+        assert!(start.elapsed() < Duration::from_secs(60), "only {switches} switches");
+        // The other tenant's table is empty: it runs what reads none.
+        let mut running: Vec<(usize, Invocation)> = Vec::new();
+        for at in (0..NAMES.len()).filter(|at| NAMES[*at] != "writes") {
+            for view in views.iter().take(if at < 8 { 2 } else { 1 }) {
+                world.view = Arc::clone(view);
+                running.push((at, world.begin(&extension, NAMES[at].as_bytes(), shredding())));
             }
         }
-        running = still;
+        while !running.is_empty() {
+            let mut still = Vec::new();
+            for (at, mut invocation) in running.drain(..) {
+                match world.poll(&mut invocation) {
+                    Polled::Pending | Polled::Preempted => {
+                        switches += 1;
+                        still.push((at, invocation));
+                    }
+                    end => {
+                        assert_eq!((end, invocation.reply()), (Polled::Done, expected[at].as_slice()), "{}", NAMES[at]);
+                        world.engine.finish(&world.participant, invocation);
+                    }
+                }
+            }
+            running = still;
+        }
     }
-    assert!(switches > 100, "{switches}");
 }
 
 /// An invocation on its way between threads, and how many have polled it.
@@ -261,7 +267,7 @@ fn pass_on(
     world: &mut World,
     from: &mpsc::Receiver<Travelling>,
     to: &mpsc::Sender<Travelling>,
-    end: &mpsc::Sender<(Vec<u8>, u32)>,
+    end: &mpsc::Sender<(Polled, Vec<u8>, u32)>,
 ) {
     for (mut invocation, hops) in from {
         match world.poll(&mut invocation) {
@@ -270,10 +276,10 @@ fn pass_on(
                 to.send((invocation, hops + 1)).unwrap();
             }
             polled => {
-                assert_eq!(polled, Polled::Done);
                 let reply = invocation.take_reply();
                 world.engine.finish(&world.participant, invocation);
-                return end.send((reply, hops)).unwrap();
+                // Judged where nobody waits for the one who judges.
+                return end.send((polled, reply, hops)).unwrap();
             }
         }
     }
@@ -288,7 +294,11 @@ fn programs_that_move_between_threads_at_each_switch_compute_the_same() {
         fill(&world);
         undisturbed(&mut world, &extension)
     };
-    for (name, reply) in NAMES.iter().zip(&expected) {
+    // Whoever is not watched for the few milliseconds that a program takes is not switched out: it is run again then.
+    let (start, mut moved) = (Instant::now(), [false; NAMES.len()]);
+    while let Some(at) = moved.iter().position(|moved| !moved) {
+        let (name, reply) = (NAMES[at], &expected[at]);
+        assert!(start.elapsed() < Duration::from_secs(60), "{name} never moves");
         let ((to_a, for_a), (to_b, for_b)) = (mpsc::channel::<Travelling>(), mpsc::channel::<Travelling>());
         let (end, ended) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -304,9 +314,9 @@ fn programs_that_move_between_threads_at_each_switch_compute_the_same() {
                 drop(to_a);
                 pass_on(&mut world, &for_a, &to_b, &a_end);
             });
-            let (digest, hops) = ended.recv().unwrap();
-            assert_eq!(&digest, reply, "{name}");
-            assert!(hops > 0, "{name} never moved");
+            let (polled, digest, hops) = ended.recv().unwrap();
+            assert_eq!((polled, &digest), (Polled::Done, reply), "{name} after {hops} moves");
+            moved[at] = hops > 0;
         });
     }
     assert_eq!(extension.stats.read().live(), 0);
@@ -387,7 +397,7 @@ fn what_was_resumed_elsewhere_is_ended_there() {
     for _ in 0..10 {
         for (entry, cause) in kinds {
             let extension = native(entry);
-            let invocation = after_switches(&mut here, &extension, 1);
+            let (invocation, ended_here) = switched_out(&mut here, &extension, cause);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut there = World::on(Arc::clone(&shared), 1);
@@ -396,8 +406,24 @@ fn what_was_resumed_elsewhere_is_ended_there() {
                     there.engine.finish(&there.participant, invocation);
                 });
             });
-            assert_eq!(extension.stats.read().killed_total(), 1);
+            assert_eq!(extension.stats.read().killed_total(), ended_here + 1);
         }
+    }
+}
+
+/// Switched out before it came to its end, if need be after many attempts; and how many came to it. The watchdog may get no
+/// processor while it computes.
+fn switched_out(world: &mut World, extension: &Arc<Extension>, cause: KillCause) -> (Invocation, u64) {
+    let (start, mut ended) = (Instant::now(), 0);
+    loop {
+        let mut invocation = world.begin(extension, b"", Budget { slice_us: 1, ..long() });
+        match world.poll(&mut invocation) {
+            Polled::Preempted => return (invocation, ended),
+            end => assert_eq!(end, Polled::Killed(cause)),
+        }
+        world.engine.finish(&world.participant, invocation);
+        ended += 1;
+        assert!(start.elapsed() < Duration::from_secs(60), "none of {ended} was switched out");
     }
 }
 

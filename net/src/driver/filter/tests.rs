@@ -189,7 +189,12 @@ fn the_kernel_takes_the_program_and_decides_alike() {
             stranger.send_to(&datagram, server.local()).unwrap();
         }
         assert_eq!(collect(&mut server, &mut burst, 3), [plain(8), sealed(8), part()], "of the friend alone");
-        assert!(server.pressure().thrown_away >= 7, "{:?}", server.pressure());
+        // The last one of the stranger may still be on its way.
+        let end = Instant::now() + Duration::from_secs(20);
+        while server.pressure().thrown_away < 7 {
+            assert!(Instant::now() < end, "{:?}", server.pressure());
+            std::thread::yield_now();
+        }
         assert!(server.set_filter(&[]));
         stranger.send_to(&plain(7), server.local()).unwrap();
         assert_eq!(collect(&mut server, &mut burst, 1), [plain(7)], "lifted");
@@ -211,15 +216,24 @@ fn a_share_lets_in_about_as_much_in_the_kernel() {
         return;
     }
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let mut came = 0;
-    for _ in 0..40 {
+    let (waiter, end, mut came) = (server.waiter(), Instant::now() + Duration::from_secs(20), 0);
+    for round in 0..40 {
         for _ in 0..100 {
             client.send_to(&plain(7), server.local()).unwrap();
         }
-        server.receive(&mut burst);
-        while !burst.is_empty() {
-            came += burst.len();
-            server.receive(&mut burst);
+        // The kernel hands datagrams over when it has time to: what is let in for certain comes after the others.
+        client.send_to(&plain(8), server.local()).unwrap();
+        let mut last = false;
+        while !last {
+            assert!(Instant::now() < end, "the last datagram of round {round} does not come");
+            if server.receive(&mut burst) == 0 {
+                waiter.wait(Some(10_000), false).unwrap();
+            }
+            for (_, datagram) in burst.iter() {
+                let counted = datagram == plain(7);
+                came += usize::from(counted);
+                last |= !counted;
+            }
         }
     }
     // A thousand are to be expected; ten standard deviations to both sides.
