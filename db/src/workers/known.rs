@@ -1,7 +1,8 @@
 //! Which addresses have shown a tenant's token on a port. It decides in whose lane a datagram waits and whose are dropped first, and
-//! nothing else: what may be done is decided at the door, for each message.
+//! nothing else: what may be done is decided at the door, for each message. Bounded, and fairly: where there is no room, the tenant
+//! that has brought most addresses loses its oldest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
 use sandstorm_net::r2p2::Peer;
@@ -22,33 +23,57 @@ struct Entry {
 pub(super) struct Known {
     limit: usize,
     peers: HashMap<Peer, Entry>,
-    /// In the order in which they came.
-    order: VecDeque<Peer>,
+    /// The addresses that each tenant was the first to act from, in the order in which they came.
+    brought: HashMap<u32, VecDeque<Peer>>,
+    /// These tenants by the number of their addresses.
+    by_number: BTreeSet<(usize, u32)>,
     /// Grows with each new address.
     changes: u64,
 }
 
 impl Known {
-    /// Room for `limit` addresses; the oldest leave first.
+    /// Room for `limit` addresses.
     pub(super) fn new(limit: usize) -> Known {
-        Known { limit: limit.max(1), peers: HashMap::new(), order: VecDeque::new(), changes: 0 }
+        Known {
+            limit: limit.max(1),
+            peers: HashMap::new(),
+            brought: HashMap::new(),
+            by_number: BTreeSet::new(),
+            changes: 0,
+        }
     }
 
     /// The address has shown the token of a tenant (or the tenant asks for none).
     pub(super) fn note(&mut self, peer: Peer, tenant: u32, now_us: u64) {
-        let entry = self.peers.entry(peer).or_insert_with(|| {
-            self.order.push_back(peer);
-            Entry::default()
-        });
+        let entry = self.peers.entry(peer).or_default();
+        let new = entry.tenants == [0; TENANTS];
         entry.seen_us = now_us;
         if !entry.tenants.contains(&tenant) {
             self.changes += 1;
             entry.tenants.rotate_right(1);
             entry.tenants[0] = tenant;
         }
+        if new {
+            self.change(tenant, |own| own.push_back(peer));
+        }
         while self.peers.len() > self.limit {
-            let Some(oldest) = self.order.pop_front() else { return };
+            let Some(&(_, largest)) = self.by_number.last() else { return };
+            let mut oldest = None;
+            self.change(largest, |own| oldest = own.pop_front());
+            let Some(oldest) = oldest else { return };
             self.peers.remove(&oldest);
+        }
+    }
+
+    /// Changes the list of what a tenant has brought, and its place among the tenants.
+    fn change(&mut self, tenant: u32, change: impl FnOnce(&mut VecDeque<Peer>)) {
+        let own = self.brought.entry(tenant).or_default();
+        self.by_number.remove(&(own.len(), tenant));
+        change(own);
+        if own.is_empty() {
+            self.brought.remove(&tenant);
+        } else {
+            self.by_number.insert((own.len(), tenant));
         }
     }
 
@@ -106,6 +131,20 @@ mod tests {
         known.note(peer(2), 7, 3);
         known.note(peer(3), 7, 3);
         assert!(!known.allows(peer(1), 29, 3) && known.allows(peer(2), 7, 3), "the oldest address has left");
+    }
+
+    #[test]
+    fn a_tenant_that_acts_from_addresses_without_end_pushes_out_its_own() {
+        let mut known = Known::new(100);
+        (0..10).for_each(|port| known.note(peer(port), 1, 0));
+        for port in 1000..20_000 {
+            known.note(peer(port), 2, 1);
+        }
+        assert!((0..10).all(|port| known.allows(peer(port), 1, 2)), "who has few keeps them");
+        known.note(peer(50), 3, 2);
+        assert!(known.allows(peer(50), 3, 2), "and who comes late is let in");
+        assert_eq!((known.peers.len(), known.brought.values().map(VecDeque::len).sum::<usize>()), (100, 100));
+        assert_eq!(known.by_number.iter().map(|(number, _)| number).sum::<usize>(), 100);
     }
 
     #[test]
