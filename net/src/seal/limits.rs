@@ -53,7 +53,7 @@ pub struct SealLimits {
     /// Time without a packet after which a session is forgotten, microseconds. Default 10 min: coming back costs a client
     /// one round trip.
     pub idle_us: u64,
-    /// Hellos whose token is checked in one turn. Default 8, at 4 us each. Half of them are kept for hellos with a cookie.
+    /// Hellos whose token is checked in one turn. Default 8, at 4 us each; and as many of hellos with a cookie.
     pub checks_per_turn: u32,
     /// Hellos whose token is checked in a second. Default 20,000: 8 % of a worker, whoever floods it. Half of them are kept
     /// for hellos with a cookie.

@@ -48,6 +48,8 @@ pub struct ServerSeal {
     hellos: [HashSet<[u8; 16]>; 2],
     turned_us: u64,
     checks_left: u32,
+    /// The same for those that bring a cookie.
+    proven_left: u32,
     checks: Rate,
     cookies: Cookies,
     cookies_sent: Rate,
@@ -71,6 +73,7 @@ impl ServerSeal {
             hellos: Default::default(),
             turned_us: 0,
             checks_left: limits.checks_per_turn,
+            proven_left: limits.checks_per_turn,
             checks: Rate::new(limits.checks_per_s),
             cookies: Cookies::new(limits.checks_per_address_s),
             cookies_sent: Rate::new(limits.cookies_per_s),
@@ -293,8 +296,8 @@ impl ServerSeal {
         self.waiting.push_back(Waiting { responder, name, epoch: head.number, hello_tag, credential, from });
     }
 
-    /// Whether a hello's token is to be checked now. Half of what there is for that is kept for those that bring a cookie; whoever
-    /// comes without one when the other half is used up is sent one, in less than half of the bytes that it sent.
+    /// Whether a hello's token is to be checked now. Those that bring a cookie have a turn's checks of their own, and half of a
+    /// second's; whoever comes without one when the others are used up is sent one, in less than half of the bytes that it sent.
     fn may_check(
         &mut self,
         now_us: u64,
@@ -304,13 +307,13 @@ impl ServerSeal {
         tx: &mut impl Transmit,
     ) -> bool {
         let name = (head.tenant, head.session);
-        if 2 * self.checks_left > self.limits.checks_per_turn && self.checks.take_of_half(now_us) {
+        if self.checks_left > 0 && self.checks.take_of_half(now_us) {
             self.checks_left -= 1;
             return true;
         }
         if cookie.is_some_and(|cookie| self.cookies.knows(now_us, from, name, cookie)) {
-            let may = self.checks_left > 0 && self.cookies.may_check(now_us, from) && self.checks.take(now_us);
-            self.checks_left -= u32::from(may);
+            let may = self.proven_left > 0 && self.cookies.may_check(now_us, from) && self.checks.take(now_us);
+            self.proven_left -= u32::from(may);
             self.counters.rate += u64::from(!may);
             return may;
         }
@@ -338,7 +341,7 @@ impl ServerSeal {
 
     /// Ends waiting handshakes, as many as a turn has time for, and forgets what is idle. Call once a turn.
     pub fn work(&mut self, now_us: u64, tx: &mut impl Transmit) {
-        self.checks_left = self.limits.checks_per_turn;
+        (self.checks_left, self.proven_left) = (self.limits.checks_per_turn, self.limits.checks_per_turn);
         for _ in 0..self.limits.handshakes_per_turn {
             let Some(waiting) = self.waiting.pop_front() else { break };
             self.welcome(now_us, waiting, tx);
