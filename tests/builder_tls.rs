@@ -173,10 +173,8 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
     }
     let pin = format!("sha256:{}", "ab".repeat(32));
     let config = |lines: &str| {
-        let head = format!(
-            "[builder]\ntrusted_keys = [\"{}\"]\nremote_token_file = \"t\"\n",
-            format!("58{}", "66".repeat(31))
-        );
+        let key = "66".repeat(31);
+        let head = format!("[builder]\ntrusted_keys = [\"58{key}\"]\nremote_token_file = \"t\"\n");
         Config::parse(&(head + lines), "f", &Overrides::default()).map_err(|error| error.to_string())
     };
     let https = "remote = \"https://builder:7398\"\n";
