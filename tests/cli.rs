@@ -233,7 +233,9 @@ fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     assert_eq!(server.ok("invoke get table:t k --version 2"), "value\n");
     server.ok("ext suspend get");
     assert!(server.fails("invoke get table:t k").contains("suspended"));
-    server.ok("ext resume get");
+    assert_eq!(server.ok("ext resume get"), "resumed get\n");
+    assert_eq!(server.ok("ext resume get"), "get is not suspended: its calls are taken\n");
+    assert!(server.fails("ext resume nothing").contains("has no extension \"nothing\""));
     assert_eq!(server.ok("invoke get table:t k"), "value\n");
     server.ok("ext unload get");
     assert!(server.fails("invoke get table:t k").contains("has no extension \"get\""));

@@ -232,6 +232,9 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
     let (other_key, open_key) = (text(&other_key), text(&folder.path().join("open.pem")));
     fs::copy(&key, &open_key).unwrap();
     fs::set_permissions(&open_key, PermissionsExt::from_mode(0o644)).unwrap();
+    let group_key = text(&folder.path().join("group.pem"));
+    fs::copy(&key, &group_key).unwrap();
+    fs::set_permissions(&group_key, PermissionsExt::from_mode(0o660)).unwrap();
     let no_key = text(&folder.path().join("empty.pem"));
     fs::write(&no_key, "").unwrap();
     fs::set_permissions(&no_key, PermissionsExt::from_mode(0o600)).unwrap();
@@ -242,7 +245,8 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
         (&["--control-certificate", &key, "--control-key", &key], "holds no certificate"),
         (&["--control-certificate", &file, "--control-key", &no_key], "holds no private key"),
         (&["--control-certificate", &file, "--control-key", &other_key], "is not the key of"),
-        (&["--control-certificate", &file, "--control-key", &open_key], "run: chmod 600"),
+        (&["--control-certificate", &file, "--control-key", &open_key], "others could read the key; run: chmod 600"),
+        (&["--control-certificate", &file, "--control-key", &group_key], "its group could replace the key"),
         (&["--control-tls", "--control-name", "not a name!"], "neither a host's name nor an address"),
     ];
     for (options, expected) in cases {
@@ -250,6 +254,9 @@ fn what_may_not_be_is_refused_at_the_start_with_what_to_do() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(expected), "{options:?}: {said}");
     }
+    fs::set_permissions(&group_key, PermissionsExt::from_mode(0o640)).unwrap();
+    let shared = Server::start(&["--control-certificate", &file, "--control-key", &group_key]);
+    assert!(good(&shared.here("health")).contains("version"), "a key that its group may read");
     let named = Server::start(&["--control", "0.0.0.0:0", "--control-tls", "--control-name", "db.example"]);
     assert!(good(&named.here("health")).contains("version"), "found although it is bound to every address");
 }

@@ -7,6 +7,8 @@ use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
 use super::launch::{Outcome, Run};
 use super::tree::{Sample, disk_bytes};
 use super::{BuildError, CompileLimits, priority};
@@ -17,25 +19,53 @@ const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// out of `SCHED_IDLE`.
 const STARVED: Duration = Duration::from_millis(750);
 
-/// A process group that is ended when this goes out of scope, whatever happens.
-struct Group(Child);
+/// A process group that is ended when this goes out of scope, whatever happens. Its number is its leader's: that is nobody
+/// else's until the leader is reaped, which is the last thing that happens.
+struct Group {
+    leader: Child,
+    reaped: bool,
+}
+
+impl Group {
+    fn new(leader: Child) -> Group {
+        Group { leader, reaped: false }
+    }
+
+    fn id(&self) -> Option<Pid> {
+        i32::try_from(self.leader.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Whether the leader has ended. It is not reaped by that.
+    fn has_ended(&self) -> std::io::Result<bool> {
+        let Some(id) = self.id().filter(|_| !self.reaped) else { return Ok(true) };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(id), options)?.is_some())
+    }
+
+    /// Ends what is left of the group; answers how the leader ended.
+    fn end(&mut self) -> std::io::Result<ExitStatus> {
+        if let Some(id) = self.id().filter(|_| !self.reaped) {
+            // Gone already is fine: then there is nothing to end.
+            let _gone_already = kill_process_group(id, Signal::KILL);
+        }
+        let status = self.leader.wait()?;
+        self.reaped = true;
+        Ok(status)
+    }
+}
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(id) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // Gone already is fine: then there is nothing to end.
-            let _gone_already = rustix::process::kill_process_group(id, rustix::process::Signal::KILL);
-        }
-        let _reaped_already = self.0.wait();
+        let _nothing_more_to_do = self.end();
     }
 }
 
 /// Waits for a command and what it has to say. `idle`: it runs under `SCHED_IDLE`, and may be lifted out of it.
 pub(super) fn supervise(mut child: Child, run: &Run<'_>, idle: bool) -> Result<Outcome, BuildError> {
     let stderr = child.stderr.take();
-    let mut group = Group(child);
+    let mut group = Group::new(child);
     let Some(stderr) = stderr else { return Err(BuildError::Internal("no pipe to the compiler".to_owned())) };
-    let mut watch = Watch::new(group.0.id(), run, idle);
+    let mut watch = Watch::new(group.leader.id(), run, idle);
     let limits = run.limits;
     let room = limits.output_bytes as u64;
     let (sender, receiver) = channel();
@@ -52,7 +82,7 @@ pub(super) fn supervise(mut child: Child, run: &Run<'_>, idle: bool) -> Result<O
     if bytes.len() as u64 > room {
         return Err(BuildError::Limit(format!("the compiler printed more than {room} bytes")));
     }
-    let status = watch.end(&mut group.0)?;
+    let status = watch.end(&mut group)?;
     let stderr = String::from_utf8_lossy(&bytes).into_owned();
     if let Some(signal) = signal_of(status) {
         return Err(BuildError::Limit(died(signal, limits)));
@@ -94,12 +124,12 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits for the end of a child that has closed its output.
-    fn end(&mut self, child: &mut Child) -> Result<ExitStatus, BuildError> {
+    fn end(&mut self, group: &mut Group) -> Result<ExitStatus, BuildError> {
+        let failed = |error| BuildError::io("waiting for the compiler", error);
         let mut nap = Duration::from_micros(200);
         loop {
-            let waited = child.try_wait().map_err(|error| BuildError::io("waiting for the compiler", error))?;
-            if let Some(status) = waited {
-                return Ok(status);
+            if group.has_ended().map_err(failed)? {
+                return group.end().map_err(failed);
             }
             std::thread::sleep(nap);
             nap *= 2;
@@ -170,7 +200,6 @@ fn signal_of(status: ExitStatus) -> Option<i32> {
 }
 
 fn died(signal: i32, limits: &CompileLimits) -> String {
-    use rustix::process::Signal;
     if signal == Signal::XCPU.as_raw() || signal == Signal::KILL.as_raw() {
         format!("the compiler used more than {} s of CPU time", limits.cpu.as_secs())
     } else if signal == Signal::XFSZ.as_raw() {
@@ -179,5 +208,45 @@ fn died(signal: i32, limits: &CompileLimits) -> String {
         format!("the compiler gave up, most likely for want of memory ({} MiB)", limits.memory_bytes >> 20)
     } else {
         format!("the compiler died of signal {signal}: the source is too complex for it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    /// The letter that the kernel shows for a process: `Z` for one that has ended and is not reaped. `None`: there is none.
+    fn state(id: u32) -> Option<char> {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+
+    fn within_a_minute(mut it: impl FnMut() -> bool) -> bool {
+        let begun = Instant::now();
+        while !it() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        it()
+    }
+
+    #[test]
+    fn a_group_is_ended_before_its_leader_is_reaped_and_never_after() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "sleep 1000 >&2 & echo $!"]).process_group(0).stdin(Stdio::null());
+        let mut leader = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(leader.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let left: u32 = line.trim().parse().unwrap();
+        let mut group = Group::new(leader);
+        assert!(within_a_minute(|| group.has_ended().unwrap()));
+        assert_eq!(state(group.leader.id()), Some('Z'), "its number is taken still");
+        assert!(state(left).is_some_and(|state| state != 'Z'), "what it has started goes on");
+        assert!(group.end().unwrap().success());
+        assert!(within_a_minute(|| state(left).is_none_or(|state| state == 'Z')), "nothing is left");
+        assert!(group.reaped && group.has_ended().unwrap(), "no signal goes to its number any more");
+        assert!(group.end().unwrap().success());
     }
 }

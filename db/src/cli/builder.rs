@@ -20,6 +20,9 @@ pub(super) enum BuilderCommand {
     /// Print the public key, for builder.trusted_keys of servers
     Key(ConfigArg),
     /// Make a signed artifact of an extension, for `sandstorm ext push --artifact`
+    ///
+    /// It is signed for one tenant, and no server loads it for another: --tenant is that tenant's number there, as `sandstorm
+    /// tenant show` prints it. Names are a server's own, so they do not do here.
     Build(BuildArgs),
 }
 
@@ -43,7 +46,7 @@ pub(super) struct ServeArgs {
     #[arg(long)]
     tls: bool,
     /// A name that this certificate is valid for, beside localhost and the address; may be repeated
-    #[arg(long = "tls-name", value_name = "NAME", requires = "tls")]
+    #[arg(long = "tls-name", value_name = "NAME")]
     tls_names: Vec<String>,
     /// TLS, with this certificate (PEM; read again on SIGHUP and when it changes)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls")]

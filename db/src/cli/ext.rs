@@ -125,7 +125,11 @@ pub(super) fn run(session: impl Fn() -> Session, command: ExtCommand, out: &Out)
         }
         ExtCommand::Resume { name } => {
             let session = session();
-            session.control().resume(&session.tenant()?, &name)?;
+            let tenant = session.tenant()?;
+            if !session.control().extension(&tenant, &name)?.suspended {
+                return out.done(&format!("{name} is not suspended: its calls are taken"));
+            }
+            session.control().resume(&tenant, &name)?;
             out.done(&format!("resumed {name}"))
         }
         ExtCommand::Budget(args) => {

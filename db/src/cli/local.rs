@@ -1,6 +1,9 @@
 //! A whole server in this process, on free ports of loopback and a state directory of its own: what `demo` and `bench`
 //! run against, through the same control port and packets as any other.
 
+use std::fs::File;
+use std::path::Path;
+
 use sandstorm_client::control::{Control, CreateTable, CreateTenant, Push, Pushed, SourceFile, TableMode};
 use sandstorm_client::{Config as ClientConfig, control::ControlError};
 use sandstorm_db::admin::{ControlPlane, Served};
@@ -42,7 +45,43 @@ pub(super) struct LocalServer {
     plane: ControlPlane,
     data: DataPlane,
     control: Control,
-    _state: tempfile::TempDir,
+    _folder: Folder,
+}
+
+/// What the names of such servers' folders begin with.
+const FOLDER_PREFIX: &str = "sandstorm-local-";
+/// The file in such a folder that its process holds a lock on for as long as it lives.
+const LOCK_FILE: &str = "lock";
+
+/// A folder for as long as this process lives; whoever is killed leaves it to the next one to remove.
+struct Folder {
+    folder: tempfile::TempDir,
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes one in `parent`, and removes those there whose processes are gone.
+    fn new_in(parent: &Path) -> std::io::Result<Folder> {
+        let found = std::fs::read_dir(parent)?.flatten();
+        let ours = |name: std::ffi::OsString| name.to_string_lossy().starts_with(FOLDER_PREFIX);
+        found.filter(|entry| ours(entry.file_name())).for_each(|entry| remove_if_left(&entry.path()));
+        let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir_in(parent)?;
+        // Under its own name only once it is locked: others take a lock that nobody holds for one that was left.
+        let unlocked = folder.path().join("unlocked");
+        let lock = File::create_new(&unlocked)?;
+        lock.lock()?;
+        std::fs::rename(unlocked, folder.path().join(LOCK_FILE))?;
+        Ok(Folder { folder, _lock: lock })
+    }
+}
+
+/// Removes such a folder if no process holds its lock. Folders of other users cannot be looked into, and stay.
+fn remove_if_left(folder: &Path) {
+    let is_folder = std::fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir());
+    let Some(lock) = is_folder.then(|| File::open(folder.join(LOCK_FILE)).ok()).flatten() else { return };
+    if lock.try_lock().is_ok() {
+        let _somebody_elses = std::fs::remove_dir_all(folder);
+    }
 }
 
 /// A tenant of it, with one table.
@@ -64,14 +103,14 @@ impl LocalServer {
         poll: bool,
         listen: Vec<ListenAt>,
     ) -> Result<LocalServer, Failure> {
-        let state = tempfile::Builder::new().prefix("sandstorm-").tempdir()?;
+        let folder = Folder::new_in(&std::env::temp_dir())?;
         let overrides = Overrides {
             data: Some(([127, 0, 0, 1], 0).into()),
             control: Some(([127, 0, 0, 1], 0).into()),
             workers,
             poll: Some(poll),
             listen,
-            state: Some(state.path().join("state")),
+            state: Some(folder.folder.path().join("state")),
             ..Overrides::default()
         };
         let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
@@ -81,7 +120,7 @@ impl LocalServer {
         let plane = ControlPlane::start(&config, served, || {}).map_err(|error| failure(&error))?;
         let token = plane.operator_token().map_err(|error| failure(&error))?;
         let control = Control::new(&plane.address().to_string(), Some(&token));
-        Ok(LocalServer { plane, data, control, _state: state })
+        Ok(LocalServer { plane, data, control, _folder: folder })
     }
 
     /// What it is and where, in a line.
@@ -140,5 +179,34 @@ impl LocalServer {
     /// How a client reaches the server as that tenant.
     pub(super) fn client(&self, tenant: &LocalTenant) -> ClientConfig {
         ClientConfig::new(self.data.address(), tenant.id).token(tenant.token.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        for (name, lock) in [("sandstorm-local-left", true), ("sandstorm-local-new", false), ("sandstorm-other", true)]
+        {
+            std::fs::create_dir(at(name)).unwrap();
+            if lock {
+                std::fs::write(at(name).join(LOCK_FILE), "").unwrap();
+            }
+        }
+        std::os::unix::fs::symlink(at("sandstorm-other"), at("sandstorm-local-link")).unwrap();
+        let lives = Folder::new_in(parent.path()).unwrap();
+        assert!(!at("sandstorm-local-left").exists(), "nobody holds its lock");
+        let next = Folder::new_in(parent.path()).unwrap();
+        for kept in ["sandstorm-local-new", "sandstorm-other/lock", "sandstorm-local-link"] {
+            assert!(at(kept).exists(), "{kept}");
+        }
+        assert!(lives.folder.path().exists() && next.folder.path().exists());
+        let path = lives.folder.path().to_owned();
+        drop(lives);
+        assert!(!path.exists());
     }
 }

@@ -86,6 +86,9 @@ fn authorities(path: &str) -> Result<Trust, String> {
 
 /// A certificate by its fingerprint.
 fn pin(fingerprint: &str) -> Result<Trust, String> {
+    if fingerprint.trim().is_empty() {
+        return Err("it is empty: unset SANDSTORM_FINGERPRINT, or write there what the server prints".to_owned());
+    }
     Trust::pin(fingerprint).ok_or_else(|| "write sha256: and 64 hexadecimal digits, as the server prints it".to_owned())
 }
 

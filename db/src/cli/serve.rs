@@ -33,7 +33,7 @@ pub(super) struct ServeArgs {
     #[arg(long)]
     control_tls: bool,
     /// A name that this certificate is valid for, beside localhost and the address; may be repeated
-    #[arg(long = "control-name", value_name = "NAME", requires = "control_tls")]
+    #[arg(long = "control-name", value_name = "NAME")]
     control_names: Vec<String>,
     /// TLS on the control port, with this certificate (PEM; read again on SIGHUP and when it changes)
     #[arg(long, value_name = "FILE", requires = "control_key", conflicts_with = "control_tls")]

@@ -7,7 +7,7 @@ use sandstorm_client::control::{ChangeTenant, CreateTenant, Quotas, Tenant};
 
 use super::output::{Failure, Out, bytes_in_words, columns, fields};
 use super::session::Session;
-use super::token::{fate_of_old, left, time};
+use super::token::{fate_of_old, grace, left};
 
 /// Tenants.
 #[derive(Debug, Subcommand)]
@@ -65,7 +65,7 @@ pub(super) enum TenantCommand {
         /// Its name
         name: String,
         /// How long the old token works on: 90s, 30m, 1h, 7d; 0: not at all [default: 1h]
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(long, value_name = "TIME", value_parser = grace)]
         grace: Option<Duration>,
         /// Replace nothing; end the old token's grace now
         #[arg(long, conflicts_with = "grace")]

@@ -97,6 +97,19 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
+#[test]
+fn what_is_wrong_with_an_option_is_said_in_its_own_words() {
+    let said = |line: &str| cli(line).err().unwrap_or_else(|| panic!("{line} is refused")).to_string();
+    for line in ["tenant rotate a --grace 31d", "operator rotate --grace 31d"] {
+        assert!(said(line).contains("longer than 30d"), "{}", said(line));
+    }
+    assert!(cli("tenant rotate a --grace 30d").is_ok());
+    let empty = Cli::try_parse_from(["sandstorm", "stat", "--fingerprint", ""]).err().expect("refused").to_string();
+    assert!(empty.contains("it is empty: unset SANDSTORM_FINGERPRINT"), "{empty}");
+    assert!(said("builder build --help").contains("signed for one tenant"));
+    assert!(cli("serve --config F --control-name db.example").is_ok(), "the file may say self_signed");
+}
+
 fn bytes_of(arguments: &[&str]) -> Result<Vec<u8>, Failure> {
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     parse_all(&arguments, &mut |name| {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Subcommand;
 use sandstorm_client::control::TokenRotated;
 use sandstorm_db::config::read_operator_token;
+use sandstorm_db::limits::tenants::OLD_TOKEN_GRACE_MAX;
 use sandstorm_db::tenants::{TokenHash, token};
 use serde_json::json;
 
@@ -29,7 +30,7 @@ pub(super) enum OperatorCommand {
     /// Replace the token; it is written into the server's state directory
     Rotate {
         /// How long the old token works on: 90s, 30m, 1h, 7d; 0: not at all [default: 1h]
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(long, value_name = "TIME", value_parser = grace)]
         grace: Option<Duration>,
         /// Replace nothing; end the old token's grace now
         #[arg(long, conflicts_with = "grace")]
@@ -50,6 +51,16 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     number.checked_mul(unit).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+/// How long an old token may work on: a time that is not above what a server takes.
+pub(super) fn grace(text: &str) -> Result<Duration, String> {
+    let grace = time(text)?;
+    if grace > OLD_TOKEN_GRACE_MAX {
+        let days = OLD_TOKEN_GRACE_MAX.as_secs() / 86_400;
+        return Err(format!("longer than {days}d; give less, and rotate again when it is over"));
+    }
+    Ok(grace)
 }
 
 /// What became of the old token, in words.

@@ -17,6 +17,8 @@ pub struct HttpPort {
     pub section: &'static str,
     /// The option that has a certificate made.
     pub made: &'static str,
+    /// The option that gives such a certificate another name.
+    pub names: &'static str,
     /// The options that name one.
     pub named: &'static str,
     /// Name, in its state directory, of the certificate that is made.
@@ -30,6 +32,7 @@ pub const CONTROL_PORT: HttpPort = HttpPort {
     name: "control port",
     section: "control_tls",
     made: "--control-tls",
+    names: "--control-name",
     named: "--control-certificate FILE --control-key FILE",
     certificate_file: "control-certificate.pem",
     key_file: "control-key.pem",
@@ -40,6 +43,7 @@ pub const BUILDER_PORT: HttpPort = HttpPort {
     name: "builder",
     section: "builder_tls",
     made: "--tls",
+    names: "--tls-name",
     named: "--tls-certificate FILE --tls-key FILE",
     certificate_file: "tls-certificate.pem",
     key_file: "tls-key.pem",
@@ -108,6 +112,10 @@ impl PortTls {
         let self_signed = over.self_signed || (!named && file.self_signed == Some(true));
         match (certificate, key, self_signed) {
             (Some(_), _, true) | (_, Some(_), true) => Err(both(port)),
+            (Some(_), Some(_), false) if !over.names.is_empty() => Err(ConfigError::new(format!(
+                "{} is for a certificate that is made here ({}); this one has its names already",
+                port.names, port.made
+            ))),
             (Some(certificate), Some(key), false) => Ok(PortTls::Files { certificate, key }),
             (None, None, true) => {
                 let mut names = file.names;
@@ -118,8 +126,8 @@ impl PortTls {
                 Ok(PortTls::SelfSigned { names })
             }
             (None, None, false) if !file.names.is_empty() || !over.names.is_empty() => Err(ConfigError::new(format!(
-                "{}.names are those of a certificate that is made here; say self_signed = true as well",
-                port.section
+                "{}.names ({}) are those of a certificate that is made here; say self_signed = true ({}) as well",
+                port.section, port.names, port.made
             ))),
             (None, None, false) => Ok(PortTls::Off),
             (Some(_), None, false) => Err(lonely(port, "certificate", "key")),

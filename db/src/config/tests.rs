@@ -135,7 +135,7 @@ fn tls_of_the_control_port_is_one_of_three_things() {
         ("certificate = '/c'", "control_tls.certificate is given without control_tls.key"),
         ("key = '/c'", "control_tls.key is given without control_tls.certificate"),
         ("certificate = '/c'\nkey = '/k'\nself_signed = true", "not both"),
-        ("names = ['a']", "say self_signed = true as well"),
+        ("names = ['a']", "say self_signed = true (--control-tls) as well"),
         ("certificat = '/c'", "did you mean `certificate`?"),
     ] {
         let error = tls(text).unwrap_err().to_string();
@@ -147,6 +147,19 @@ fn tls_of_the_control_port_is_one_of_three_things() {
     };
     let config = Config::parse("[control_tls]\ncertificate = '/c'\nkey = '/k'", "c.toml", &over).unwrap();
     assert!(matches!(config.control_tls, PortTls::SelfSigned { .. }), "the command line goes over the file");
+    let over = Overrides {
+        control_tls: TlsOverrides { names: vec!["b".into()], ..TlsOverrides::default() },
+        ..Overrides::default()
+    };
+    let with = |text: &str| Config::parse(&format!("[control_tls]\n{text}"), "c.toml", &over);
+    let PortTls::SelfSigned { names } = with("self_signed = true\nnames = ['a']").unwrap().control_tls else {
+        panic!("self-signed")
+    };
+    assert_eq!(names, ["a", "b", "127.0.0.1"], "names of the command line beside those of the file");
+    for (text, expected) in [("", "--control-tls"), ("certificate = '/c'\nkey = '/k'", "has its names already")] {
+        let error = with(text).unwrap_err().to_string();
+        assert!(error.contains("--control-name") && error.contains(expected), "{text}: {error}");
+    }
 }
 
 #[test]

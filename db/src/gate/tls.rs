@@ -158,8 +158,13 @@ fn read(port: &HttpPort, certificate: &Path, key: &Path) -> Result<CertifiedKey,
         return Err(bad(certificate, &"holds no certificate; it has to begin with -----BEGIN CERTIFICATE-----"));
     }
     let mode = fs::metadata(key).map_err(|error| bad(key, &error))?.permissions().mode() & 0o777;
-    if mode & 0o007 != 0 {
-        let what = format!("has mode {mode:o}: others could read the key; run: chmod 600 {}", key.display());
+    // That its group may read it is how certificates' keys are handed to services: root's, group `ssl-cert`, mode 640.
+    if mode & 0o027 != 0 {
+        let could = if mode & 0o007 == 0 { "its group could replace" } else { "others could read" };
+        let shown = key.display();
+        let what = format!(
+            "has mode {mode:o}: {could} the key; run: chmod 600 {shown} (or 640, for a group that may read it)"
+        );
         return Err(bad(key, &what));
     }
     let private = PrivateKeyDer::from_pem_slice(&pem(port, key)?)
