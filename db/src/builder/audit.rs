@@ -4,16 +4,19 @@
 //! bounds of that function's lifetimes (rust-lang issues 25860, 157316: use after free in safe code). A closure claims to
 //! outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long; it does
 //! harm where the value's type is forgotten: in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
-//! alone. And
-//! addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies.
+//! alone. So do `async` blocks and closures. And
+//! addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies. [`places`] looks at
+//! what an index of an index does to the place.
 //!
 //! The compiler's own intermediate form (`--emit=mir`, without optimisation) shows all of these: each is one line of it.
 //! Text of the tenant's that looks like such a line is refused too, which harms nobody.
 
+mod places;
+
 use std::collections::{HashMap, HashSet};
 
 use super::Source;
-use super::check::rules::{ADDRESS, ERASED, FN_POINTER, Rule};
+use super::check::rules::{ADDRESS, ERASED, FN_POINTER, INDEX, Rule};
 use super::diagnostic::Diagnostic;
 
 /// Conversions of a function or closure to a pointer.
@@ -32,11 +35,19 @@ const ADDRESSES: [&str; 5] = [
 /// Types whose debug text holds addresses.
 const SHOW_ADDRESSES: [&str; 2] = ["Waker", "Context<"];
 
+/// Functions of core that show what their type says, and those that show one half of a `Result`.
+const SHOWING: [&str; 2] = [">::fmt(", ">::to_string("];
+const SHOWING_ERRORS: [&str; 2] = [">::unwrap(", ">::expect("];
+const SHOWING_RESULTS: [&str; 2] = [">::unwrap_err(", ">::expect_err("];
+
 /// Calls of what makes a reference as long as one likes, or forgets lifetimes of types.
 const ERASING: [&str; 4] = ["::leak(", "::leak::<", "::downcast", "::into_raw"];
 
 /// Iterators that keep what an iterator gives, and name that iterator alone.
 const KEEPING: [&str; 2] = ["Peekable", "Flatten"];
+
+/// Types that do not say how long what they give lives: closures, and what an `async` block or closure is.
+const SILENT: [&str; 4] = ["{closure", "{async", "{coroutine", "{gen"];
 
 /// One function of the intermediate form.
 struct Body<'a> {
@@ -47,17 +58,28 @@ struct Body<'a> {
     locals: HashMap<&'a str, &'a str>,
 }
 
+/// What is known of the whole source.
+struct Known<'a> {
+    /// Names of its type parameters.
+    parameters: &'a HashSet<String>,
+    /// Closures, `{closure@src/lib.rs:1:2: 1:5}`, that give what holds no reference of any kind.
+    plain: HashSet<&'a str>,
+}
+
 /// Everything that is to be refused. `parameters` are the names of all type parameters of the source.
 pub(super) fn refused(mir: &str, source: &Source, parameters: &HashSet<String>) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = Vec::new();
-    for body in bodies(mir) {
+    let bodies = bodies(mir);
+    let known = Known { parameters, plain: plain_closures(&bodies, parameters) };
+    for body in bodies {
         for line in body.head_and_lines() {
-            let Some((rule, what)) = body.refused(line, parameters) else { continue };
+            let Some((rule, what)) = body.refused(line, &known) else { continue };
             let diagnostic = refusal(rule, what, body.head, source);
             if !found.contains(&diagnostic) {
                 found.push(diagnostic);
             }
         }
+        found.extend(places::refused(&body).map(|what| refusal(&INDEX, what, body.head, source)));
     }
     found
 }
@@ -102,7 +124,7 @@ impl<'a> Body<'a> {
     }
 
     /// What is wrong with a line.
-    fn refused(&self, line: &str, parameters: &HashSet<String>) -> Option<(&'static Rule, &'static str)> {
+    fn refused(&self, line: &str, known: &Known<'_>) -> Option<(&'static Rule, &'static str)> {
         if FUNCTION_POINTERS.iter().any(|conversion| line.contains(conversion)) {
             return Some((&FN_POINTER, "a function or closure becomes a pointer"));
         }
@@ -118,13 +140,14 @@ impl<'a> Body<'a> {
         if is_call(line) && ERASING.iter().any(|function| line.contains(function)) {
             return Some((&ERASED, "memory is leaked or an object gets its type back"));
         }
-        if holds_a_closures_item(line) {
+        if holds_a_closures_item(line, known) {
             return Some((
                 &ERASED,
-                "an iterator made of closures becomes `Peekable` or `Flatten` (write `flat_map`, or collect first)",
+                "an iterator made of closures that give references becomes `Peekable` or `Flatten` (write `flat_map`, or \
+                 collect first)",
             ));
         }
-        if self.erases(line, parameters) {
+        if self.erases(line, known.parameters) {
             return Some((&ERASED, "a value of a type parameter or of its associated type becomes an object"));
         }
         None
@@ -145,6 +168,14 @@ impl<'a> Body<'a> {
         let shown = |text: &str| SHOW_ADDRESSES.iter().any(|kind| text.contains(kind));
         if line.contains("PointerCoercion(Unsize") {
             return line.contains("dyn core::fmt::Debug") && shown(self.operand(line));
+        }
+        let of = |functions: &[&str]| functions.iter().find_map(|one| line.split_once(one)).map(|(of, _)| of);
+        if is_call(line)
+            && (of(&SHOWING).is_some_and(shown)
+                || of(&SHOWING_ERRORS).is_some_and(|of| shown(halves(of).1))
+                || of(&SHOWING_RESULTS).is_some_and(|of| shown(halves(of).0)))
+        {
+            return true;
         }
         // The function's own arguments, not those of the type that it belongs to: `Option::<Waker>::take` is harmless.
         let Some((callee, _)) = line.split_once(">(").filter(|_| is_call(line)) else { return false };
@@ -189,14 +220,82 @@ fn is_call(line: &str) -> bool {
     line.contains(") -> [return") || line.contains(") -> unwind") || line.contains(") -> bb")
 }
 
-/// `Peekable<…>` or `Flatten<…>` around a closure's type.
-fn holds_a_closures_item(line: &str) -> bool {
+/// `Peekable<…>` or `Flatten<…>` around a type that does not say how long what it gives lives.
+fn holds_a_closures_item(line: &str, known: &Known<'_>) -> bool {
     KEEPING.iter().flat_map(|keeping| line.match_indices(keeping)).any(|(at, keeping)| {
         let rest = line.get(at + keeping.len()..).unwrap_or_default();
         let rest = rest.strip_prefix("::").unwrap_or(rest);
         let inside = rest.strip_prefix('<').map(bracketed).unwrap_or_default();
-        inside.contains("{closure") || has_impl_trait(inside)
+        let silent = |(at, _): (usize, &str)| {
+            let rest = inside.get(at..).unwrap_or_default();
+            rest.split_inclusive('}').next().is_none_or(|closure| !known.plain.contains(closure))
+        };
+        let hidden = |(at, found): (usize, &str)| {
+            let rest = inside.get(at + found.len()..).unwrap_or_default();
+            has_impl_trait(inside.get(at..).unwrap_or_default())
+                && !rest
+                    .strip_prefix("Iterator<Item = ")
+                    .is_some_and(|item| is_plain(bracketed(item), known.parameters))
+        };
+        SILENT.iter().flat_map(|kind| inside.match_indices(kind)).any(silent)
+            || inside.match_indices("impl ").any(hidden)
     })
+}
+
+/// Whether a type holds no lifetime, whatever stands for its parameters.
+fn is_plain(kind: &str, parameters: &HashSet<String>) -> bool {
+    let holds = ["&", "'", "*", "{", "dyn ", "impl ", "fn("];
+    !holds.iter().any(|one| kind.contains(one)) && !is_generic(kind, parameters)
+}
+
+/// Closures whose results hold no lifetime, by what their bodies' first lines say:
+/// `fn f::{closure#0}(_1: &mut {closure@src/lib.rs:1:2: 1:5}, _2: &str) -> u64 {`.
+fn plain_closures<'a>(bodies: &[Body<'a>], parameters: &HashSet<String>) -> HashSet<&'a str> {
+    let (mut plain, mut others) = (HashSet::new(), HashSet::new());
+    for body in bodies {
+        let Some((_, arguments)) = body.head.split_once("}(_1: ") else { continue };
+        let own = arguments.trim_start_matches("&mut ").trim_start_matches('&');
+        let Some(closure) = own.split_inclusive('}').next().filter(|own| own.starts_with("{closure@")) else {
+            continue;
+        };
+        let (mut depth, mut behind) = (1_usize, "");
+        for (at, byte) in arguments.bytes().enumerate() {
+            match byte {
+                b'(' => depth += 1,
+                b')' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                behind = arguments.get(at + 1..).unwrap_or_default();
+                break;
+            }
+        }
+        let result = behind.strip_prefix(" -> ").unwrap_or("{{");
+        let result = result.strip_suffix(" {").unwrap_or(result);
+        if is_plain(result, parameters) {
+            plain.insert(closure)
+        } else {
+            others.insert(closure)
+        };
+    }
+    plain.difference(&others).copied().collect()
+}
+
+/// What a `Result::<…, …>` holds, and its error: what stands before and behind the first comma that is in no bracket.
+fn halves(text: &str) -> (&str, &str) {
+    let Some((_, text)) = text.split_once("Result::<") else { return ("", "") };
+    let (mut depth, mut before) = (0_usize, ' ');
+    for (at, character) in text.char_indices() {
+        match character {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' if before == '-' => {}
+            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => return text.split_at(at),
+            _ => {}
+        }
+        before = character;
+    }
+    (text, text)
 }
 
 /// The text up to the `>` that closes a bracket which is open; the `>` of an arrow closes none.

@@ -140,5 +140,8 @@ pub(super) const KNOWN: [&str; 3] = ["Flatten", "Peekable", "ToOwned"];
 /// Iterators of core that keep an item, or an iterator made of one, without naming the item's type.
 pub(super) const KEEPING: [&str; 2] = ["Flatten", "Peekable"];
 
+/// Associated types that core keeps without naming them: an implementation says with them what a type becomes.
+pub(super) const BECOMES: [&str; 2] = ["IntoFuture", "IntoIter"];
+
 /// Crates that every extension may use.
 pub(super) const CRATES: [&str; 3] = ["alloc", "core", "sandstorm_api"];

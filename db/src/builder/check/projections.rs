@@ -55,15 +55,58 @@ impl Walk<'_> {
         self.check_kept_items(kind, Some(generics));
     }
 
-    /// `Peekable<I>` or `Flatten<I>` for a parameter `I` whose bound does not say what its items are.
+    /// `Peekable<I>` or `Flatten<I>` for a parameter `I` whose bound does not say what its items are, or for what is made of
+    /// parameters: of that no bound says it.
     pub(super) fn check_kept_items(&mut self, kind: &Type, generics: Option<&syn::Generics>) {
         let mut kept = Kept { parameters: Vec::new() };
         kept.visit_type(kind);
-        for ident in kept.parameters {
+        for (ident, alone) in kept.parameters {
             let parameter = name(&ident);
-            let says_item = generics.is_some_and(|generics| says_item(generics, &parameter));
+            let says_item = alone && generics.is_some_and(|generics| self.says_item(generics, &parameter));
             if self.is_type_parameter(&parameter) && !says_item {
                 self.refuse(&rules::PROJECTION, &ident, "bound it by `Iterator<Item = …>`, which says what is kept");
+            }
+        }
+    }
+
+    /// Whether the parameter is bounded by something that says `Item = …`, and not by another's associated type.
+    fn says_item(&self, generics: &syn::Generics, parameter: &str) -> bool {
+        let says = |bounds: &syn::punctuated::Punctuated<TypeParamBound, syn::Token![+]>| {
+            bounds.iter().any(|bound| {
+                let TypeParamBound::Trait(bound) = bound else { return false };
+                let Some(PathArguments::AngleBracketed(found)) = bound.path.segments.last().map(|last| &last.arguments)
+                else {
+                    return false;
+                };
+                found.args.iter().any(|one| {
+                    matches!(one, GenericArgument::AssocType(is)
+                        if name(&is.ident) == "Item" && self.projection_in(&is.ty).is_none())
+                })
+            })
+        };
+        let declared = generics.type_params().any(|found| name(&found.ident) == parameter && says(&found.bounds));
+        declared
+            || generics.where_clause.iter().flat_map(|clause| &clause.predicates).any(|predicate| {
+                matches!(predicate, syn::WherePredicate::Type(found)
+                    if matches!(&found.bounded_ty, Type::Path(path) if path.path.is_ident(parameter)) && says(&found.bounds))
+            })
+    }
+
+    /// `flat_map` and `.await` keep what an implementation says that a type becomes, and name the type alone: so it
+    /// may become nothing but what is made of its own parameters.
+    pub(super) fn check_becomes(&mut self, item: &syn::ItemImpl) {
+        let mut own = Words(Vec::new());
+        own.visit_type(&item.self_ty);
+        let own: Vec<String> = own.0.iter().map(name).collect();
+        for inside in &item.items {
+            let syn::ImplItem::Type(found) = inside else { continue };
+            if !is_one_of(&lists::BECOMES, &name(&found.ident)) {
+                continue;
+            }
+            let mut foreign = Foreign { walk: self, own: &own, found: None };
+            foreign.visit_type(&found.ty);
+            if let Some(span) = foreign.found {
+                self.refuse(&rules::PROJECTION, &span, "name a parameter of the type that this is implemented for");
             }
         }
     }
@@ -126,6 +169,10 @@ impl Walk<'_> {
         if let Some(bound) = opaque.bound.filter(|_| generic || lifetimes > 1) {
             let remark = "leave it out: `impl Trait` captures all that it needs";
             self.refuse(&rules::OUTLIVES, &bound, remark);
+        }
+        if let Some(list) = opaque.list.filter(|_| generic) {
+            let remark = "a list of what is captured can leave out a lifetime that a parameter's items have";
+            self.refuse(&rules::OUTLIVES, &list, remark);
         }
     }
 
@@ -194,26 +241,6 @@ fn elided_lifetimes(signature: &syn::Signature) -> usize {
     lifetimes.elided
 }
 
-/// Whether the parameter is bounded by something that says `Item = …`.
-fn says_item(generics: &syn::Generics, parameter: &str) -> bool {
-    let says = |bounds: &syn::punctuated::Punctuated<TypeParamBound, syn::Token![+]>| {
-        bounds.iter().any(|bound| {
-            let TypeParamBound::Trait(bound) = bound else { return false };
-            let Some(PathArguments::AngleBracketed(found)) = bound.path.segments.last().map(|last| &last.arguments)
-            else {
-                return false;
-            };
-            found.args.iter().any(|one| matches!(one, GenericArgument::AssocType(is) if name(&is.ident) == "Item"))
-        })
-    };
-    let declared = generics.type_params().any(|found| name(&found.ident) == parameter && says(&found.bounds));
-    declared
-        || generics.where_clause.iter().flat_map(|clause| &clause.predicates).any(|predicate| {
-            matches!(predicate, syn::WherePredicate::Type(found)
-                if matches!(&found.bounded_ty, Type::Path(path) if path.path.is_ident(parameter)) && says(&found.bounds))
-        })
-}
-
 /// Finds a projection under a lifetime; `under` starts above 0 to find any.
 struct Finder<'w, 'a> {
     walk: &'w Walk<'a>,
@@ -249,9 +276,40 @@ impl<'ast> Visit<'ast> for Finder<'_, '_> {
     }
 }
 
-/// Parameters inside of a `Peekable<…>` or `Flatten<…>`.
+/// Finds a type parameter that is none of a type's own, or an associated type that an iterator is not made of.
+struct Foreign<'w, 'a> {
+    walk: &'w Walk<'a>,
+    own: &'w [String],
+    found: Option<Span>,
+}
+
+impl<'ast> Visit<'ast> for Foreign<'_, '_> {
+    fn visit_type_path(&mut self, found: &'ast syn::TypePath) {
+        let words: Vec<String> = found.path.segments.iter().map(|segment| name(&segment.ident)).collect();
+        let of = match &found.qself {
+            Some(qself) => match &*qself.ty {
+                Type::Path(inside) if inside.qself.is_none() => inside.path.get_ident().map(name),
+                _ => None,
+            },
+            None => words.first().cloned(),
+        };
+        let of = of.unwrap_or_default();
+        let projection =
+            found.qself.is_some() || (words.len() > 1 && (of == "Self" || self.walk.is_type_parameter(&of)));
+        let becomes = words.last().is_some_and(|last| is_one_of(&lists::BECOMES, last)) && of != "Self";
+        let foreign = self.walk.is_type_parameter(&of) && !self.own.contains(&of);
+        if foreign || (projection && !becomes) {
+            self.found = self.found.or(Some(found.span()));
+        }
+        if found.qself.is_none() {
+            visit::visit_type_path(self, found);
+        }
+    }
+}
+
+/// Parameters inside of a `Peekable<…>` or `Flatten<…>`, and whether they are all that is inside.
 struct Kept {
-    parameters: Vec<syn::Ident>,
+    parameters: Vec<(syn::Ident, bool)>,
 }
 
 impl<'ast> Visit<'ast> for Kept {
@@ -259,7 +317,8 @@ impl<'ast> Visit<'ast> for Kept {
         if is_one_of(&lists::KEEPING, &name(&found.ident)) {
             let mut words = Words(Vec::new());
             words.visit_path_arguments(&found.arguments);
-            self.parameters.extend(words.0);
+            let alone = words.0.len() == 1;
+            self.parameters.extend(words.0.into_iter().map(|word| (word, alone)));
         }
         visit::visit_path_segment(self, found);
     }
@@ -273,11 +332,12 @@ impl<'ast> Visit<'ast> for Words {
     }
 }
 
-/// Looks for `impl Trait` and its bound by a lifetime.
+/// Looks for `impl Trait`, its bound by a lifetime, and its list of what it may hold.
 #[derive(Default)]
 struct Opaque {
     any: bool,
     bound: Option<Span>,
+    list: Option<Span>,
 }
 
 impl Opaque {
@@ -292,8 +352,10 @@ impl<'ast> Visit<'ast> for Opaque {
     fn visit_type_impl_trait(&mut self, found: &'ast syn::TypeImplTrait) {
         self.any = true;
         for bound in &found.bounds {
-            if let TypeParamBound::Lifetime(lifetime) = bound {
-                self.bound = self.bound.or(Some(lifetime.span()));
+            match bound {
+                TypeParamBound::Lifetime(lifetime) => self.bound = self.bound.or(Some(lifetime.span())),
+                TypeParamBound::PreciseCapture(list) => self.list = self.list.or(Some(list.span())),
+                _ => {}
             }
         }
         visit::visit_type_impl_trait(self, found);

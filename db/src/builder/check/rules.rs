@@ -94,7 +94,10 @@ rules! {
         "fn f(x: &[u8]) -> usize { x.len() }\nfn g(x: &[u8]) -> String { format!(\"{x:?} {:>8}\", 1) }";
     ERASED: "erased", "a closure's type does not say how long what it returns lives (rust-lang issue 84366): keep such a value only where its own type is named, and make objects from types without parameters",
         "fn f(x: &str) -> usize { x.split(',').map(|part| part.trim()).peekable().count() }\nfn k(x: &str) -> usize { x.lines().map(|line| line.split(' ')).flatten().count() }\nfn g<T: core::fmt::Debug>(x: Box<T>) -> Box<T> { Box::leak(x); loop {} }",
-        "fn f(x: &str) -> Option<char> { x.chars().peekable().next() }\nfn k(x: &str) -> usize { x.lines().flat_map(|line| line.split(' ')).count() }\nfn g(step: u64) -> Box<dyn Fn(u64) -> u64> { Box::new(move |x| x + step) }\nfn h<T: core::fmt::Debug>(x: &T) -> String { let shown: &dyn core::fmt::Debug = x; format!(\"{shown:?}\") }";
+        "fn f(x: &str) -> Option<char> { x.chars().filter(|one| *one != ' ').peekable().next() }\nfn n(x: &[u64]) -> impl Iterator<Item = u64> { x.iter().map(|x| x + 1) }\nfn m(x: &[u64]) -> Option<u64> { n(x).peekable().peek().copied() }\nfn k(x: &str) -> usize { x.lines().flat_map(|line| line.split(' ')).count() }\nfn g(step: u64) -> Box<dyn Fn(u64) -> u64> { Box::new(move |x| x + step) }\nfn h<T: core::fmt::Debug>(x: &T) -> String { let shown: &dyn core::fmt::Debug = x; format!(\"{shown:?}\") }";
+    INDEX: "index", "what an index does to the place that it stands in is missed by the compiler (rust-lang issue 160525), and an `.await` makes it forget other indexes of that place: work the index out before, in a variable",
+        "fn f(mut rows: [[String; 1]; 1]) -> usize { rows[0][{ let [row] = rows; row.len() }].len() }\nasync fn g(rows: &[[u64; 2]], at: usize) -> u64 { rows[at][{ yield_now().await; 1 }] }",
+        "fn f(mut rows: [[String; 1]; 1]) -> usize { rows[0][{ 0 }].push('x'); let [[cell]] = rows; cell.len() }\nasync fn g(rows: &[[u64; 2]], at: usize) -> u64 { yield_now().await; rows[at][1] }";
     FN_POINTER: "fn-pointer", "function pointers lose bounds of lifetimes (rust-lang issues 25860, 157316): take `impl Fn` instead",
         "fn call(f: fn(u8) -> u8) -> u8 { f(1) }",
         "fn call(f: impl Fn(u8) -> u8) -> u8 { f(1) }";
@@ -114,14 +117,14 @@ rules! {
         "trait Size { fn size(&self) -> usize; }\nimpl<T: AsRef<[u8]>> Size for T { fn size(&self) -> usize { self.as_ref().len() } }",
         "trait Size { fn size(&self) -> usize; }\nimpl Size for Vec<u8> { fn size(&self) -> usize { self.len() } }\nimpl Size for &Vec<u8> { fn size(&self) -> usize { self.len() } }";
     PROJECTION: "projection", "an associated type can only be taken of a type parameter, and not where it would be kept or stand behind a lifetime (rust-lang issues 100051, 84366): name the type itself, or a parameter of its own",
-        "fn f(x: <Vec<u8> as IntoIterator>::Item) -> u8 { x }\nstruct Pairs<I: Iterator> { rest: I, last: Option<I::Item> }\nfn k<I: Iterator>(x: I) -> impl Iterator<Item = I::Item> { x.skip(1) }",
-        "fn f<I: Iterator>(mut x: I) -> Option<<I as Iterator>::Item> { x.next() }\nfn g() -> u8 { <u8 as Default>::default() }\nstruct Pairs<T, I: Iterator<Item = T>> { rest: I, last: Option<T> }\nfn h<I: Iterator>(mut x: I, keep: impl Fn(&I::Item) -> bool) -> Vec<I::Item> { x.filter(|one| keep(one)).collect() }\nfn k<T, I: Iterator<Item = T>>(x: I) -> impl Iterator<Item = T> { x.skip(1) }";
+        "struct Lazy<F>(F);\nimpl<T: Iterator, F: Fn() -> T> IntoIterator for Lazy<F> { type Item = T::Item; type IntoIter = T; fn into_iter(self) -> T { (self.0)() } }\nfn f(x: <Vec<u8> as IntoIterator>::Item) -> u8 { x }\nstruct Pairs<I: Iterator> { rest: I, last: Option<I::Item> }\nfn k<I: Iterator>(x: I) -> impl Iterator<Item = I::Item> { x.skip(1) }",
+        "fn f<I: Iterator>(mut x: I) -> Option<<I as Iterator>::Item> { x.next() }\nfn g() -> u8 { <u8 as Default>::default() }\nstruct Pairs<T, I: Iterator<Item = T>> { rest: I, last: Option<T> }\nimpl<T, I: Iterator<Item = T>> IntoIterator for Pairs<T, I> { type Item = T; type IntoIter = I; fn into_iter(self) -> I { self.rest } }\nfn h<I: Iterator>(mut x: I, keep: impl Fn(&I::Item) -> bool) -> Vec<I::Item> { x.filter(|one| keep(one)).collect() }\nfn k<T, I: Iterator<Item = T>>(x: I) -> impl Iterator<Item = T> { x.skip(1) }";
     WHERE: "where", "a `where` clause can only bound a type parameter or its associated type",
         "fn f<'a, T>(x: &'a T) -> bool where &'a T: PartialEq { x == x }",
         "fn f<T>(x: &T) -> bool where T: PartialEq { x == x }";
     OUTLIVES: "outlives", "types cannot be bounded by lifetimes (rust-lang issue 84366): the compiler infers what is needed, and `impl Trait` captures it",
-        "fn f<T: 'static>(x: T) -> T { x }",
-        "fn f<'a, 'b: 'a>(x: &'a str, y: &'b str) -> &'a str { if x.is_empty() { x } else { y } }";
+        "fn f<T: 'static>(x: T) -> T { x }\nfn g<T: Copy + Into<u64>>(x: T, y: &u64) -> impl Iterator<Item = u64> + use<T> { core::iter::once(x.into()) }",
+        "fn f<'a, 'b: 'a>(x: &'a str, y: &'b str) -> &'a str { if x.is_empty() { x } else { y } }\nfn g(x: &[u64], y: u64) -> impl Iterator<Item = u64> + use<> { core::iter::once(y) }";
     NESTED_LIFETIME: "nested-lifetime", "a named reference around another lifetime implies a bound that can get lost (rust-lang issue 25860): write the bound, `'inner: 'outer`",
         "fn f<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v }",
         "fn f<'a, 'b: 'a>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v }\nfn g<'a>(words: &[&'a str]) -> Option<&'a str> { words.first().copied() }";

@@ -72,6 +72,7 @@ impl Walk<'_> {
             self.refuse(&rules::IMPL_TARGET, &*item.self_ty, "");
         }
         self.check_impl_head(item);
+        self.check_becomes(item);
     }
 
     /// A type that is spelled by name, or made of such: no reference, no projection, no parameter on its own.
