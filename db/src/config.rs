@@ -27,12 +27,13 @@ use crate::limits::tenants::TENANTS;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
 use crate::store::Mode;
 use crate::tenants::{
-    Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, QuotaChanges, Quotas, TokenHash,
+    Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, Origin, QuotaChanges, Quotas, TokenHash,
 };
 use crate::workers::ListenAt;
 
 mod builder;
 mod exposure;
+mod kept;
 mod listen;
 mod state;
 #[cfg(test)]
@@ -69,8 +70,10 @@ pub struct Config {
     pub pin: bool,
     /// Whether workers spin instead of sleeping when there is nothing to do.
     pub poll: bool,
-    /// Directory of the operator's token, the builder's key and its sysroot.
+    /// Directory of the operator's token, of what is kept of the tenants, of the builder's key and its sysroot.
     pub state: PathBuf,
+    /// Whether nothing is kept of what is made while the server runs.
+    pub ephemeral: bool,
     /// Whether tenants may be open although the data ports are reachable from other machines.
     pub allow_open: bool,
     /// TLS of the control port.
@@ -198,6 +201,8 @@ pub struct Overrides {
     pub poll: Option<bool>,
     /// See [`Config::state`].
     pub state: Option<PathBuf>,
+    /// See [`Config::ephemeral`].
+    pub ephemeral: Option<bool>,
     /// See [`Config::allow_open`].
     pub allow_open: Option<bool>,
     /// See [`Config::control_tls`].
@@ -224,6 +229,7 @@ struct File {
     pin: Option<bool>,
     poll: Option<bool>,
     state: Option<PathBuf>,
+    ephemeral: Option<bool>,
     allow_open: Option<bool>,
     limits: FileLimits,
     quotas: QuotaChanges,
@@ -310,6 +316,7 @@ impl Config {
             pin: over.pin.or(file.pin).unwrap_or(true),
             poll: over.poll.or(file.poll).unwrap_or(false),
             state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),
+            ephemeral: over.ephemeral.or(file.ephemeral).unwrap_or(false),
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
             limits,
             quotas,
@@ -373,7 +380,7 @@ impl Config {
         Ok(tls)
     }
 
-    /// Creates the configured tenants and their tables, then their grants.
+    /// Creates the configured tenants and their tables as far as they are not there, then their grants.
     ///
     /// # Errors
     /// What the directory refuses, with the tenant's name.
@@ -381,8 +388,12 @@ impl Config {
         let refused = |tenant: &TenantSettings, error: DirectoryError| {
             ConfigError::new(format!("configured tenant {:?}: {error}; {}", tenant.name, error.hint()))
         };
+        let restored = directory.snapshot();
         for tenant in &self.tenants {
-            tenant.create(directory).map_err(|error| refused(tenant, error))?;
+            if restored.by_name(&tenant.name).is_none() {
+                tenant.create(directory).map_err(|error| refused(tenant, error))?;
+            }
+            tenant.create_tables(directory).map_err(|error| refused(tenant, error))?;
         }
         for tenant in &self.tenants {
             for GrantSettings { table, to, access } in &tenant.grants {
@@ -451,8 +462,14 @@ impl TenantSettings {
             token_hash: self.token_hash.as_deref().and_then(TokenHash::from_text),
             quotas: self.quotas.clone(),
             home_worker: self.home_worker,
+            origin: Origin::Configured,
         })?;
-        for table in &self.tables {
+        Ok(())
+    }
+
+    fn create_tables(&self, directory: &Directory) -> Result<(), DirectoryError> {
+        let known = directory.snapshot().find(&self.name)?.clone();
+        for table in self.tables.iter().filter(|table| !known.table_names.contains_key(table.name.as_str())) {
             let new = NewTable {
                 name: table.name.clone(),
                 id: table.id,

@@ -121,6 +121,12 @@ pub mod tenants {
     /// Changes a second, over time, that a tenant may ask for over the control port (tables, grants, tokens, suspensions):
     /// every worker takes over each one, so its neighbours pay for them. What only ends something is not counted.
     pub const CHANGES_PER_S: u64 = 20;
+    /// Bytes that the journal of tenants may have before it is replaced by one that holds what there is: some ten thousand
+    /// changes, read in a fraction of a second.
+    pub const JOURNAL_LEAST_BYTES: u64 = 4 << 20;
+    /// The same for a server with many tenants, as a multiple of what there was when it was replaced last: so replacing
+    /// costs a change a third of its own bytes, on average.
+    pub const JOURNAL_GROWTH: u64 = 4;
     /// Changes that may come at once: a program that sets up all its tables.
     pub const CHANGES_AT_ONCE: u64 = 200;
 }

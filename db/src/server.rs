@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use sandstorm_net::driver::UdpOptions;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, prepare_state_dir};
 use crate::extensions::{self, Watchdog};
 use crate::janitor::Janitor;
 use crate::metrics::Metrics;
 use crate::store::Epochs;
 use crate::tenants::Directory;
+use crate::tenants::kept::{Journal, KeptError};
 use crate::workers::{WorkerOptions, WorkerStartError, Workers};
 
 /// Why a server did not start. Nothing of it is left running.
@@ -19,6 +20,9 @@ pub enum StartError {
     /// What was configured cannot be.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// What was kept cannot be used.
+    #[error(transparent)]
+    Kept(#[from] KeptError),
     /// A worker could not be started, or its port not be had.
     #[error(transparent)]
     Workers(#[from] WorkerStartError),
@@ -41,16 +45,61 @@ pub struct DataPlane {
     pub watchdog: Arc<Watchdog>,
 }
 
+/// The directory of a server whose workers have not started: extensions can be put back before anybody calls them.
+pub struct Prepared {
+    epochs: Arc<Epochs>,
+    /// Tenants, tables and extensions.
+    pub directory: Arc<Directory>,
+}
+
 impl DataPlane {
-    /// Creates the configured tenants and starts the workers.
+    /// [`DataPlane::prepare`], then [`Prepared::start`].
     ///
     /// # Errors
     /// [`StartError`].
     pub fn start(config: &Config) -> Result<DataPlane, StartError> {
+        DataPlane::prepare(config)?.start(config)
+    }
+
+    /// Puts back the tenants that were kept, and creates the configured ones.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
         extensions::install()?;
         let epochs = Epochs::new();
         let directory = Directory::with_options(Arc::clone(&epochs), config.directory_options());
-        config.create_tenants(&directory)?;
+        if config.ephemeral {
+            config.create_tenants(&directory)?;
+        } else {
+            prepare_state_dir(&config.state)?;
+            let (journal, kept) = Journal::open(&config.state)?;
+            for left in config.restore_tenants(kept, &directory)? {
+                tracing::warn!("{left}");
+            }
+            directory.keep_in(journal)?;
+        }
+        Ok(Prepared { epochs, directory })
+    }
+
+    /// The addresses of the ports for memcached and Redis clients, in the order of [`Config::listen`].
+    pub fn listening(&self) -> &[SocketAddr] {
+        self.workers.listening()
+    }
+
+    /// The address of the first worker's port.
+    pub fn address(&self) -> SocketAddr {
+        self.workers.address()
+    }
+}
+
+impl Prepared {
+    /// Starts the workers.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(self, config: &Config) -> Result<DataPlane, StartError> {
+        let Prepared { epochs, directory } = self;
         let metrics = Metrics::new(config.workers);
         let watchdog = Watchdog::spawn()?;
         let options = WorkerOptions {
@@ -65,15 +114,5 @@ impl DataPlane {
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         let janitor = Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics))?;
         Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog })
-    }
-
-    /// The addresses of the ports for memcached and Redis clients, in the order of [`Config::listen`].
-    pub fn listening(&self) -> &[SocketAddr] {
-        self.workers.listening()
-    }
-
-    /// The address of the first worker's port.
-    pub fn address(&self) -> SocketAddr {
-        self.workers.address()
     }
 }

@@ -35,6 +35,7 @@ pub fn data_plane_with(text: &str) -> DataPlane {
         data: Some(([127, 0, 0, 1], 0).into()),
         control: Some(([127, 0, 0, 1], 0).into()),
         state: Some(state),
+        ephemeral: Some(true),
         ..Overrides::default()
     };
     let config = Config::parse(text, "the test's configuration", &overrides).expect("a good configuration");

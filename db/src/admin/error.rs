@@ -108,6 +108,7 @@ impl From<DirectoryError> for Failure {
             Refusal::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             Refusal::Conflict => (StatusCode::CONFLICT, "exists"),
             Refusal::OverQuota => (StatusCode::CONFLICT, "over_quota"),
+            Refusal::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "not_kept"),
             Refusal::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
         };
         Failure::new(status, code, error.to_string()).hint(error.hint())

@@ -7,15 +7,12 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::types::{self, Stats};
+use crate::builder::Artifact;
 use crate::extensions::Extension;
 use crate::tenants::{self, TenantView};
 
 /// Versions of an extension that are shown.
 const VERSIONS: usize = 16;
-/// Names of unloaded extensions whose versions are remembered one by one, for each tenant: as many as may be loaded at
-/// most. Beyond that their highest version counts for every name.
-const UNLOADED_NAMES: usize = 4_096;
-
 /// What is known of a version beside its code.
 #[derive(Clone, Debug)]
 pub(super) struct About {
@@ -25,7 +22,19 @@ pub(super) struct About {
     pub(super) loaded_at_ms: u64,
 }
 
-/// What was pushed to this server since it started.
+impl About {
+    /// What is known of an artifact that is loaded.
+    pub(super) fn of(artifact: &Artifact, manifest_version: &str, loaded_at_ms: u64) -> About {
+        About {
+            manifest_version: manifest_version.to_owned(),
+            source_digest: artifact.header.source_digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            library_bytes: artifact.elf.len() as u64,
+            loaded_at_ms,
+        }
+    }
+}
+
+/// What was pushed to this server since it started, and what was loaded again when it did.
 #[derive(Debug, Default)]
 pub(super) struct History {
     tenants: Mutex<HashMap<u32, Tenant>>,
@@ -34,10 +43,6 @@ pub(super) struct History {
 #[derive(Debug, Default)]
 struct Tenant {
     extensions: HashMap<String, Pushed>,
-    /// The highest version of each extension that was unloaded: later ones start above, so that none comes twice.
-    unloaded: HashMap<String, u64>,
-    /// The highest version of those unloaded that are not remembered by name.
-    floor: u64,
 }
 
 #[derive(Debug, Default)]
@@ -65,21 +70,6 @@ impl Pushed {
 }
 
 impl History {
-    /// The version that the next push of that name gets.
-    pub(super) fn next_version(&self, tenant: u32, name: &str) -> u64 {
-        self.highest(tenant, name).unwrap_or(0).saturating_add(1)
-    }
-
-    /// The highest version of that name that was ever loaded for the tenant.
-    pub(super) fn highest(&self, tenant: u32, name: &str) -> Option<u64> {
-        let tenants = self.tenants.lock();
-        let tenant = tenants.get(&tenant)?;
-        let loaded =
-            tenant.extensions.get(name).and_then(|pushed| pushed.versions.front()).map(|(version, _)| *version);
-        let floor = Some(tenant.floor).filter(|floor| *floor > 0);
-        loaded.max(tenant.unloaded.get(name).copied()).max(floor)
-    }
-
     /// A version was loaded, in place of another perhaps.
     pub(super) fn loaded(&self, tenant: u32, new: &Extension, about: About, replaced: Option<Arc<Extension>>) {
         let mut tenants = self.tenants.lock();
@@ -92,12 +82,8 @@ impl History {
     /// An extension was unloaded.
     pub(super) fn unloaded(&self, tenant: u32, extension: &Extension) {
         let mut tenants = self.tenants.lock();
-        let tenant = tenants.entry(tenant).or_default();
-        tenant.extensions.remove(&*extension.name);
-        if tenant.unloaded.len() < UNLOADED_NAMES {
-            tenant.unloaded.insert(extension.name.to_string(), extension.version);
-        } else {
-            tenant.floor = tenant.floor.max(extension.version);
+        if let Some(tenant) = tenants.get_mut(&tenant) {
+            tenant.extensions.remove(&*extension.name);
         }
     }
 

@@ -33,6 +33,7 @@
 //! bytes that are no HTTP at all get a bare status and are closed. A request with an `Origin` comes from a page in a
 //! browser and is refused: nothing here is for pages, wherever a name leads them.
 
+mod artifacts;
 mod caller;
 mod error;
 mod grants;
@@ -62,9 +63,11 @@ use crate::config::CONTROL_PORT;
 use crate::gate::{Door, Identity, Limited};
 use crate::metrics::Metrics;
 use crate::tenants::Directory;
+pub use artifacts::Artifacts;
+use artifacts::Reloaded;
 use history::History;
 pub use operator::Operator;
-pub use plane::{ControlPlane, ControlStartError, Served};
+pub use plane::{ControlPlane, ControlStartError, Extensions, Served};
 pub use push::{Build, Pushing};
 
 /// Bytes of a request's body, at most, other than a push.
@@ -97,6 +100,7 @@ pub struct Control {
     door: Arc<Door>,
     stop: Box<dyn Fn() + Send + Sync>,
     history: History,
+    artifacts: Artifacts,
     /// Whose turn it is to push.
     queue: Queue,
 }
@@ -106,12 +110,16 @@ impl Control {
     pub fn new(
         directory: Arc<Directory>,
         metrics: Arc<Metrics>,
-        pushing: impl Into<Pushing>,
+        extensions: impl Into<Extensions>,
         data: SocketAddr,
         operator: Operator,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Control> {
-        let pushing = pushing.into();
+        let Extensions { pushing, artifacts, reloaded } = extensions.into();
+        let history = History::default();
+        for Reloaded { tenant, extension, about } in reloaded {
+            history.loaded(tenant, &extension, about, None);
+        }
         let slots = pushing.builder.as_ref().map_or(1, |builder| builder.slots());
         Arc::new(Control {
             directory,
@@ -121,7 +129,8 @@ impl Control {
             operator,
             door: Door::new(CONTROL_PORT.name),
             stop: Box::new(stop),
-            history: History::default(),
+            history,
+            artifacts,
             queue: Queue::new(slots, MAX_PUSHES),
         })
     }

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Admin, Build, Control, Operator, Pushing};
+use super::artifacts::Reloaded;
+use super::{Admin, Artifacts, Build, Control, Operator, Pushing};
 use crate::builder::{BuildError, BuilderConfig, BuilderHandle, RemoteBuilder};
 use crate::config::{
     CONTROL_PORT, Config, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, operator_token, prepare_state_dir,
@@ -29,6 +30,48 @@ pub enum ControlStartError {
     /// The port cannot be bound.
     #[error("cannot serve the control port {0}: {1}")]
     Port(SocketAddr, std::io::Error),
+}
+
+/// The builder, and the extensions that a server had when it ended: loaded again, before its workers start.
+pub struct Extensions {
+    pub(super) pushing: Pushing,
+    pub(super) artifacts: Artifacts,
+    pub(super) reloaded: Vec<Reloaded>,
+}
+
+impl Extensions {
+    /// Starts the builder (unless it is switched off) and loads what was kept.
+    ///
+    /// # Errors
+    /// [`ControlStartError`]. An extension that cannot be loaded is none: it is left out, and its tenant told.
+    pub fn load(config: &Config, directory: &Directory) -> Result<Extensions, ControlStartError> {
+        Extensions::load_with(config, config.builder_config(), directory)
+    }
+
+    fn load_with(
+        config: &Config,
+        builder: BuilderConfig,
+        directory: &Directory,
+    ) -> Result<Extensions, ControlStartError> {
+        prepare_state_dir(&config.state)?;
+        let builder: Result<Arc<dyn Build>, String> = match &config.builder {
+            settings if !settings.enabled => Err("the server was started without one".to_owned()),
+            settings => match &settings.remote {
+                Some(remote) => Ok(RemoteBuilder::open(remote, &builder).map_err(ControlStartError::Builder)?),
+                None => Ok(BuilderHandle::start(builder).map_err(ControlStartError::Builder)?),
+            },
+        };
+        let pushing = Pushing { builder, trusted_keys: config.builder.trusted_keys.clone() };
+        let artifacts = if config.ephemeral { Artifacts::default() } else { Artifacts::open(&config.state)? };
+        let reloaded = artifacts.reload(directory, &pushing);
+        Ok(Extensions { pushing, artifacts, reloaded })
+    }
+}
+
+impl<P: Into<Pushing>> From<P> for Extensions {
+    fn from(pushing: P) -> Extensions {
+        Extensions { pushing: pushing.into(), artifacts: Artifacts::default(), reloaded: Vec::new() }
+    }
 }
 
 /// The running control plane; stops when dropped.
@@ -75,19 +118,25 @@ impl ControlPlane {
         served: Served,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Result<ControlPlane, ControlStartError> {
+        let extensions = Extensions::load_with(config, builder, &served.directory)?;
+        ControlPlane::start_loaded(config, extensions, served, stop)
+    }
+
+    /// The same where the extensions are loaded already.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub fn start_loaded(
+        config: &Config,
+        extensions: Extensions,
+        served: Served,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Result<ControlPlane, ControlStartError> {
         prepare_state_dir(&config.state)?;
         let operator = operator_token(&config.state)?;
         let identity = Identity::open(&CONTROL_PORT, &config.control_tls, &config.state)?;
-        let builder: Result<Arc<dyn Build>, String> = match &config.builder {
-            settings if !settings.enabled => Err("the server was started without one".to_owned()),
-            settings => match &settings.remote {
-                Some(remote) => Ok(RemoteBuilder::open(remote, &builder).map_err(ControlStartError::Builder)?),
-                None => Ok(BuilderHandle::start(builder).map_err(ControlStartError::Builder)?),
-            },
-        };
-        let pushing = Pushing { builder, trusted_keys: config.builder.trusted_keys.clone() };
         let operator = Operator::new(&operator, Some(config.state.clone()));
-        let control = Control::new(served.directory, served.metrics, pushing, served.data, operator, stop);
+        let control = Control::new(served.directory, served.metrics, extensions, served.data, operator, stop);
         let admin =
             Admin::start(config.control, control.clone(), identity.as_ref()).map_err(|error| match error.kind() {
                 std::io::ErrorKind::AddrInUse => ControlStartError::Taken(config.control),

@@ -4,14 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use sandstorm_api::abi::ABI_VERSION;
-
 use super::error::Failure;
 use super::history::About;
 use super::types::{Push, Pushed};
 use super::{Control, now_ms};
 use crate::builder::{
-    Artifact, BuildError, Builder, BuilderHandle, Diagnostic, Expected, PublicKey, RemoteBuilder, Source, VerifyError,
+    Artifact, BuildError, Builder, BuilderHandle, Diagnostic, PublicKey, RemoteBuilder, Source, VerifyError,
     api_fingerprint,
 };
 use crate::extensions::{BudgetOverride, Extension, Library, LoadError};
@@ -127,7 +125,7 @@ pub(super) fn push(control: &Control, view: &TenantView, name: &str, push: &Push
         return Err(Failure::invalid(message).hint("push it under the name in extension.toml"));
     }
     let id = view.tenant.id;
-    let version = control.history.next_version(id, name);
+    let version = view.versions.next(name);
     let (artifact, diagnostics) = builder.build(id, version, &source).map_err(|error| Failure::build(&error))?;
     verify(control, view, name, &artifact).map_err(|error| match error {
         VerifyError::WrongKey => Failure::no_builder("it signs with a key that this server does not trust")
@@ -147,18 +145,8 @@ pub(super) fn upload(control: &Control, view: &TenantView, name: &str, bytes: &[
 
 /// Everything that must hold before one byte of the library is mapped.
 fn verify(control: &Control, view: &TenantView, name: &str, artifact: &Artifact) -> Result<(), VerifyError> {
-    let Pushing { builder, trusted_keys } = &control.pushing;
-    let builder = builder.as_ref().ok();
-    let keys: Vec<PublicKey> = builder.and_then(|builder| builder.key()).iter().chain(trusted_keys).copied().collect();
-    let expected = Expected {
-        tenant: view.tenant.id,
-        name: name.to_owned(),
-        compiler: builder.and_then(|builder| builder.compiler()),
-        api_fingerprint: api_fingerprint(),
-        abi_version: ABI_VERSION,
-        highest: control.history.highest(view.tenant.id, name),
-    };
-    artifact.verify(&keys, &expected)
+    let pushing = &control.pushing;
+    artifact.verify(&pushing.keys(), &pushing.expected(view, name, view.versions.highest(name)))
 }
 
 fn load(
@@ -172,14 +160,14 @@ fn load(
     let library = Library::load(&artifact.elf, api_fingerprint()).map_err(|error| load_failure(&error))?;
     let header = &artifact.header;
     let extension = Arc::new(Extension::new(header.name.as_str(), header.version, library, BudgetOverride::default()));
-    let about = About {
-        manifest_version: manifest_version.to_owned(),
-        source_digest: header.source_digest.iter().map(|byte| format!("{byte:02x}")).collect(),
-        library_bytes: artifact.elf.len() as u64,
-        loaded_at_ms: now_ms(),
-    };
-    put(control, view, extension, about).map(|extension| Pushed {
-        extension,
+    let about = About::of(artifact, manifest_version, now_ms());
+    // Before the directory says that it is loaded: after a restart it is looked for.
+    control.artifacts.keep(artifact).map_err(|error| Failure::internal(error.to_string()))?;
+    let shown = put(control, view, extension, about).inspect_err(|_| {
+        control.artifacts.forget(header.tenant, &header.name, header.version);
+    })?;
+    Ok(Pushed {
+        extension: shown,
         diagnostics,
         build_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
@@ -191,13 +179,18 @@ fn put(
     extension: Arc<Extension>,
     about: About,
 ) -> Result<super::types::Extension, Failure> {
-    let id = view.tenant.id;
+    let (id, name) = (view.tenant.id, &*extension.name);
     // While the compiler worked, the tenant may have been deleted and another one created under its id.
     let same = |now: &Arc<TenantView>| Arc::ptr_eq(&now.tenant.usage, &view.tenant.usage);
     if !control.directory.snapshot().tenant(id).is_some_and(same) {
         return Err(Failure::not_found(format!("tenant {:?} was deleted during the push", view.tenant.name)));
     }
-    let replaced = control.directory.put_extension(id, extension.clone())?;
+    let before = view.versions.loaded().find(|(loaded, _)| *loaded == name).map(|(_, loaded)| loaded.version);
+    let replaced =
+        control.directory.load_extension(id, extension.clone(), &about.manifest_version, about.loaded_at_ms)?;
+    if let Some(before) = before.filter(|before| *before != extension.version) {
+        control.artifacts.forget(id, name, before);
+    }
     control.history.loaded(id, &extension, about, replaced);
     let now = control.directory.snapshot();
     Ok(control.history.show(now.find(id)?, &extension))

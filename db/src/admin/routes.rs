@@ -179,8 +179,15 @@ async fn create_tenant(
             return Err(Failure::invalid("the token is another's already").hint("leave it out: one is made"));
         }
     }
-    let (view, token) =
-        control.directory.create_tenant(NewTenant { name, id, open, token, token_hash: None, quotas, home_worker })?;
+    let (view, token) = control.directory.create_tenant(NewTenant {
+        name,
+        id,
+        open,
+        token,
+        quotas,
+        home_worker,
+        ..NewTenant::default()
+    })?;
     Ok((StatusCode::CREATED, axum::Json(TenantCreated { tenant: Tenant::of(&view), token })))
 }
 
@@ -212,6 +219,7 @@ async fn delete_tenant(
     caller.operator()?;
     let view = control.directory.delete_tenant(&tenant)?;
     control.history.deleted(view.tenant.id);
+    control.artifacts.forget_all(&view);
     Ok(DONE)
 }
 
@@ -348,8 +356,17 @@ async fn unload_extension(
     Path((tenant, name)): Path<(String, String)>,
 ) -> Answer<Nothing> {
     let view = caller.reach(&control, &tenant)?;
-    let extension = control.directory.remove_extension(view.tenant.id, &name)?;
-    control.history.unloaded(view.tenant.id, &extension);
+    let id = view.tenant.id;
+    let kept = view.versions.loaded().find(|(loaded, _)| *loaded == name).map(|(_, loaded)| loaded.version);
+    match control.directory.remove_extension(id, &name) {
+        Ok(extension) => control.history.unloaded(id, &extension),
+        // It could not be loaded again after a restart.
+        Err(DirectoryError::UnknownExtension { .. }) if control.directory.forget_extension(id, &name)? => {}
+        Err(error) => return Err(error.into()),
+    }
+    if let Some(version) = kept {
+        control.artifacts.forget(id, &name, version);
+    }
     Ok(DONE)
 }
 

@@ -110,6 +110,7 @@ impl LocalServer {
             workers,
             poll: Some(poll),
             listen,
+            ephemeral: Some(true),
             state: Some(folder.folder.path().join("state")),
             ..Overrides::default()
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use sandstorm_db::admin::{ControlPlane, Served};
+use sandstorm_db::admin::{ControlPlane, Extensions, Served};
 use sandstorm_db::config::{Config, Overrides, TlsOverrides, parse_listen, prepare_state_dir};
 use sandstorm_db::protocols::Protocol;
 use sandstorm_db::server::DataPlane;
@@ -62,6 +62,9 @@ pub(super) struct ServeArgs {
     /// Spin instead of sleeping when there is nothing to do: lowest latency, a whole core each
     #[arg(long)]
     poll: bool,
+    /// Keep nothing: tenants, tables, tokens and extensions are gone when the server ends
+    #[arg(long)]
+    ephemeral: bool,
     /// Allow open tenants although other machines reach the data ports: anyone there may use their data
     #[arg(long)]
     allow_open: bool,
@@ -91,6 +94,7 @@ impl ServeArgs {
             pin: self.no_pin.then_some(false),
             poll: self.poll.then_some(true),
             state: state.map(Path::to_path_buf),
+            ephemeral: self.ephemeral.then_some(true),
             allow_open: self.allow_open.then_some(true),
             control_tls: TlsOverrides {
                 certificate: self.control_certificate.clone(),
@@ -115,12 +119,16 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
         tracing::warn!("{warning}");
     }
     prepare_state_dir(&config.state).map_err(|error| refuse(&error))?;
-    let data = DataPlane::start(&config).map_err(|error| Failure::new(error.to_string()).code("start"))?;
+    let start = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("start");
+    let prepared = DataPlane::prepare(&config).map_err(|error| start(&error))?;
+    // Before the workers: nobody is told that there is no such extension.
+    let extensions = Extensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
+    let data = prepared.start(&config).map_err(|error| start(&error))?;
     let stop = Arc::new(Notify::new());
     let asked = stop.clone();
     let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
-    let control = ControlPlane::start(&config, served, move || asked.notify_one())
-        .map_err(|error| Failure::new(error.to_string()).code("start"))?;
+    let control = ControlPlane::start_loaded(&config, extensions, served, move || asked.notify_one())
+        .map_err(|error| start(&error))?;
     announce(&config, &data, &control, out)?;
     wait(&stop, &control)?;
     // Control first: no push is taken while the workers finish what is under way.

@@ -19,7 +19,7 @@ fn every_error_is_one_line_that_says_where_what_and_what_to_do() {
         (
             "[builder]\nzzzzzzzz = 3",
             "c.toml:2: unknown key `zzzzzzzz`; valid here: rustc, libraries, enabled, allow_unsandboxed, cpu_s, wall_s, memory_bytes, \
-             compilers, remote, remote_token_file, remote_ca, remote_plain, trusted_keys",
+             compilers, remote, remote_token_file, remote_ca, remote_fingerprint, remote_plain, trusted_keys",
         ),
         ("builder.compilers = 0", "c.toml: builder.compilers = 0 is outside of 1..=14"),
         (

@@ -117,6 +117,15 @@ impl Library {
         Arc::new(Library { vtable, _library: None, _file: None })
     }
 
+    /// A library that does nothing when it is called, for tests that do not call it.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> Arc<Library> {
+        unsafe extern "C" fn nothing(_future: *mut u8, _invocation: *mut abi::Invocation) -> u32 {
+            0
+        }
+        Library::of_this_program(Vtable { future_size: 0, future_align: 1, start: nothing, poll: nothing })
+    }
+
     /// The file in memory.
     #[cfg(test)]
     pub(super) fn file(&self) -> Option<&File> {

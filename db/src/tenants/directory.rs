@@ -10,26 +10,39 @@ use parking_lot::{Mutex, RwLock};
 
 use super::error::{DirectoryError, check_name};
 use super::grants::{self, FIRST_GRANTED_ID};
+use super::kept::{Journal, Origin};
 use super::new::{NewTable, NewTenant, Options};
 use super::quotas::{QuotaChanges, Quotas};
 use super::snapshot::{Snapshot, TenantRef};
 use super::token::{self, TokenHash};
 use super::usage::Usage;
-use super::{TableEntry, Tenant, TenantView};
-use crate::extensions::{BudgetOverride, Extension};
+use super::{Access, Grant, TableEntry, Tenant, TenantView};
 use crate::limits::tenants::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
 use crate::store::{Epochs, Table, TableConfig};
 
 /// What the next ones get; behind the lock that changes take.
 #[derive(Debug)]
 pub(super) struct Next {
-    tenant: u32,
-    home_worker: u32,
+    pub(super) tenant: u32,
+    pub(super) home_worker: u32,
     credential: u64,
     /// Per tenant: ids of tables are not used again, so that a late request cannot reach another table.
-    table: HashMap<u32, u64>,
+    pub(super) table: HashMap<u32, u64>,
     /// The same for ids of tables that are granted to it.
     pub(super) granted: HashMap<u32, u64>,
+    /// What the change under way does beside making a snapshot, once it is certain.
+    pub(super) effects: Vec<Effect>,
+}
+
+/// What a change does beside making a snapshot: at once, for those who hold the old one.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// A grant allows something else from now on, or nothing.
+    Access(Arc<Grant>, Option<Access>),
+    /// A table is dropped.
+    Dropped(Arc<TableEntry>),
+    /// A tenant is gone; another one may have its id.
+    Gone(u32),
 }
 
 type Waker = Box<dyn Fn() + Send + Sync>;
@@ -37,8 +50,10 @@ type Waker = Box<dyn Fn() + Send + Sync>;
 /// All tenants of a server.
 pub struct Directory {
     options: Options,
-    epochs: Arc<Epochs>,
-    next: Mutex<Next>,
+    pub(super) epochs: Arc<Epochs>,
+    pub(super) next: Mutex<Next>,
+    /// Where changes are kept, if they are.
+    pub(super) journal: Mutex<Option<Journal>>,
     snapshot: ArcSwap<Snapshot>,
     generation: CachePadded<AtomicU64>,
     waker: RwLock<Option<Waker>>,
@@ -62,11 +77,19 @@ impl Directory {
 
     /// No tenants yet.
     pub fn with_options(epochs: Arc<Epochs>, options: Options) -> Arc<Directory> {
-        let next = Next { tenant: 1, home_worker: 0, credential: 1, table: HashMap::new(), granted: HashMap::new() };
+        let next = Next {
+            tenant: 1,
+            home_worker: 0,
+            credential: 1,
+            table: HashMap::new(),
+            granted: HashMap::new(),
+            effects: Vec::new(),
+        };
         Arc::new(Directory {
             options,
             epochs,
             next: Mutex::new(next),
+            journal: Mutex::default(),
             snapshot: ArcSwap::default(),
             generation: CachePadded::default(),
             waker: RwLock::new(None),
@@ -96,15 +119,31 @@ impl Directory {
         self.snapshot.load_full()
     }
 
-    /// Runs a change under the lock; publishes the snapshot if it succeeds, leaves everything as it was if not.
+    /// Runs a change under the lock; writes down what it has come to and publishes the snapshot if it succeeds, leaves
+    /// everything as it was if not.
     pub(super) fn change<T>(
         &self,
         change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
         let done = {
             let mut next = self.next.lock();
-            let mut snapshot = Snapshot::clone(&self.snapshot.load());
+            let before = self.snapshot.load_full();
+            let mut snapshot = Snapshot::clone(&before);
+            next.effects.clear();
             let done = change(&mut next, &mut snapshot)?;
+            self.keep(&next, &before, &snapshot)?;
+            let mut gone = Vec::new();
+            for effect in next.effects.drain(..) {
+                match effect {
+                    Effect::Access(grant, access) => grant.set(access),
+                    Effect::Dropped(table) => self.dropped.lock().push(table),
+                    Effect::Gone(id) => gone.push(id),
+                }
+            }
+            for id in gone {
+                next.table.remove(&id);
+                next.granted.remove(&id);
+            }
             snapshot.generation += 1;
             let generation = snapshot.generation;
             self.snapshot.store(Arc::new(snapshot));
@@ -154,10 +193,12 @@ impl Directory {
     pub fn create_tenant(&self, new: NewTenant) -> Result<(Arc<TenantView>, String), DirectoryError> {
         check_name("tenant", &new.name)?;
         let quotas = new.quotas.apply(&self.options.quotas)?;
+        let chosen = new.token.is_some() || new.token_hash.is_some();
         let (token, hash) = match new.token_hash {
             Some(kept) if new.token.is_none() => (String::new(), kept),
             _ => self.new_token(new.token)?,
         };
+        let configured_token = (chosen && new.origin == Origin::Configured).then(|| hash.mark());
         self.check_open(&new.name, new.open)?;
         if let Some(home) = new.home_worker {
             self.check_home_worker(home)?;
@@ -179,8 +220,11 @@ impl Directory {
                 id,
                 serial: next.credential(),
                 name: new.name.clone(),
+                origin: new.origin,
+                configured_token,
                 open: new.open,
                 quotas,
+                said: new.quotas,
                 budgets: HashMap::new(),
                 home_worker,
                 credential: next.credential(),
@@ -188,16 +232,7 @@ impl Directory {
                 token: hash,
                 old: None,
             };
-            let view = Arc::new(TenantView {
-                tenant: Arc::new(tenant),
-                tables: HashMap::new(),
-                table_names: HashMap::new(),
-                extensions: HashMap::new(),
-                suspended: HashMap::new(),
-                granted: HashMap::new(),
-                granted_names: HashMap::new(),
-                given: Vec::new(),
-            });
+            let view = Arc::new(TenantView::of(tenant));
             next.table.insert(id, 1);
             snapshot.tenants.insert(id, view.clone());
             snapshot.names.insert(new.name.as_str().into(), id);
@@ -219,10 +254,9 @@ impl Directory {
                 return Err(DirectoryError::UnknownTenant(tenant.to_string()));
             };
             snapshot.names.remove(view.tenant.name.as_str());
-            next.table.remove(&id);
-            next.granted.remove(&id);
-            grants::end_of_tenant(snapshot, &view);
-            self.dropped.lock().extend(view.tables.values().cloned());
+            next.effects.push(Effect::Gone(id));
+            grants::end_of_tenant(next, snapshot, &view);
+            next.effects.extend(view.tables.values().cloned().map(Effect::Dropped));
             Ok(view)
         })
     }
@@ -273,6 +307,7 @@ impl Directory {
                 quotas.check_budget(budget)?;
             }
             tenant.quotas = quotas.clone();
+            tenant.said = tenant.said.and(changes);
             tenant.home_worker = home_worker.unwrap_or(tenant.home_worker);
             if let Some(open) = open.filter(|open| *open != tenant.open) {
                 self.check_open(&tenant.name, open)?;
@@ -326,13 +361,13 @@ impl Directory {
         table: &str,
     ) -> Result<Arc<TableEntry>, DirectoryError> {
         let tenant = tenant.into();
-        self.change(|_, snapshot| {
+        self.change(|next, snapshot| {
             let mut view = TenantView::clone(snapshot.find(tenant)?);
             let id = view.table_names.remove(table);
             let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(&view, table))?;
-            grants::end_of_table(snapshot, &mut view, table);
+            grants::end_of_table(next, snapshot, &mut view, table);
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
-            self.dropped.lock().push(entry.clone());
+            next.effects.push(Effect::Dropped(entry.clone()));
             Ok(entry)
         })
     }
@@ -351,97 +386,6 @@ impl Directory {
         self.dropped.lock().len()
     }
 
-    /// Counts a push and checks that the tenant may load an extension of that name: to be asked before compiling.
-    ///
-    /// # Errors
-    /// No such tenant; a name that is not allowed; a quota that is reached.
-    pub fn admit_push<'a>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        extension: &str,
-        now_ms: u64,
-    ) -> Result<Arc<TenantView>, DirectoryError> {
-        check_name("extension", extension)?;
-        let view = self.snapshot().find(tenant)?.clone();
-        may_load(&view, extension)?;
-        let limit = view.tenant.quotas.pushes_per_hour;
-        if !view.tenant.usage.admit_push(now_ms, limit) {
-            return Err(DirectoryError::OverQuota {
-                tenant: view.tenant.name.clone(),
-                quota: "pushes_per_hour",
-                limit: limit.into(),
-            });
-        }
-        Ok(view)
-    }
-
-    /// Loads an extension, in place of an older version of the same name, which is given back. Requests that come from now
-    /// on call the new one; invocations of the old one that run go on and end there.
-    ///
-    /// # Errors
-    /// No such tenant; a newer version is loaded; too many extensions.
-    pub fn put_extension<'a>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        extension: Arc<Extension>,
-    ) -> Result<Option<Arc<Extension>>, DirectoryError> {
-        let name: Box<str> = (*extension.name).into();
-        check_name("extension", &name)?;
-        self.change_view(tenant, |_, view| {
-            may_load(view, &name)?;
-            if let Some(current) = view.extensions.get(&name).filter(|current| current.version > extension.version) {
-                return Err(DirectoryError::OldVersion {
-                    extension: name.into(),
-                    version: extension.version,
-                    current: current.version,
-                });
-            }
-            Ok(view.extensions.insert(name, extension))
-        })
-    }
-
-    /// Unloads an extension; gives what it was. Invocations that run go on.
-    ///
-    /// # Errors
-    /// No such tenant or extension.
-    pub fn remove_extension<'a>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        extension: &str,
-    ) -> Result<Arc<Extension>, DirectoryError> {
-        self.change_view(tenant, |_, view| {
-            if !view.suspended.get(extension).is_some_and(|suspension| suspension.binding) {
-                view.suspended.remove(extension);
-            }
-            view.extensions.remove(extension).ok_or_else(|| unknown_extension(view, extension))
-        })
-    }
-
-    /// Sets the budget of one extension where it differs from its tenant's; it need not be loaded yet.
-    ///
-    /// # Errors
-    /// No such tenant; a name that is not allowed; a quota outside of its range; more of them than extensions allowed.
-    pub fn set_budget<'a>(
-        &self,
-        tenant: impl Into<TenantRef<'a>>,
-        extension: &str,
-        budget: BudgetOverride,
-    ) -> Result<(), DirectoryError> {
-        check_name("extension", extension)?;
-        self.change_tenant(tenant, |_, tenant| {
-            tenant.quotas.check_budget(&budget)?;
-            if budget == BudgetOverride::default() {
-                tenant.budgets.remove(extension);
-                return Ok(());
-            }
-            if !tenant.budgets.contains_key(extension) {
-                over_quota(tenant, "extensions", tenant.quotas.extensions, tenant.budgets.len())?;
-            }
-            tenant.budgets.insert(extension.into(), budget);
-            Ok(())
-        })
-    }
-
     fn workers(&self) -> u32 {
         self.options.workers.max(1)
     }
@@ -451,7 +395,7 @@ impl Directory {
         if home > last { Err(DirectoryError::HomeWorker { wanted: home, last }) } else { Ok(()) }
     }
 
-    fn check_open(&self, name: &str, open: bool) -> Result<(), DirectoryError> {
+    pub(super) fn check_open(&self, name: &str, open: bool) -> Result<(), DirectoryError> {
         if open && !self.options.allow_open { Err(DirectoryError::OpenRefused(name.into())) } else { Ok(()) }
     }
 
@@ -523,17 +467,6 @@ pub(super) fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
         return DirectoryError::NotOwned(table.into());
     }
     DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() }
-}
-
-pub(super) fn unknown_extension(view: &TenantView, extension: &str) -> DirectoryError {
-    DirectoryError::UnknownExtension { tenant: view.tenant.name.clone(), extension: extension.into() }
-}
-
-fn may_load(view: &TenantView, extension: &str) -> Result<(), DirectoryError> {
-    if view.extensions.contains_key(extension) {
-        return Ok(());
-    }
-    over_quota(&view.tenant, "extensions", view.tenant.quotas.extensions, view.extensions.len())
 }
 
 /// The quota of a new table: the one asked for if it fits, else half of what the tenant has left.

@@ -9,6 +9,8 @@ use super::quotas::QuotaError;
 pub enum Refusal {
     /// The thing is not there.
     NotFound,
+    /// The server cannot do it now.
+    Unavailable,
     /// It is there already.
     Conflict,
     /// A quota or limit is reached.
@@ -159,6 +161,9 @@ pub enum DirectoryError {
     /// An open tenant on a server whose data ports others can reach.
     #[error("tenant {0:?} may not be open: the data ports are bound to an address that other machines reach")]
     OpenRefused(String),
+    /// The change could not be written down.
+    #[error("{0}")]
+    NotKept(String),
     /// A home worker that the server does not have.
     #[error("home worker {wanted} is out of range: the server has workers 0 to {last}")]
     HomeWorker {
@@ -187,6 +192,7 @@ impl DirectoryError {
             E::TooManyTenants(_) | E::OverQuota { .. } | E::RecordMemory { .. } | E::TooManyGrants { .. } => {
                 Refusal::OverQuota
             }
+            E::NotKept(_) => Refusal::Unavailable,
             E::ZeroId(_)
             | E::NoIdLeft(_)
             | E::TableIdTooLarge(_)
@@ -236,6 +242,7 @@ impl DirectoryError {
             E::Quota(_) => "choose a value in its range, and a slice no longer than the total",
             E::Token => "leave the token out to have one generated",
             E::OpenRefused(_) => "create the tenant with a token, or start the server with --allow-open",
+            E::NotKept(_) => "see whether the disk of the state directory is full or broken, and try again",
             E::HomeWorker { .. } => "leave the home worker out to have one assigned",
         }
     }

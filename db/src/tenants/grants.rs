@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::{Directory, Next, over_quota, unknown_table};
+use super::directory::{Directory, Effect, Next, over_quota, unknown_table};
 use super::error::{DirectoryError, check_name};
+use super::kept::{KeptGiven, KeptReceived, KeptTenant};
 use super::snapshot::{Snapshot, TenantRef};
 use super::{TableEntry, TenantView};
 use crate::limits::tenants::GRANTS_TO_ONE;
@@ -100,9 +101,9 @@ impl Grant {
         &self.entry
     }
 
-    /// Ends it, for all who hold it.
-    fn end(&self) {
-        self.access.store(ENDED, Ordering::Release);
+    /// Allows that from now on, for all who hold it; `None` ends it.
+    pub(super) fn set(&self, access: Option<Access>) {
+        self.access.store(access.map_or(ENDED, |access| access as u8), Ordering::Release);
     }
 }
 
@@ -214,7 +215,7 @@ impl Directory {
             let grant = match old.and_then(|old| view.given[old].grant.clone()).filter(|grant| grant.access().is_some())
             {
                 Some(grant) => {
-                    grant.access.store(access as u8, Ordering::Release);
+                    next.effects.push(Effect::Access(grant.clone(), Some(access)));
                     Some(grant)
                 }
                 None => {
@@ -240,7 +241,7 @@ impl Directory {
     /// No such owner or grant.
     pub fn revoke<'a>(&self, owner: impl Into<TenantRef<'a>>, table: &str, to: &str) -> Result<(), DirectoryError> {
         let owner = owner.into();
-        self.change(|_, snapshot| {
+        self.change(|next, snapshot| {
             let mut view = TenantView::clone(snapshot.find(owner)?);
             let at = view.given.iter().position(|given| *given.table == *table && *given.to == *to);
             let Some(at) = at else {
@@ -248,7 +249,7 @@ impl Directory {
             };
             let given = view.given.remove(at);
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));
-            withdraw(snapshot, &given);
+            withdraw(next, snapshot, &given);
             Ok(())
         })
     }
@@ -259,10 +260,10 @@ impl Directory {
     /// # Errors
     /// No such tenant or grant.
     pub fn drop_grant<'a>(&self, grantee: impl Into<TenantRef<'a>>, name: &str) -> Result<(), DirectoryError> {
-        self.change_view(grantee, |_, view| {
+        self.change_view(grantee, |next, view| {
             let unknown = || DirectoryError::NotGranted(name.into());
             let grant = view.granted_by_name(name).ok_or_else(unknown)?.clone();
-            grant.end();
+            next.effects.push(Effect::Access(grant.clone(), None));
             view.forget_granted(&grant);
             Ok(())
         })
@@ -314,10 +315,10 @@ fn deliver(
 }
 
 /// Ends what was given, and takes it out of the grantee's view.
-fn withdraw(snapshot: &mut Snapshot, given: &Given) {
+fn withdraw(next: &mut Next, snapshot: &mut Snapshot, given: &Given) {
     let Some(grant) = &given.grant else { return };
     let ended = grant.access().is_none();
-    grant.end();
+    next.effects.push(Effect::Access(grant.clone(), None));
     // An ended one has left the grantee's view already, and another tenant may have the grantee's id by now.
     if let Some(grantee) = snapshot.tenants.get(&grant.grantee_id).filter(|_| !ended) {
         let mut view = TenantView::clone(grantee);
@@ -327,16 +328,67 @@ fn withdraw(snapshot: &mut Snapshot, given: &Given) {
 }
 
 /// Ends all grants of a table that is being dropped. `view` is its owner's, which is not in the snapshot yet.
-pub(super) fn end_of_table(snapshot: &mut Snapshot, view: &mut TenantView, table: &str) {
+pub(super) fn end_of_table(next: &mut Next, snapshot: &mut Snapshot, view: &mut TenantView, table: &str) {
     for given in view.given.extract_if(.., |given| *given.table == *table) {
-        withdraw(snapshot, &given);
+        withdraw(next, snapshot, &given);
     }
 }
 
 /// Ends all grants of and to a tenant that is no longer in the snapshot.
-pub(super) fn end_of_tenant(snapshot: &mut Snapshot, view: &TenantView) {
-    view.given.iter().for_each(|given| withdraw(snapshot, given));
-    view.granted.values().for_each(|grant| grant.end());
+pub(super) fn end_of_tenant(next: &mut Next, snapshot: &mut Snapshot, view: &TenantView) {
+    view.given.iter().for_each(|given| withdraw(next, snapshot, given));
+    next.effects.extend(view.granted.values().map(|grant| Effect::Access(grant.clone(), None)));
+}
+
+/// What is kept of a tenant's grants: those that it gave, and those that it received.
+pub(super) fn kept(view: &TenantView) -> (Vec<KeptGiven>, Vec<KeptReceived>) {
+    let given =
+        |given: &Given| KeptGiven { table: given.table.to_string(), to: given.to.to_string(), access: given.access };
+    let mut received: Vec<KeptReceived> =
+        view.granted.values().map(|grant| KeptReceived { id: grant.id, name: grant.name.to_string() }).collect();
+    received.sort_by_key(|received| received.id);
+    (view.given.iter().map(given).collect(), received)
+}
+
+/// Puts back a tenant's list of grants, and those of them that their grantees had. All tenants are in the snapshot, with
+/// their tables.
+pub(super) fn restore(
+    snapshot: &mut Snapshot,
+    received_by: &std::collections::BTreeMap<u32, KeptTenant>,
+    kept: &KeptTenant,
+) {
+    let Some(owner) = snapshot.tenants.get(&kept.id).cloned() else { return };
+    let mut view = TenantView::clone(&owner);
+    for KeptGiven { table, to, access } in &kept.given {
+        let name = format!("{}/{table}", kept.name);
+        let received = snapshot.names.get(to.as_str()).and_then(|grantee| {
+            let received = received_by.get(grantee)?.received.iter().find(|received| received.name == name)?;
+            Some((*grantee, received.id, owner.table_by_name(table)?.clone()))
+        });
+        let grant = received.map(|(grantee_id, id, entry)| {
+            let grant = Arc::new(Grant {
+                id,
+                name: name.as_str().into(),
+                owner: kept.name.as_str().into(),
+                grantee_id,
+                entry,
+                access: AtomicU8::new(*access as u8),
+            });
+            if let Some(grantee) = snapshot.tenants.get(&grantee_id) {
+                let mut grantee = TenantView::clone(grantee);
+                grantee.granted.insert(id, grant.clone());
+                grantee.granted_names.insert(grant.name.clone(), id);
+                snapshot.tenants.insert(grantee_id, Arc::new(grantee));
+            }
+            grant
+        });
+        view.given.push(Given { table: table.as_str().into(), to: to.as_str().into(), access: *access, grant });
+    }
+    // What it has received from those before it is in the snapshot alone.
+    if let Some(now) = snapshot.tenants.get(&kept.id) {
+        (view.granted, view.granted_names) = (now.granted.clone(), now.granted_names.clone());
+    }
+    snapshot.tenants.insert(kept.id, Arc::new(view));
 }
 
 #[cfg(test)]

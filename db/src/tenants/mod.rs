@@ -9,13 +9,17 @@ mod conduct;
 mod directory;
 mod error;
 mod grants;
+pub mod kept;
+mod loading;
 mod new;
 mod quotas;
+mod restore;
 mod rotation;
 mod snapshot;
 mod suspension;
 pub mod token;
 mod usage;
+mod versions;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +35,7 @@ pub use conduct::{Conduct, Notice};
 pub use directory::Directory;
 pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};
 pub use grants::{Access, FIRST_GRANTED_ID, Given, Grant, Granter, NoAccess};
+pub use kept::Origin;
 pub use new::{NewTable, NewTenant, Options};
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use rotation::{OldToken, Shown};
@@ -38,6 +43,7 @@ pub use snapshot::{Snapshot, TenantRef};
 pub use suspension::{Suspension, utc};
 pub use token::TokenHash;
 pub use usage::{Kill, MEMORY_TEXT, Pace, Usage, memory_units};
+pub use versions::{Loaded, Versions};
 
 /// An account. Immutable: a changed setting makes a new `Tenant` that shares the usage of the old.
 #[derive(Clone, Debug)]
@@ -48,11 +54,17 @@ pub struct Tenant {
     pub serial: u64,
     /// Its name, unique on the server.
     pub name: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Which of the configuration's tokens was set last.
+    configured_token: Option<String>,
     /// Whether its data are reached without a token. Only on servers whose data ports are bound to loopback, or that
     /// were told to allow it.
     pub open: bool,
     /// What it may use.
     pub quotas: Quotas,
+    /// What was said of its quotas; for the others the server's defaults hold.
+    pub said: QuotaChanges,
     /// Budgets that the operator set for single extensions, by name.
     pub budgets: HashMap<Box<str>, BudgetOverride>,
     /// The worker that its requests should go to.
@@ -125,6 +137,8 @@ pub struct TenantView {
     pub table_names: HashMap<Box<str>, u64>,
     /// Its extensions by name, the newest version of each.
     pub extensions: HashMap<Box<str>, Arc<Extension>>,
+    /// Versions of its extensions, of those that are loaded and of those that were.
+    pub versions: Arc<Versions>,
     /// Names of extensions whose calls are refused until they are resumed.
     pub suspended: HashMap<Box<str>, Arc<Suspension>>,
     /// Other tenants' tables that it may use, by the ids that it has for them.
@@ -202,6 +216,12 @@ impl std::fmt::Debug for TenantView {
             .field("tables", &self.table_names)
             .field("extensions", &self.extensions.keys())
             .finish()
+    }
+}
+
+impl std::fmt::Debug for TableEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableEntry").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
     }
 }
 

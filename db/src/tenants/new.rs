@@ -1,5 +1,6 @@
 //! What is asked of the directory: its own options, a tenant to be created, a table to be created.
 
+use super::kept::Origin;
 use super::quotas::{QuotaChanges, Quotas};
 use super::token::TokenHash;
 use crate::limits::tenants::TENANTS;
@@ -52,6 +53,8 @@ pub struct NewTenant {
     pub quotas: QuotaChanges,
     /// Its home worker; assigned if not given.
     pub home_worker: Option<u32>,
+    /// Where it comes from.
+    pub origin: Origin,
 }
 
 impl NewTenant {

@@ -45,6 +45,12 @@ macro_rules! quotas {
                 Ok(changed)
             }
 
+            /// These changes, and then those.
+            #[must_use]
+            pub fn and(&self, later: &QuotaChanges) -> QuotaChanges {
+                QuotaChanges { $( $name: later.$name.or(self.$name), )* }
+            }
+
             /// Sets the quota of that name; `false` if there is none of that name or the value does not fit.
             pub fn set(&mut self, name: &str, value: u64) -> bool {
                 match name {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::error::DirectoryError;
+use super::kept::{KeptOldToken, KeptToken};
 use super::snapshot::TenantRef;
 use super::token::TokenHash;
 use super::{Directory, Tenant};
@@ -13,13 +14,19 @@ use crate::limits::tenants::OLD_TOKEN_GRACE_MAX;
 /// A token that has been replaced and works on until its grace ends.
 #[derive(Clone, Debug)]
 pub struct OldToken {
-    token: TokenHash,
+    pub(super) token: TokenHash,
     /// The number that sessions have which were authenticated with it.
-    credential: u64,
+    pub(super) credential: u64,
     /// By a clock that nobody sets.
-    ends: Instant,
+    pub(super) ends: Instant,
     /// The same for people, in milliseconds since 1970.
     pub ends_ms: u64,
+}
+
+impl OldToken {
+    pub(super) fn kept(&self) -> KeptOldToken {
+        KeptOldToken { token: KeptToken::of(&self.token), ends_ms: self.ends_ms }
+    }
 }
 
 /// Which of a tenant's tokens was shown.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::directory::unknown_extension;
 use super::error::DirectoryError;
+use super::loading::unknown_extension;
 use super::snapshot::TenantRef;
 use super::{Directory, TenantView};
 

@@ -74,6 +74,11 @@ impl TokenHash {
         parts.iter().fold(TEXT_PREFIX.to_owned(), |text, part| text + ":" + &hex(part))
     }
 
+    /// What tells it from others, and nothing else about it.
+    pub(crate) fn mark(&self) -> String {
+        hex(&keys::digest(self.to_text().as_bytes()))
+    }
+
     /// What [`TokenHash::to_text`] wrote; `None` if it is anything else.
     pub fn from_text(text: &str) -> Option<TokenHash> {
         let mut parts = text.strip_prefix(TEXT_PREFIX)?.strip_prefix(':')?.split(':').map(unhex);

@@ -1,0 +1,95 @@
+//! Which versions of its extensions a tenant has had: the next push gets a higher one, and an artifact of one that was
+//! there before is refused, also after an unload, and after a restart.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Names of unloaded extensions whose versions are remembered one by one, for each tenant: as many as may be loaded at
+/// most. Beyond that their highest version counts for every name.
+const UNLOADED_NAMES: usize = 4_096;
+
+/// What is remembered of a version that is loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loaded {
+    /// Its number.
+    pub version: u64,
+    /// The version that its manifest names.
+    pub manifest_version: String,
+    /// When it was loaded first, in milliseconds since 1970.
+    pub loaded_at_ms: u64,
+}
+
+/// A tenant's versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Versions {
+    loaded: BTreeMap<Box<str>, Loaded>,
+    /// The highest version of each extension that was unloaded.
+    unloaded: BTreeMap<Box<str>, u64>,
+    /// The highest version of those unloaded that are not remembered by name.
+    floor: u64,
+}
+
+impl Versions {
+    /// The highest version of that name that was ever loaded for the tenant.
+    pub fn highest(&self, name: &str) -> Option<u64> {
+        let loaded = self.loaded.get(name).map(|loaded| loaded.version);
+        loaded.max(self.unloaded.get(name).copied()).max(Some(self.floor).filter(|floor| *floor > 0))
+    }
+
+    /// The version that the next push of that name gets.
+    pub fn next(&self, name: &str) -> u64 {
+        self.highest(name).unwrap_or(0).saturating_add(1)
+    }
+
+    /// The versions that are loaded, by name, or that a restart could not load again.
+    pub fn loaded(&self) -> impl Iterator<Item = (&str, &Loaded)> {
+        self.loaded.iter().map(|(name, loaded)| (&**name, loaded))
+    }
+
+    pub(super) fn load(&mut self, name: &str, loaded: Loaded) {
+        self.loaded.insert(name.into(), loaded);
+    }
+
+    /// Notes that an extension is unloaded; gives what was remembered of it.
+    pub(super) fn unload(&mut self, name: &str) -> Option<Loaded> {
+        let loaded = self.loaded.remove(name)?;
+        if self.unloaded.contains_key(name) || self.unloaded.len() < UNLOADED_NAMES {
+            self.unloaded.insert(name.into(), loaded.version);
+        } else {
+            self.floor = self.floor.max(loaded.version);
+        }
+        Some(loaded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_version_comes_twice_however_many_names_are_unloaded() {
+        let mut versions = Versions::default();
+        let load = |versions: &mut Versions, name: &str, version| {
+            versions.load(name, Loaded { version, ..Loaded::default() });
+        };
+        assert_eq!((versions.highest("a"), versions.next("a")), (None, 1));
+        load(&mut versions, "a", 7);
+        assert_eq!((versions.highest("a"), versions.next("a")), (Some(7), 8));
+        assert_eq!(versions.unload("a").map(|loaded| loaded.version), Some(7));
+        assert_eq!((versions.highest("a"), versions.unload("a")), (Some(7), None));
+        for name in 0..UNLOADED_NAMES {
+            load(&mut versions, &format!("n{name}"), 3);
+            versions.unload(&format!("n{name}"));
+        }
+        load(&mut versions, "late", 9);
+        versions.unload("late");
+        assert_eq!((versions.unloaded.len(), versions.highest("late")), (UNLOADED_NAMES, Some(9)));
+        assert_eq!(versions.highest("unheard"), Some(9), "beyond what is remembered by name, all count");
+        load(&mut versions, "a", 10);
+        versions.unload("a");
+        assert_eq!(versions.highest("a"), Some(10), "a name that is remembered stays so");
+    }
+}

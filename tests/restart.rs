@@ -1,0 +1,308 @@
+//! Promise: what a server has acknowledged of its tenants (who they are, tokens, quotas, tables, grants, suspensions,
+//! extensions and the versions that were loaded) is there after it was killed and started again; records are not. Kills
+//! the real binary with SIGKILL, between changes and in the midst of them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sandstorm_client::blocking::Client;
+use sandstorm_client::control::{
+    Access, ChangeTenant, Control, ControlError, CreateGrant, CreateTable, CreateTenant, Push, SourceFile,
+};
+use sandstorm_client::{Config, PutOptions};
+use serde_json::Value;
+
+/// A server process; killed when dropped.
+struct Server {
+    process: Child,
+    data: String,
+    control: Control,
+}
+
+fn command(folder: &Path, config: &str, options: &[&str]) -> Command {
+    let file = folder.join("server.toml");
+    // The kernel of the machine that runs the tests may offer no sandbox; the tests of the sandbox itself say so.
+    fs::write(&file, format!("[builder]\nallow_unsandboxed = true\ncompilers = 1\n{config}")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
+    command.args([
+        "serve",
+        "--json",
+        "--no-pin",
+        "--workers",
+        "1",
+        "--data",
+        "127.0.0.1:0",
+        "--control",
+        "127.0.0.1:0",
+    ]);
+    command.args(options).arg("--config").arg(file).arg("--state").arg(state(folder));
+    command.env_remove("RUST_LOG").stdout(Stdio::piped());
+    command
+}
+
+fn state(folder: &Path) -> PathBuf {
+    folder.join("state")
+}
+
+impl Server {
+    fn start(folder: &Path, config: &str, options: &[&str]) -> Server {
+        let mut process = command(folder, config, options).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+        let token = fs::read_to_string(state(folder).join("operator-token")).unwrap();
+        let control = Control::new(said["control"].as_str().unwrap(), Some(token.trim()));
+        Server { process, data: said["data"].as_str().unwrap().to_owned(), control }
+    }
+
+    /// SIGKILL, and a new one.
+    fn again(self, folder: &Path, config: &str, options: &[&str]) -> Server {
+        drop(self);
+        Server::start(folder, config, options)
+    }
+
+    /// A client with that token, if it is let in.
+    fn client(&self, tenant: u32, token: &str) -> Result<Client, sandstorm_client::Error> {
+        Client::connect(Config::new(self.data.parse().unwrap(), tenant).token(token.to_owned()))
+    }
+
+    fn create(&self, name: &str) -> (u32, String) {
+        let new = CreateTenant { name: name.into(), ..CreateTenant::default() };
+        let created = self.control.create_tenant(&new).unwrap();
+        (created.tenant.id, created.token)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended_already = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+fn echo(greeting: &str) -> Push {
+    let text = format!(
+        "#![no_std]\nuse sandstorm_api::prelude::*;\n\
+         pub async fn run(db: Db<'_>, _args: &[u8]) -> Result<(), Error> {{\n    db.reply(b\"{greeting}\")\n}}\n"
+    );
+    Push { manifest: "name = \"echo\"".into(), files: vec![SourceFile { path: "src/lib.rs".into(), text }] }
+}
+
+fn table(name: &str) -> CreateTable {
+    CreateTable { name: name.into(), quota_bytes: Some(1 << 20), ..CreateTable::default() }
+}
+
+const NONE: &[&str] = &["--no-builder"];
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_between_any_two_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let server = Server::start(folder, "", NONE);
+    let (shop, first) = server.create("shop");
+    let server = server.again(folder, "", NONE);
+    server.control.create_table("shop", &table("carts")).unwrap();
+    let server = server.again(folder, "", NONE);
+    let id = server.control.table("shop", "carts").unwrap().id;
+    let client = server.client(shop, &first).expect("the token is the same");
+    client.put(id, b"k", b"v", &PutOptions::default()).unwrap();
+    drop(client);
+    let server = server.again(folder, "", NONE);
+    assert!(server.client(shop, &first).unwrap().get(id, b"k").unwrap().is_none(), "records are not kept");
+
+    let (reports, _) = server.create("reports");
+    let grant = CreateGrant { table: "carts".into(), to: "reports".into(), access: Access::Read };
+    server.control.grant("shop", &grant).unwrap();
+    let server = server.again(folder, "", NONE);
+    let received = server.control.grants("reports").unwrap().received;
+    assert_eq!(received.iter().map(|grant| grant.name.as_str()).collect::<Vec<_>>(), ["shop/carts"]);
+    let granted = received[0].id;
+
+    let quotas = [("total_us".to_owned(), 5_000)].into();
+    server.control.change_tenant("shop", &ChangeTenant { quotas, ..ChangeTenant::default() }).unwrap();
+    let second = server.control.rotate_with_grace("shop", Some(Duration::from_secs(3600))).unwrap().token;
+    let server = server.again(folder, "", NONE);
+    assert_eq!(server.control.tenant("shop").unwrap().quotas["total_us"], 5_000);
+    for token in [&first, &second] {
+        server.client(shop, token).expect("the old token works on within its grace").get(id, b"k").unwrap();
+    }
+    assert_eq!(server.control.grants("reports").unwrap().received[0].id, granted);
+    server.control.revoke_old_token("shop").unwrap();
+    let server = server.again(folder, "", NONE);
+    assert!(server.client(shop, &first).is_err(), "a token that was revoked stays so");
+    server.client(shop, &second).expect("and the new one works");
+
+    server.control.drop_table("shop", "carts").unwrap();
+    server.control.delete_tenant("reports").unwrap();
+    let server = server.again(folder, "", NONE);
+    let names: Vec<_> = server.control.tenants().unwrap().into_iter().map(|tenant| tenant.name).collect();
+    assert_eq!(names, ["shop"]);
+    assert!(server.control.grants("shop").unwrap().given.is_empty());
+    assert!(server.control.create_table("shop", &table("next")).unwrap().id > id, "ids do not come twice");
+    assert!(server.create("late").0 > reports);
+}
+
+#[test]
+fn a_kill_in_the_midst_of_changes_loses_none_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut acknowledged = BTreeSet::new();
+    let mut server = Server::start(folder, "", NONE);
+    for round in 0..4 {
+        let (control, done) = (server.control.clone(), AtomicUsize::new(0));
+        let made = std::thread::scope(|scope| {
+            let making = scope.spawn(|| {
+                let mut made = Vec::new();
+                for n in 0.. {
+                    let name = format!("t{round}-{n}");
+                    let new = CreateTenant { name: name.clone(), ..CreateTenant::default() };
+                    match control.create_tenant(&new) {
+                        Ok(_) => made.push(name),
+                        Err(_) => break,
+                    }
+                    done.store(made.len(), Ordering::Relaxed);
+                }
+                made
+            });
+            while done.load(Ordering::Relaxed) < 5 + round {
+                std::thread::yield_now();
+            }
+            drop(server);
+            making.join().unwrap()
+        });
+        acknowledged.extend(made);
+        server = Server::start(folder, "", NONE);
+        let there: BTreeSet<_> = server.control.tenants().unwrap().into_iter().map(|tenant| tenant.name).collect();
+        assert!(acknowledged.is_subset(&there), "{acknowledged:?} {there:?}");
+        assert!(there.len() <= acknowledged.len() + 1, "and one more at most, which was under way");
+        acknowledged = there;
+    }
+    // Another server does not touch what this one holds.
+    let output = command(folder, "", NONE).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("another server runs with this state directory"), "{said}");
+    drop(server);
+    let journal = state(folder).join("directory.journal");
+    let mut bytes = fs::read(&journal).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&journal, bytes).unwrap();
+    let output = command(folder, "", NONE).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let named = said.contains("directory.journal cannot be used: line 2") && said.contains("backup");
+    assert!(!output.status.success() && named, "{said}");
+    let server = Server::start(folder, "", &["--no-builder", "--ephemeral"]);
+    assert!(server.control.tenants().unwrap().is_empty(), "nothing is kept, and nothing looked at");
+}
+
+fn artifact_code(result: Result<sandstorm_client::control::Pushed, ControlError>) -> String {
+    result.expect_err("refused").code().to_owned()
+}
+
+#[test]
+fn extensions_their_suspensions_and_their_versions_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let server = Server::start(folder, "", &[]);
+    let (shop, token) = server.create("shop");
+    let kept = |version: u64| state(folder).join(format!("extensions/{shop}-{version}-echo.artifact"));
+    server.control.push("shop", "echo", &echo("one")).unwrap();
+    let old = fs::read(kept(1)).unwrap();
+    server.control.push("shop", "echo", &echo("two")).unwrap();
+    assert!(!kept(1).exists(), "what is replaced is not kept");
+
+    let server = server.again(folder, "", &[]);
+    let client = server.client(shop, &token).unwrap();
+    assert_eq!(&*client.invoke("echo", b"").expect("it is loaded before the first call comes"), b"two");
+    let shown = server.control.extension("shop", "echo").unwrap();
+    assert_eq!((shown.version, shown.versions.len()), (2, 1));
+    assert_eq!(artifact_code(server.control.push_artifact("shop", "echo", &old)), "artifact_downgraded");
+    server.control.suspend("shop", "echo").unwrap();
+    let server = server.again(folder, "", &[]);
+    let own = Control::new(&server.control_address(folder), Some(&token));
+    assert!(server.control.extension("shop", "echo").unwrap().suspended);
+    assert!(server.client(shop, &token).unwrap().invoke("echo", b"").is_err(), "its calls are refused still");
+    own.resume("shop", "echo").expect_err("the operator has suspended it, and only he lifts it");
+    server.control.resume("shop", "echo").unwrap();
+
+    let newest = fs::read(kept(2)).unwrap();
+    server.control.unload("shop", "echo").unwrap();
+    assert!(!kept(2).exists());
+    let server = server.again(folder, "", &[]);
+    assert!(server.control.extensions("shop").unwrap().is_empty(), "what was unloaded stays so");
+    assert_eq!(artifact_code(server.control.push_artifact("shop", "echo", &newest)), "artifact_replayed");
+    assert_eq!(server.control.push("shop", "echo", &echo("three")).unwrap().extension.version, 3);
+
+    // An older artifact in the place of the one that was loaded, and a damaged one: left out, and said so.
+    let good = fs::read(kept(3)).unwrap();
+    drop(server);
+    let mut damaged = good.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    for (bytes, why) in [(newest, "downgrade"), (damaged, "tampered"), (good[..100].to_vec(), "malformed")] {
+        fs::write(kept(3), bytes).unwrap();
+        let server = Server::start(folder, "", &[]);
+        assert!(server.control.extensions("shop").unwrap().is_empty(), "{why}");
+        let notices = server.control.kills(Some("shop"), 10).unwrap();
+        let told = notices.iter().any(|notice| notice.cause == "left out" && notice.text.contains(why));
+        assert!(told || why == "downgrade" && notices.iter().any(|n| n.text.contains("replay")), "{why}: {notices:?}");
+    }
+    fs::write(kept(3), good).unwrap();
+    let server = Server::start(folder, "", &[]);
+    let client = server.client(shop, &token).unwrap();
+    assert_eq!(&*client.invoke("echo", b"").expect("the good one is back"), b"three");
+    fs::write(state(folder).join("extensions/stray"), "x").unwrap();
+    server.control.delete_tenant("shop").unwrap();
+    drop(server.again(folder, "", NONE));
+    assert_eq!(fs::read_dir(state(folder).join("extensions")).unwrap().count(), 0, "nothing is left behind");
+}
+
+impl Server {
+    /// Where the state directory says that the control port is.
+    fn control_address(&self, folder: &Path) -> String {
+        let file: Value = serde_json::from_slice(&fs::read(state(folder).join("control.json")).unwrap()).unwrap();
+        file["address"].as_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn the_configuration_has_the_last_word_on_what_it_says_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let config = |tenant: &str| format!("[[tenants]]\nname = \"shop\"\nid = 9\n{tenant}\n");
+    let first =
+        "token = \"a-token-of-my-own-choosing\"\nquotas = { total_us = 7000 }\ntables = [{ name = \"t\", id = 4 }]";
+    let server = Server::start(folder, &config(first), NONE);
+    let rotated = server.control.rotate_token("shop").unwrap().token;
+    let quotas = [("total_us".to_owned(), 5_000), ("tables".to_owned(), 3)].into();
+    server.control.change_tenant("shop", &ChangeTenant { quotas, ..ChangeTenant::default() }).unwrap();
+    server.control.create_table("shop", &table("more")).unwrap();
+
+    let server = server.again(folder, &config(first), NONE);
+    let quotas = server.control.tenant("shop").unwrap().quotas;
+    assert_eq!((quotas["total_us"], quotas["tables"]), (7_000, 3), "the file's, and what it does not speak of");
+    assert_eq!(server.control.tables("shop").unwrap().len(), 2);
+    server.client(9, &rotated).expect("a token that was replaced stays replaced");
+    assert!(server.client(9, "a-token-of-my-own-choosing").is_err());
+
+    let second = first.replace("my-own", "somebody-s").replace("id = 4", "id = 4, mode = \"cache\"");
+    let server = server.again(folder, &config(&second), NONE);
+    server.client(9, "a-token-of-somebody-s-choosing").expect("another token in the file is set");
+    assert!(server.client(9, &rotated).is_err());
+    assert_eq!(format!("{:?}", server.control.table("shop", "t").unwrap().mode), "Cache");
+
+    let server = server.again(folder, "", NONE);
+    server.client(9, "a-token-of-somebody-s-choosing").expect("a tenant that left the file stays");
+    drop(server);
+    for (changed, expected) in [
+        (config(&second).replace("id = 9", "id = 8"), "ids do not change"),
+        (config(&second.replace("id = 4", "id = 5")), "has id 4 from an earlier start"),
+    ] {
+        let output = command(folder, &changed, NONE).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{said}");
+    }
+}
