@@ -44,7 +44,7 @@ impl Extended {
         rounded(number.is_sign_negative(), mantissa.into(), exponent, false)
     }
 
-    /// Of digits and a power of ten: exact where 19 digits and a few powers do, else by way of 53 bits.
+    /// Of digits and a power of ten: exact where 38 digits and a few powers do, else by way of 53 bits.
     fn parse(text: &[u8]) -> Option<Extended> {
         let text = std::str::from_utf8(text).ok()?;
         let plain = !text.is_empty()
@@ -72,22 +72,22 @@ impl Extended {
         };
         let digits = digits.trim_start_matches(['+', '-']);
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-        let mut number = 0u64;
+        let mut number = 0u128;
         for digit in whole.bytes().chain(fraction.bytes()) {
-            number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+            number = number.checked_mul(10)?.checked_add(u128::from(digit - b'0'))?;
         }
         let power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?;
         if number == 0 {
             return Some(Extended { negative, mantissa: 0, exponent: 0 });
         }
         if power >= 0 {
-            let number = 10u128.checked_pow(power as u32)?.checked_mul(number.into())?;
+            let number = 10u128.checked_pow(power as u32)?.checked_mul(number)?;
             return Some(rounded(negative, number, 0, false));
         }
         // A quotient of 65 bits or more and whether anything is left of it.
         let divisor = 10u128.checked_pow(power.unsigned_abs()).filter(|_| power >= -19)?;
-        let shift = u128::from(number).leading_zeros();
-        let dividend = u128::from(number) << shift;
+        let shift = number.leading_zeros();
+        let dividend = number << shift;
         let (quotient, left) = (dividend / divisor, dividend % divisor);
         (quotient >> 64 != 0).then(|| rounded(negative, quotient, -(shift as i32), left != 0))
     }

@@ -103,7 +103,7 @@ pub(super) fn setbit(call: &mut Call<'_, '_>) -> Outcome {
         }
         let mask = 0x80 >> (offset % 8);
         let before = value[offset / 8] & mask != 0;
-        value[offset / 8] = value[offset / 8] & !mask | mask * bit;
+        value[offset / 8] = value[offset / 8] & !mask | (mask * bit);
         rewrite(old, Value::Owned(value), before)
     })?;
     call.reply.integer(before.into());
@@ -111,6 +111,11 @@ pub(super) fn setbit(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
+    // Redis 7.0 looks for the key before it looks at what else was said.
+    let Some(record) = call.get(call.arg(1))? else {
+        call.reply.integer(0);
+        return Ok(());
+    };
     let (range, bits) = match call.args.len() {
         2 => (None, false),
         4 => (Some((call.integer(2)?, call.integer(3)?)), false),
@@ -118,8 +123,7 @@ pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
         5 if is(call.arg(4), "BYTE") => (Some((call.integer(2)?, call.integer(3)?)), false),
         _ => return Err(SYNTAX.into()),
     };
-    let found = call.get(call.arg(1))?;
-    let value = found.as_ref().map_or(&b""[..], |record| record.value());
+    let value = record.value();
     let ones = |bytes: &[u8]| bytes.iter().map(|byte| i64::from(byte.count_ones())).sum::<i64>();
     let count = match range {
         None => ones(value),

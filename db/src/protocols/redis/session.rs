@@ -135,7 +135,7 @@ impl State {
         found.ok_or_else(|| "ERR DB index is out of range".into())
     }
 
-    /// Whom it acts for now, if it may still, and which table it uses at first.
+    /// Looks whom it may act for still, and which table it uses at first.
     fn look<'s>(&mut self, snapshot: &'s Snapshot) -> Option<&'s Arc<TenantView>> {
         let mut view = self.identity.and_then(|identity| identity.view(snapshot));
         if view.is_none() {

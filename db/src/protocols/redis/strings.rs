@@ -56,13 +56,16 @@ fn set_options(call: &Call<'_, '_>) -> Result<Options, Fail> {
 
 pub(super) fn set(call: &mut Call<'_, '_>) -> Outcome {
     let options = if call.args.len() == 3 { Options::default() } else { set_options(call)? };
-    let value = call.arg(2);
+    let (value, now_ms) = (call.arg(2), call.now_ms());
     let (old, done) = call.update(call.arg(1), |old| {
         if old.is_some() && options.absent || old.is_none() && options.present {
             return Change::Keep((old, false));
         }
         let kept = old.filter(|_| options.keep_ttl).map(|record| record.expires_at_ms());
         let expires_at_ms = kept.unwrap_or(options.expires_at_ms);
+        if expires_at_ms != 0 && expires_at_ms <= now_ms {
+            return Change::Delete((old, true));
+        }
         Change::Put { value: value.into(), flags: 0, expires_at_ms, answer: (old, true) }
     })?;
     match (options.get, done) {
@@ -128,8 +131,10 @@ pub(super) fn getex(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(());
     }
     let expires_at_ms = kind.map_or(Ok(0), |kind| kind.at_ms(call, 3, "getex"))?;
+    let now_ms = call.now_ms();
     let old = call.update(call.arg(1), |old| match old {
         None => Change::Keep(None),
+        Some(_) if expires_at_ms != 0 && expires_at_ms <= now_ms => Change::Delete(old),
         Some(record) => {
             Change::Put { value: record.value().into(), flags: record.flags(), expires_at_ms, answer: Some(record) }
         }

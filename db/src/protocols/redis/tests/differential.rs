@@ -172,7 +172,7 @@ fn a_real_redis_gives_the_same_answers() {
     let mut from = BufReader::new(stream);
     let mut place = Place::new();
     let mut client = place.client(Some("shop"));
-    let mut said = Vec::new();
+    let (mut said, mut different) = (Vec::new(), Vec::new());
     for seed in 0..12u64 {
         let mut random = StdRng::seed_from_u64(seed);
         let version = if seed % 2 == 0 { "2" } else { "3" };
@@ -191,12 +191,11 @@ fn a_real_redis_gives_the_same_answers() {
             let (ours, _) = place.say(&mut client, &bytes);
             let (theirs, ours) = (String::from_utf8_lossy(&theirs), String::from_utf8_lossy(&ours));
             said.push(format!("{args:?} -> {theirs:?}"));
-            let last = said.len().saturating_sub(25);
-            assert!(
-                theirs == ours,
-                "seed {seed}: {args:?}: Redis {theirs:?}, here {ours:?}\n{}",
-                said[last..].join("\n")
-            );
+            if theirs != ours {
+                let last = said.len().saturating_sub(6);
+                different.push(format!("seed {seed}: Redis {theirs:?}, here {ours:?}\n{}", said[last..].join("\n")));
+                break;
+            }
         }
         // What is left of a transaction would be another conversation's.
         for args in [&b"DISCARD"[..], b"UNWATCH"] {
@@ -205,6 +204,7 @@ fn a_real_redis_gives_the_same_answers() {
             place.say(&mut client, &encoded(&[args]));
         }
     }
+    assert!(different.is_empty(), "{}", different.join("\n\n"));
 }
 
 /// A command, or now and then one that begins or ends a transaction.
@@ -213,7 +213,7 @@ fn wrapped(random: &mut StdRng) -> Vec<String> {
         0 => "MULTI",
         1 | 2 => "EXEC",
         3 => {
-            choose(random, &["DISCARD", "WATCH a b", "UNWATCH", "MULTI", "WATCH", "PING", "PING x", "ECHO x", "DBSIZE"])
+            choose(random, &["DISCARD", "WATCH a b", "UNWATCH", "MULTI", "WATCH", "PING", "PING x", "ECHO x", "TIME x"])
         }
         _ => return command(random),
     };
