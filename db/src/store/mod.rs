@@ -17,4 +17,4 @@ mod types;
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
 pub use record::RecordRef;
 pub use table::{Change, Exclusive, Stripes, Table, Tablet, Value};
-pub use types::{Condition, Mode, StoreError, TableConfig, TableStats, Write};
+pub use types::{Condition, Marks, Mode, StoreError, TableConfig, TableStats, Write};

@@ -9,6 +9,7 @@
 //! and value may be handed out for as long as the record is kept (which is the business of `epochs`).
 #![allow(unsafe_code)]
 
+use super::Marks;
 use std::alloc::{Layout, alloc, dealloc};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -18,6 +19,12 @@ const HAS_EXPIRY: u8 = 1;
 const HAS_FLAGS: u8 = 2;
 const LONG_KEY: u8 = 4;
 const IN_MAIN_QUEUE: u8 = 8;
+const STALE: u8 = 16;
+const SENT: u8 = 32;
+
+/// Values of `touched`: it was read; and so that memcached's clients may ask for it.
+const TOUCHED: u8 = 1;
+const FETCHED: u8 = 2;
 
 /// The fixed part of a record.
 #[repr(C)]
@@ -25,9 +32,9 @@ pub(super) struct Header {
     version: u64,
     value_len: u32,
     key_len: u16,
-    /// 1 once the record was read since eviction last looked; written by readers, only when it is 0.
+    /// Not 0 once the record was read since eviction last looked; written by readers, only when that is new.
     touched: AtomicU8,
-    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY` never change; `IN_MAIN_QUEUE` is written under the lock of the stripe.
+    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY` never change; the others are written under the lock of the stripe.
     bits: AtomicU8,
 }
 
@@ -266,7 +273,34 @@ impl<'a> RecordRef<'a> {
     pub(super) fn touch(&self) {
         let touched = &self.header().touched;
         if touched.load(Ordering::Relaxed) == 0 {
-            touched.store(1, Ordering::Relaxed);
+            touched.store(TOUCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the record was read by who may be asked about it: one store, and only if the note is not there yet.
+    #[inline]
+    pub(crate) fn note_fetched(&self) {
+        let touched = &self.header().touched;
+        if touched.load(Ordering::Relaxed) & FETCHED == 0 {
+            touched.store(TOUCHED | FETCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// What the record remembers beside its value.
+    #[inline]
+    pub(crate) fn marks(&self) -> Marks {
+        let bits = self.bits();
+        let fetched = self.header().touched.load(Ordering::Relaxed) & FETCHED != 0;
+        Marks { stale: bits & STALE != 0, sent: bits & SENT != 0, fetched }
+    }
+
+    /// Changes that; that it was read is noted, not taken back. Under the lock of the stripe: within [`super::Table::update_marked`].
+    pub(crate) fn set_marks(&self, marks: Marks) {
+        let set = |bit, on| if on { bit } else { 0 };
+        let kept = self.bits() & !(STALE | SENT);
+        self.header().bits.store(kept | set(STALE, marks.stale) | set(SENT, marks.sent), Ordering::Relaxed);
+        if marks.fetched {
+            self.note_fetched();
         }
     }
 

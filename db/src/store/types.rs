@@ -72,6 +72,17 @@ pub struct Write {
     pub expires_at_ms: u64,
 }
 
+/// What a record remembers beside its value, for memcached's meta commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// It was invalidated, but may still be shown.
+    pub stale: bool,
+    /// A client was told to renew it.
+    pub sent: bool,
+    /// It was read. In a cache, since eviction last looked.
+    pub fetched: bool,
+}
+
 /// Why an operation did not happen; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {

@@ -16,7 +16,7 @@ use super::stripe::{State, Stripe};
 use crate::limits::{EVICTION_VISITS, EVICTIONS_PER_WRITE, RECORD_CHARGE_BYTES, STRIPES};
 use crate::store::epochs::{Garbage, OwnedRecord};
 use crate::store::record::{RecordPtr, RecordRef, VALUE_PARTS, allocation_bytes, parts_len};
-use crate::store::{Condition, Mode, Participant, StoreError, Write};
+use crate::store::{Condition, Marks, Mode, Participant, StoreError, Write};
 
 /// The lock of one stripe, held by a thread whose participant is online and stays so: everything that the unsafe
 /// functions of `buckets` call *protected* and *locked* holds for hashes of the stripe while this lives.
@@ -27,6 +27,8 @@ pub(super) struct Locked<'t> {
     pub(super) index: usize,
     pub(super) stripe: &'t Stripe,
     pub(super) state: MutexGuard<'t, State>,
+    /// What records have that are written now.
+    pub(super) marks: Marks,
 }
 
 /// A record that was found, and its slot.
@@ -141,6 +143,9 @@ impl<'t> Locked<'t> {
         // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
         let new: RecordRef<'_> = unsafe { record.as_ref() };
         self.stripe.expiring.add(u64::from(new.expires_at_ms() != 0));
+        if self.marks != Marks::default() {
+            new.set_marks(self.marks);
+        }
         if let Some(old) = replaced {
             if self.table.config.mode == Mode::Cache {
                 new.inherit(old.record);

@@ -33,7 +33,7 @@ use self::tablets::Tablets;
 pub use self::update::{Change, Exclusive, Stripes, Value};
 use super::epochs::Garbage;
 use super::record::{RecordPtr, RecordRef};
-use super::{Condition, Epochs, Guard, Mode, Participant, StoreError, TableConfig, TableStats, Write};
+use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, MAX_CHAIN_BUCKETS, SCAN_BUCKETS_PER_CALL,
     STRIPES,
@@ -475,7 +475,15 @@ impl Table {
         // SAFETY: the participant came online above and stays so for 't: its quiescent points take `&mut`. Loaded under the
         // lock, so that a write never goes to an array from which this stripe has already been moved.
         let buckets = unsafe { self.current() };
-        Locked { table: self, participant, buckets, index, stripe: &self.stripes[index], state }
+        Locked {
+            table: self,
+            participant,
+            buckets,
+            index,
+            stripe: &self.stripes[index],
+            state,
+            marks: Marks::default(),
+        }
     }
 
     /// Has a lock that is held for long see the array of now: another thread may have put a larger one in place.

@@ -3,7 +3,7 @@
 //! several keys at once stands on [`Table::exclusive`].
 //!
 //! Locks are taken in one order: growth, then stripes by number, tables by whatever order their callers keep (the redis half: by
-//! address). A write that makes room in a cache only tries further locks, so it never waits for one that it would deadlock with.
+//! id). A write that makes room in a cache only tries further locks, so it never waits for one that it would deadlock with.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use super::buckets::stripe_of;
 use super::locked::{Found, Locked};
 use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, EVICTIONS_PER_WRITE, STRIPES};
 use crate::store::record::{VALUE_PARTS, parts_len};
-use crate::store::{Mode, Participant, RecordRef, StoreError};
+use crate::store::{Marks, Mode, Participant, RecordRef, StoreError};
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
@@ -99,9 +99,25 @@ impl Table {
         now_ms: u64,
         f: impl FnOnce(Option<RecordRef<'a>>) -> Change<'a, R>,
     ) -> Result<(R, u64), StoreError> {
+        self.update_marked(participant, hash, key, now_ms, |found| (f(found), Marks::default()))
+    }
+
+    /// The same where what is written has marks. `f` may also change those of the record that it is shown, and keep it.
+    ///
+    /// # Errors
+    /// As [`Table::update`].
+    pub fn update_marked<'a, R>(
+        &'a self,
+        participant: &'a Participant,
+        hash: u64,
+        key: &[u8],
+        now_ms: u64,
+        f: impl FnOnce(Option<RecordRef<'a>>) -> (Change<'a, R>, Marks),
+    ) -> Result<(R, u64), StoreError> {
         self.write(participant, hash, key, |locked| {
             let found = locked.find(hash, key);
-            let change = f(live(found, now_ms));
+            let (change, marks) = f(live(found, now_ms));
+            locked.marks = marks;
             locked.change(found, hash, key, now_ms, &change).map(|version| (change.answer(), version))
         })
     }
