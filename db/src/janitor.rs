@@ -53,6 +53,7 @@ impl Janitor {
 fn sweep(directory: &Directory, participant: &mut crate::store::Participant) {
     for view in directory.snapshot().iter() {
         for entry in view.tables.values() {
+            entry.flush_if_due(participant, now_ms());
             entry.table.sweep(participant, now_ms(), SWEEP_SLOTS);
             participant.quiescent();
         }

@@ -294,6 +294,23 @@ pub const ANSWER_RESERVE_BYTES: usize = 48;
 /// Bytes that a response buffer may keep when it goes back to its pool; a larger one is given back to the allocator.
 pub const POOLED_RESPONSE_BYTES: usize = 64 << 10;
 
+/// Limits of what is said on connections.
+pub mod protocols {
+    /// Commands that are read before the first of them is run, so that their cache misses overlap; and keys of a get of many that
+    /// are answered at once.
+    pub const BATCH: usize = 64;
+    /// Bytes of answers after which a conversation lets them leave before it goes on.
+    pub const ANSWERS_FULL_BYTES: usize = 64 << 10;
+    /// Bytes of the answer to one datagram, at most: 750 of its own, what a socket's buffer holds.
+    pub const DATAGRAM_ANSWER_BYTES: usize = 1 << 20;
+    /// Bytes of user and password, at most: names and tokens have a few hundred together.
+    pub const AUTH_BYTES: usize = 1 << 10;
+    /// Wrong passwords, or commands in place of one, after which a connection is closed.
+    pub const AUTH_FAILURES: u32 = 5;
+    /// The version of memcached that is spoken as.
+    pub const COMPATIBLE: &str = "1.6.18-sandstorm";
+}
+
 /// Limits of connections (memcached, Redis).
 pub mod connections {
     /// Connections of the server, at most; less where the process may not open as many files. A tenant alone gets two thirds. An
@@ -326,26 +343,6 @@ pub mod connections {
     pub const BUFFER_BYTES: usize = 512 << 20;
     /// Microseconds between two looks for connections whose time is up.
     pub const LOOK_US: u64 = 1_000_000;
-}
-
-/// Limits of Redis clients; what one command may be stands in `sandstorm_net::limits`.
-pub mod redis {
-    /// Commands of a pipeline that are found, prefetched and then run: as many as overlap their cache misses, and a turn's worth.
-    pub const BATCH: usize = 64;
-    /// Bytes of answers after which the rest of a batch waits until these have left.
-    pub const BATCH_ANSWER_BYTES: usize = 256 << 10;
-    /// Bytes of one answer, of one command or of a whole transaction; beyond it there is an error in its place.
-    pub const ANSWER_BYTES: usize = 64 << 20;
-    /// Bytes of the commands between MULTI and EXEC: as much as one command may have.
-    pub const QUEUED_BYTES: usize = 16 << 20;
-    /// Commands between MULTI and EXEC: about a millisecond, while which writers of their keys wait.
-    pub const QUEUED_COMMANDS: usize = 10_000;
-    /// Keys that a connection watches: they are looked at one by one at EXEC.
-    pub const WATCHED_KEYS: usize = 10_000;
-    /// Records that one SCAN looks at, whatever its COUNT: about a millisecond.
-    pub const SCAN_RECORDS: usize = 10_000;
-    /// Records of a table up to which KEYS is answered: about 10 ms, for which the worker's other tenants wait.
-    pub const KEYS_RECORDS: u64 = 100_000;
 }
 
 /// Limits of the control port.

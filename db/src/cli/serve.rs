@@ -158,6 +158,7 @@ fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out
             "data": first.to_string(), "workers": workers, "control": address, "operator_token_file": token,
             "control_url": control.url(), "fingerprint": tls.map(|tls| tls.fingerprint()),
             "certificate": tls.map(|tls| tls.file().display().to_string()),
+            "memcached": ports_of(config, data, Protocol::Memcached), "redis": ports_of(config, data, Protocol::Redis),
         }));
     }
     let ports = if workers == 1 { first.to_string() } else { format!("{first} to {last}") };
@@ -166,11 +167,22 @@ fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out
         let by = if identity.made_here() { " (made here: clients pin it, or trust the file)" } else { "" };
         format!("\ncertificate: {}{by}\nfingerprint: {}", identity.file().display(), identity.fingerprint())
     });
+    let others = [("memcached", Protocol::Memcached), ("redis", Protocol::Redis)].map(|(name, protocol)| {
+        let ports = ports_of(config, data, protocol);
+        if ports.is_empty() { String::new() } else { format!(", {name} on {}", ports.join(" and ")) }
+    });
     out.line(&format!(
-        "sandstorm {}: {workers} worker{plural} on udp {ports}, control on {}{certificate}\noperator token: {token}",
+        "sandstorm {}: {workers} worker{plural} on udp {ports}, control on {}{}{certificate}\noperator token: {token}",
         env!("CARGO_PKG_VERSION"),
-        control.url()
+        control.url(),
+        others.concat()
     ))
+}
+
+/// The addresses of the ports that speak a protocol.
+fn ports_of(config: &Config, data: &DataPlane, protocol: Protocol) -> Vec<String> {
+    let ports = config.listen.iter().zip(data.listening());
+    ports.filter(|(at, _)| at.entrance.protocol == protocol).map(|(_, address)| address.to_string()).collect()
 }
 
 /// Until the operator asks for it, or the process is told to end. SIGHUP has the certificate looked at.

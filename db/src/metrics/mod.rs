@@ -159,7 +159,6 @@ pub const CONNECTION_REASONS: &[&str] = &["full", "no_files", "stranger", "slow_
 
 /// Why a connection was closed or not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)]
 pub(crate) enum ConnectionReason {
     /// The server, or its tenant, had as many as it may have.
     Full,
@@ -337,6 +336,14 @@ mod tenant_counters {
             invocation_cpu_ns: counter,
             /// Places that the tenant's invocations hold on workers.
             invocations_live: gauge,
+            /// Connections of the tenant's memcached and Redis clients.
+            connections: gauge,
+            /// Records asked for over such connections.
+            connection_reads: counter,
+            /// Those of them that were not there.
+            connection_misses: counter,
+            /// Values that were to be written over such connections.
+            connection_writes: counter,
         }
     }
 }

@@ -344,7 +344,14 @@ impl Directory {
             };
             let table = Table::new(config, self.epochs.clone());
             let name: Box<str> = new.name.into();
-            let entry = Arc::new(TableEntry { id, name: name.clone(), mode: new.mode, quota_bytes, table });
+            let entry = Arc::new(TableEntry {
+                id,
+                name: name.clone(),
+                mode: new.mode,
+                quota_bytes,
+                table,
+                flush_at_ms: Default::default(),
+            });
             view.tables.insert(id, entry.clone());
             view.table_names.insert(name, id);
             Ok(entry)

@@ -25,11 +25,13 @@ mod versions;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use hashbrown::HashMap;
 
 use crate::extensions::{Budget, BudgetOverride, Extension};
-use crate::store::{Mode, Table};
+use crate::store::{Mode, Participant, Table};
 
 pub use conduct::{Conduct, Notice};
 pub use directory::Directory;
@@ -237,4 +239,19 @@ pub struct TableEntry {
     pub quota_bytes: u64,
     /// The records.
     pub table: Table,
+    /// When all its records are to go (memcached's `flush_all` with a delay), in milliseconds since the Unix epoch; 0: never.
+    pub flush_at_ms: AtomicU64,
+}
+
+impl TableEntry {
+    /// Removes all records if the time for that has come.
+    #[inline]
+    pub fn flush_if_due(&self, participant: &Participant, now_ms: u64) {
+        let at_ms = self.flush_at_ms.load(Relaxed);
+        let is_due = at_ms != 0 && at_ms <= now_ms;
+        // Whoever puts it back does it.
+        if is_due && self.flush_at_ms.compare_exchange(at_ms, 0, Relaxed, Relaxed).is_ok() {
+            self.table.clear(participant);
+        }
+    }
 }

@@ -99,7 +99,14 @@ impl Directory {
             let records = Table::new(config, self.epochs.clone());
             let name: Box<str> = table.name.as_str().into();
             let (id, mode, quota_bytes) = (table.id, table.mode(), table.quota_bytes);
-            let entry = TableEntry { id, name: name.clone(), mode, quota_bytes, table: records };
+            let entry = TableEntry {
+                id,
+                name: name.clone(),
+                mode,
+                quota_bytes,
+                table: records,
+                flush_at_ms: Default::default(),
+            };
             view.tables.insert(id, Arc::new(entry));
             view.table_names.insert(name, id);
         }

@@ -16,7 +16,7 @@ use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
 use sandstorm_net::seal::{SealLimits, ServerSeal};
 
-use super::connections::{Connections, Gate, Room};
+use super::connections::{Connections, Gate, Room, Wicket};
 use super::intake::Intake;
 use super::overload::Overload;
 use super::port::{Desk, Port};
@@ -128,7 +128,7 @@ impl Workers {
         }
         let drivers = bind_all(options)?;
         let address = drivers[0].local();
-        let (listening, gates) = listen(options)?;
+        let (listening, doors) = listen(options)?;
         let room = Room::new();
         let facts = Facts {
             metrics: Arc::clone(metrics),
@@ -158,9 +158,9 @@ impl Workers {
             }
         });
         let mut workers = Workers { shared, address, listening, threads: Vec::new() };
-        for (index, (offered, gates)) in deques.into_iter().zip(gates).enumerate() {
+        for (index, (offered, doors)) in deques.into_iter().zip(doors).enumerate() {
             // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
-            workers.start_one(index, (offered, gates), options.pin, epochs, watchdog, metrics)?;
+            workers.start_one(index, (offered, doors), options.pin, epochs, watchdog, metrics)?;
         }
         Ok(workers)
     }
@@ -168,7 +168,7 @@ impl Workers {
     fn start_one(
         &mut self,
         index: usize,
-        (offered, gates): (Deque<super::tasks::Task>, Vec<Gate>),
+        (offered, doors): (Deque<super::tasks::Task>, Doors),
         pin: bool,
         epochs: &Arc<Epochs>,
         watchdog: &Arc<Watchdog>,
@@ -185,7 +185,8 @@ impl Workers {
                 Ok(engine) => engine,
                 Err(error) => return drop(report.send(Err(error))),
             };
-            let connections = match (!gates.is_empty()).then(|| Connections::new(gates)).transpose() {
+            let Doors { gates, wickets } = doors;
+            let connections = match (!gates.is_empty()).then(|| Connections::new(gates, wickets)).transpose() {
                 Ok(connections) => connections,
                 Err(error) => return drop(report.send(Err(error))),
             };
@@ -250,19 +251,31 @@ impl Drop for Workers {
     }
 }
 
-/// Listens where it is asked for: the addresses, and each worker's gates.
-fn listen(options: &WorkerOptions) -> Result<(Vec<SocketAddr>, Vec<Vec<Gate>>), WorkerStartError> {
-    let mut gates: Vec<Vec<Gate>> = (0..options.workers).map(|_| Vec::new()).collect();
+/// What one worker listens at.
+#[derive(Default)]
+struct Doors {
+    gates: Vec<Gate>,
+    wickets: Vec<Wicket>,
+}
+
+/// Listens where it is asked for: the addresses, and each worker's doors.
+fn listen(options: &WorkerOptions) -> Result<(Vec<SocketAddr>, Vec<Doors>), WorkerStartError> {
+    let mut doors: Vec<Doors> = (0..options.workers).map(|_| Doors::default()).collect();
     let mut addresses = Vec::new();
     for at in &options.listen {
         let listeners = Listener::bind(at.address, options.workers)?;
-        addresses.extend(listeners.first().map(Listener::local));
+        let Some(address) = listeners.first().map(Listener::local) else { continue };
+        addresses.push(address);
         let entrance = Arc::new(at.entrance.clone());
-        for (gates, listener) in gates.iter_mut().zip(listeners) {
-            gates.push(Gate { listener, entrance: Arc::clone(&entrance) });
+        for (doors, listener) in doors.iter_mut().zip(listeners) {
+            doors.gates.push(Gate { listener, entrance: Arc::clone(&entrance) });
+            if at.udp {
+                let driver = UdpDriver::bind(address, UdpOptions { shared: true, ..options.udp })?;
+                doors.wickets.push(Wicket::new(driver, &entrance));
+            }
         }
     }
-    Ok((addresses, gates))
+    Ok((addresses, doors))
 }
 
 fn clock_ms() -> u64 {

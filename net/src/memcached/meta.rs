@@ -104,7 +104,7 @@ fn read_flags(words: Words<'_>) -> Result<Flags, &'static str> {
             }
             b'F' => match flags(rest) {
                 Some(flags) => read.flags = flags,
-                None => error = error.or(Some(BAD_TOKEN)),
+                None => error = error.or(Some(BAD_FORMAT)),
             },
             b'D' => match unsigned(rest) {
                 Some(delta) => read.delta = Some(delta),
@@ -116,7 +116,7 @@ fn read_flags(words: Words<'_>) -> Result<Flags, &'static str> {
             },
             b'M' if rest.len() == 1 => read.mode = rest[0],
             b'M' => error = error.or(Some("CLIENT_ERROR incorrect length for M token")),
-            b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'l' | b'h' | b'u' | b'S' => {}
+            b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'l' | b'h' | b'u' => {}
             _ => return Err("CLIENT_ERROR invalid flag"),
         }
     }
@@ -143,6 +143,7 @@ pub(super) fn parse_meta<'i>(
     };
     match words.get(1) {
         Some(key) if key.len() <= MAX_KEY_LEN => {}
+        None if verb != MetaVerb::Debug => return wrong(ERROR),
         _ => return wrong(BAD_FORMAT),
     }
     match read(verb, line, words[1], 2) {
@@ -151,13 +152,25 @@ pub(super) fn parse_meta<'i>(
     }
 }
 
+/// Whether a flag is among these.
+fn has(mut written: Words<'_>, letter: u8) -> bool {
+    written.any(|word| word[0] == letter)
+}
+
 fn read<'i>(verb: MetaVerb, line: &'i [u8], key: &'i [u8], before: usize) -> Result<Meta<'i>, &'static str> {
     let mut written = Words::new(line);
     written.by_ref().take(before).for_each(drop);
     if written.count() > MAX_FLAGS {
         return Err("CLIENT_ERROR options flags are too long");
     }
-    let flags = read_flags(written)?;
+    // `me` looks at the key alone.
+    let read = if verb == MetaVerb::Debug {
+        Ok(Flags { base64: has(written, b'b'), ..Flags::default() })
+    } else {
+        read_flags(written)
+    };
+    let vague = matches!(verb, MetaVerb::Delete | MetaVerb::Arithmetic);
+    let flags = read.map_err(|text| if vague { "CLIENT_ERROR invalid or duplicate flag" } else { text })?;
     let mut words = written;
     if words.any(|word| word[0] == b'O' && word.len() > MAX_OPAQUE_LEN) {
         return Err("CLIENT_ERROR opaque token too long");
@@ -168,13 +181,14 @@ fn read<'i>(verb: MetaVerb, line: &'i [u8], key: &'i [u8], before: usize) -> Res
 /// `ms`: what is wrong with its flags is told after its data block was skipped.
 fn set<'i>(input: &'i [u8], line: &'i [u8], words: &[&'i [u8]], used: usize, max_value: usize) -> Parsed<'i> {
     let wrong = |text, skip| Parsed::Request { request: Request::Wrong { text, noreply: false }, used, skip };
-    let (Some(key), Some(len)) = (words.get(1), words.get(2)) else { return wrong(BAD_FORMAT, 0) };
+    let Some(key) = words.get(1) else { return wrong(ERROR, 0) };
+    let Some(len) = words.get(2) else { return wrong(BAD_FORMAT, 0) };
     if key.len() > MAX_KEY_LEN {
         return wrong(BAD_FORMAT, 0);
     }
     let Some(len) = int(len).and_then(|len| usize::try_from(len).ok()).filter(|len| *len <= i32::MAX as usize - 2)
     else {
-        return wrong(BAD_CHUNK, 0);
+        return wrong(BAD_FORMAT, 0);
     };
     let skip = len as u64 + 2;
     let meta = match read(MetaVerb::Set, line, key, 3) {
@@ -182,7 +196,7 @@ fn set<'i>(input: &'i [u8], line: &'i [u8], words: &[&'i [u8]], used: usize, max
         Err(text) => return wrong(text, skip),
     };
     if !matches!(meta.flags.mode, 0 | b'E' | b'e' | b'A' | b'a' | b'P' | b'p' | b'R' | b'r' | b'S' | b's') {
-        return wrong("CLIENT_ERROR invalid mode for ms", skip);
+        return wrong("CLIENT_ERROR invalid mode for ms M token", skip);
     }
     if len > max_value {
         return wrong(TOO_LARGE, skip);

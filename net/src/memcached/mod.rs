@@ -28,6 +28,8 @@ pub const MAX_BLANKS: usize = 100;
 pub const ERROR: &str = "ERROR";
 /// What a line is told whose words are not what they should be.
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+/// What a time of expiry is told that is none.
+pub const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 /// What a data block is told that does not end where it should.
 pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
 /// What a value is told that is too long.

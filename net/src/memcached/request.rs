@@ -2,7 +2,7 @@
 
 use super::meta::{Meta, parse_meta};
 use super::text::{Words, flags, int, unsigned};
-use super::{BAD_CHUNK, BAD_FORMAT, ERROR, MAX_BLANKS, MAX_KEY_LEN, MAX_LINE_LEN};
+use super::{BAD_CHUNK, BAD_EXPTIME, BAD_FORMAT, ERROR, MAX_BLANKS, MAX_KEY_LEN, MAX_LINE_LEN};
 
 /// How a value is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,6 +276,7 @@ fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -
         return parse_meta(input, line, words.words(), used, max_value);
     }
     match name {
+        b"bget" if count >= 2 => get_many(line, behind(line, 1), false, None, used),
         b"get" | b"gets" if count >= 2 => {
             let front = line.iter().take_while(|byte| **byte == b' ').count();
             match get(&line[front..], used) {
@@ -285,7 +286,7 @@ fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -
                 parsed => parsed,
             }
         }
-        b"gat" | b"gats" if count >= 3 => get_and_touch(line, &words, used),
+        b"gat" | b"gats" if count >= 2 => get_and_touch(line, &words, used),
         b"set" | b"add" | b"replace" | b"append" | b"prepend" if of(5, 6) => {
             store(input, &words, None, used, max_value)
         }
@@ -300,21 +301,29 @@ fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -
             Parsed::whole(Request::Stats(rest), used)
         }
         b"version" => Parsed::whole(Request::Version, used),
-        b"verbosity" if count >= 2 => Parsed::whole(Request::Nothing { noreply }, used),
+        b"verbosity" if count >= 2 => match unsigned(words.word(1)) {
+            Some(_) => Parsed::whole(Request::Nothing { noreply }, used),
+            None => Parsed::wrong(BAD_FORMAT, noreply, used),
+        },
         b"quit" => Parsed::whole(Request::Quit, used),
         _ if words.word(count - 1).starts_with(b"HTTP/") => Parsed::Hopeless,
         _ => wrong(ERROR),
     }
 }
 
+/// Where the rest of a line begins behind its first words.
+fn behind(line: &[u8], words: usize) -> usize {
+    let mut rest = Words::new(line);
+    rest.by_ref().take(words).for_each(drop);
+    line.len() - rest.rest().len()
+}
+
 fn get_and_touch<'i>(line: &'i [u8], words: &Line<'i>, used: usize) -> Parsed<'i> {
     let cas = words.word(0).len() == 4;
     let Some(exptime) = int(words.word(1)) else {
-        return Parsed::wrong("CLIENT_ERROR invalid exptime argument", false, used);
+        return Parsed::wrong(BAD_EXPTIME, false, used);
     };
-    let mut rest = Words::new(line);
-    rest.by_ref().take(2).for_each(drop);
-    let front = line.len() - rest.rest().len();
+    let front = behind(line, 2);
     if words.count == 3 {
         let key = words.word(2);
         if key.len() > MAX_KEY_LEN {
@@ -395,7 +404,7 @@ fn touch<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
         return Parsed::wrong(BAD_FORMAT, noreply, used);
     }
     let Some(exptime) = int(words.word(2)) else {
-        return Parsed::wrong("CLIENT_ERROR invalid exptime argument", noreply, used);
+        return Parsed::wrong(BAD_EXPTIME, noreply, used);
     };
     Parsed::whole(Request::Touch { key, exptime, noreply }, used)
 }
@@ -423,6 +432,6 @@ fn flush_all<'i>(words: &Line<'i>, used: usize) -> Parsed<'i> {
     let delay = if words.count == 1 + usize::from(noreply) { Some(0) } else { int(words.word(1)) };
     match delay {
         Some(delay) => Parsed::whole(Request::FlushAll { delay, noreply }, used),
-        None => Parsed::wrong(BAD_FORMAT, noreply, used),
+        None => Parsed::wrong(BAD_EXPTIME, noreply, used),
     }
 }

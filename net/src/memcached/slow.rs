@@ -2,6 +2,10 @@
 //! nothing is shared with the fast one but the numbers. To compare with.
 
 use super::text::{flags, int, unsigned};
+use super::{BAD_CHUNK, BAD_FORMAT, Parsed, Request, parse};
+
+/// Longest value of these readings.
+pub const MAX_VALUE: usize = 300;
 
 /// What the slow reading makes of a whole line, and the bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,5 +73,77 @@ fn data(name: &str, used: usize, behind: &[u8], len: usize, max_value: usize) ->
     match behind[len..].starts_with(b"\r\n") {
         true => Slow::Took(used + len + 2, format!("{name} {:?}", &behind[..len])),
         false => Slow::Took(used + len + 2, "chunk".into()),
+    }
+}
+
+/// What the fast reading says, in the slow one's words.
+fn fast(input: &[u8]) -> Slow {
+    match parse(input, MAX_VALUE) {
+        Parsed::More(needed) => {
+            assert!(needed > input.len(), "more has to be more");
+            Slow::More
+        }
+        Parsed::Hopeless => Slow::Hopeless,
+        Parsed::Request { used, skip, .. } if skip > 0 => Slow::Skips(used, skip),
+        Parsed::Request { request, used, .. } => {
+            let name = |cas: bool| if cas { "gets" } else { "get" };
+            match request {
+                Request::Get { key, cas, exptime: None } => Slow::Took(used, format!("{} {key:?}", name(cas))),
+                Request::GetMany { cas, exptime: None } => Slow::Took(0, name(cas).into()),
+                Request::Store(store) => {
+                    let verb = format!("{:?}", store.verb).to_lowercase();
+                    let verb = verb.split('(').next().unwrap_or_default().to_owned();
+                    Slow::Took(used, format!("{verb} {:?}", store.value))
+                }
+                Request::Delete { .. } => Slow::Took(used, "delete false".into()),
+                Request::Version => Slow::Took(used, "version".into()),
+                Request::Quit => Slow::Took(used, "quit".into()),
+                Request::Wrong { text: BAD_CHUNK, .. } => Slow::Took(used, "chunk".into()),
+                Request::Wrong { text, .. } => Slow::Took(used, text.into()),
+                _ => Slow::Took(used, "other".into()),
+            }
+        }
+    }
+}
+
+/// Holds the fast reading to the slow one.
+///
+/// # Panics
+/// Where they differ.
+pub fn agrees(input: &[u8]) {
+    let (fast, slow) = (fast(input), read(input, MAX_VALUE));
+    match (&fast, &slow) {
+        (Slow::Took(used, what), Slow::Took(expected, said)) => {
+            let same = used == expected
+                && match said.as_str() {
+                    "other" => true,
+                    "key" | "format" | "delete true" => what == BAD_FORMAT,
+                    said => what == said,
+                };
+            assert!(same, "{fast:?}, expected {slow:?}, of {:?}", String::from_utf8_lossy(input));
+        }
+        _ => assert_eq!(fast, slow, "of {:?}", String::from_utf8_lossy(input)),
+    }
+}
+
+/// Fuzzing: both readings of a stream, request by request.
+///
+/// # Panics
+/// Where they differ.
+pub fn fuzz(mut stream: &[u8]) {
+    loop {
+        // Data blocks of `ms` are no matter of the slow reading.
+        if stream.split(|byte| *byte == b'\n').next().is_some_and(|line| line.windows(2).any(|two| two == b"ms")) {
+            let _reads = parse(stream, MAX_VALUE);
+            return;
+        }
+        agrees(stream);
+        match parse(stream, MAX_VALUE) {
+            Parsed::Request { used, skip, .. } if used > 0 => {
+                let skip = usize::try_from(skip).unwrap_or(usize::MAX).saturating_add(used);
+                stream = stream.get(skip..).unwrap_or_default();
+            }
+            _ => return,
+        }
     }
 }

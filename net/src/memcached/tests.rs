@@ -1,56 +1,8 @@
 //! The parser against the slow reading, whole and in pieces.
 
-use super::slow::{Slow, read};
+use super::slow::agrees;
 use super::*;
 use proptest::prelude::*;
-
-const MAX_VALUE: usize = 300;
-
-/// What the fast reading says, in the slow one's words.
-fn fast(input: &[u8]) -> Slow {
-    match parse(input, MAX_VALUE) {
-        Parsed::More(needed) => {
-            assert!(needed > input.len(), "more has to be more");
-            Slow::More
-        }
-        Parsed::Hopeless => Slow::Hopeless,
-        Parsed::Request { used, skip, .. } if skip > 0 => Slow::Skips(used, skip),
-        Parsed::Request { request, used, .. } => {
-            let name = |cas: bool| if cas { "gets" } else { "get" };
-            match request {
-                Request::Get { key, cas, exptime: None } => Slow::Took(used, format!("{} {key:?}", name(cas))),
-                Request::GetMany { cas, exptime: None } => Slow::Took(0, name(cas).into()),
-                Request::Store(store) => {
-                    let verb = format!("{:?}", store.verb).to_lowercase();
-                    let verb = verb.split('(').next().unwrap_or_default().to_owned();
-                    Slow::Took(used, format!("{verb} {:?}", store.value))
-                }
-                Request::Delete { .. } => Slow::Took(used, "delete false".into()),
-                Request::Version => Slow::Took(used, "version".into()),
-                Request::Quit => Slow::Took(used, "quit".into()),
-                Request::Wrong { text: BAD_CHUNK, .. } => Slow::Took(used, "chunk".into()),
-                Request::Wrong { text, .. } => Slow::Took(used, text.into()),
-                _ => Slow::Took(used, "other".into()),
-            }
-        }
-    }
-}
-
-fn agrees(input: &[u8]) {
-    let (fast, slow) = (fast(input), read(input, MAX_VALUE));
-    match (&fast, &slow) {
-        (Slow::Took(used, what), Slow::Took(expected, said)) => {
-            let same = used == expected
-                && match said.as_str() {
-                    "other" => true,
-                    "key" | "format" | "delete true" => what == BAD_FORMAT,
-                    said => what == said,
-                };
-            assert!(same, "{fast:?}, expected {slow:?}, of {:?}", String::from_utf8_lossy(input));
-        }
-        _ => assert_eq!(fast, slow, "of {:?}", String::from_utf8_lossy(input)),
-    }
-}
 
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -90,14 +42,14 @@ proptest! {
 
     #[test]
     fn both_readings_agree_on_junk(junk in prop::collection::vec(any::<u8>(), 0..200)) {
-        agrees(&junk);
+        slow::fuzz(&junk);
     }
 
     #[test]
     fn what_is_enough_is_not_read_otherwise_with_more(text in prop_oneof![line(), set()], more in "[a-z\r\n]{0,20}") {
         let whole = text.clone() + &more;
-        if let Parsed::Request { used, .. } = parse(text.as_bytes(), MAX_VALUE) {
-            let again = parse(whole.as_bytes(), MAX_VALUE);
+        if let Parsed::Request { used, .. } = parse(text.as_bytes(), slow::MAX_VALUE) {
+            let again = parse(whole.as_bytes(), slow::MAX_VALUE);
             let Parsed::Request { used: used_again, .. } = again else { panic!("{again:?}") };
             prop_assert_eq!(used, used_again);
         }
@@ -128,8 +80,9 @@ fn flags_of_meta_commands() {
         ("mg foo v v\r\n", "CLIENT_ERROR duplicate flag"),
         ("mg foo \u{1}\r\n", "CLIENT_ERROR invalid flag"),
         ("mg foo Nx\r\n", "CLIENT_ERROR bad token in command line format"),
-        ("ma foo Dx\r\n", "CLIENT_ERROR invalid numeric delta value"),
-        ("mg\r\n", BAD_FORMAT),
+        ("mg foo Dx\r\n", "CLIENT_ERROR invalid numeric delta value"),
+        ("ma foo Dx\r\n", "CLIENT_ERROR invalid or duplicate flag"),
+        ("mg\r\n", ERROR),
         ("mz foo\r\n", ERROR),
     ] {
         let Parsed::Request { request: Request::Wrong { text, .. }, .. } = parse(line.as_bytes(), 100) else {

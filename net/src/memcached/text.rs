@@ -61,11 +61,11 @@ pub fn unsigned(text: &[u8]) -> Option<u64> {
     (!negative || number < 1 << 63).then_some(number)
 }
 
-/// A number of 32 bits with a sign.
+/// A number of 32 bits with a sign: of one of 64 bits, its lower 32.
 pub fn int(text: &[u8]) -> Option<i32> {
     let (negative, number) = signed(text)?;
-    let number = i64::try_from(number).ok()?;
-    i32::try_from(if negative { -number } else { number }).ok()
+    let number = i128::from(number) * if negative { -1 } else { 1 };
+    i64::try_from(number).ok().map(|number| number as i32)
 }
 
 /// A number of 32 bits without a sign. Of a larger one, its lower 32 bits.
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(unsigned(text.as_bytes()), expected, "{text:?}");
         }
         assert_eq!(int(b"-2147483648"), Some(i32::MIN));
-        assert_eq!((int(b"2147483648"), int(b"-2147483649"), int(b"9223372036854775808")), (None, None, None));
+        assert_eq!((int(b"4294967298"), int(b"9223372036854775808"), int(b"x")), (Some(2), None, None));
         assert_eq!(flags(b"4294967295"), Some(u32::MAX));
     }
 

@@ -1,19 +1,77 @@
 //! The memcached protocol on a tenant's tables.
+//!
+//! A [`Session`] takes requests from what has come: a batch of them at a time, whose buckets and then records are fetched before
+//! the first is run. Keys of a get of many are taken from the line as they come, so a line of a million keys takes no more memory than
+//! one of ten. `classic` and `meta` run what was read; `auth` lets in.
+
+mod auth;
+mod classic;
+mod expiry;
+mod meta;
+mod stats;
 
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
+use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, Parsed, Request, parse};
+
+use self::classic::Work;
 use super::{Context, Entrance, Identity, Next};
+use crate::limits::MAX_VALUE_BYTES;
+use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES};
+use crate::tenants::TenantView;
+
+/// What is to be done with what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Requests are read.
+    Requests,
+    /// So many bytes are skipped.
+    Skips(u64),
+    /// Words up to the end of the line are keys.
+    Keys { cas: bool, exptime: Option<i32> },
+    /// Words up to the end of the line are nothing: one of them was too long for a key.
+    SkipsLine,
+}
 
 /// What one connection has said so far.
 pub(crate) struct Session {
     entrance: Arc<Entrance>,
     identity: Option<Identity>,
+    /// The name of the table, where the connection or its port chose one.
+    table_name: Option<Box<str>>,
+    /// The generation of the directory in which the table was looked up, and its id.
+    table: (u64, u64),
+    state: State,
+    /// Wrong passwords.
+    failures: u32,
+}
+
+/// How a batch ended.
+enum End {
+    /// The next request is not whole.
+    More(usize),
+    /// It is full.
+    Full,
+    /// The connection is to end.
+    Close,
+    /// Something follows that is no request.
+    Then(State),
+    /// Nothing more has come.
+    Done,
 }
 
 impl Session {
     /// A connection to a port that is for this.
     pub(crate) fn new(entrance: &Arc<Entrance>) -> Session {
-        Session { entrance: Arc::clone(entrance), identity: None }
+        Session {
+            entrance: Arc::clone(entrance),
+            identity: None,
+            table_name: entrance.table.as_deref().map(Box::from),
+            table: (u64::MAX, 0),
+            state: State::Requests,
+            failures: 0,
+        }
     }
 
     /// Whom it acts for.
@@ -21,9 +79,224 @@ impl Session {
         self.identity.as_ref()
     }
 
+    /// Runs what stands in one datagram, whole requests alone, and appends the answers.
+    pub(crate) fn run_datagram(&mut self, context: &Context<'_>, datagram: &[u8], out: &mut Vec<u8>) {
+        let (start, mut used) = (out.len(), 0);
+        loop {
+            let (bytes, next) = self.run(context, &datagram[used..], out);
+            used += bytes;
+            if out.len() - start > DATAGRAM_ANSWER_BYTES {
+                out.truncate(start);
+                classic::line("SERVER_ERROR out of memory writing get response", out);
+                break;
+            }
+            if next != Next::Again {
+                break;
+            }
+        }
+        self.state = State::Requests;
+    }
+
     /// See [`super::Conversation::run`].
-    pub(crate) fn run(&mut self, context: &Context<'_>, _input: &[u8], _out: &mut Vec<u8>) -> (usize, Next) {
-        self.identity = self.identity.or_else(|| Identity::of_port(context.snapshot, &self.entrance));
-        (0, Next::Close)
+    pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        if self.identity.is_none() {
+            self.identity = Identity::of_port(context.snapshot, &self.entrance);
+            if self.identity.is_none() && self.entrance.tenant.is_none() {
+                return self.authenticate(context, input, out);
+            }
+        }
+        let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
+        if view.is_none() && self.entrance.tenant.is_none() {
+            // The token was replaced, or the tenant is gone.
+            out.extend_from_slice(b"CLIENT_ERROR unauthenticated\r\n");
+            return (input.len(), Next::Close);
+        }
+        self.look_up_table(view, context);
+        let work = Work::new(context, view.map(|view| &**view), self.table.1, self.entrance.tenant.is_none());
+        let mut used = 0;
+        loop {
+            let rest = &input[used..];
+            let (bytes, next) = match self.state {
+                State::Requests => self.batch(&work, rest, out),
+                State::Skips(left) => self.skip(left, rest),
+                State::Keys { cas, exptime } => self.keys(&work, cas, exptime, rest, out),
+                State::SkipsLine => self.skip_line(rest),
+            };
+            used += bytes;
+            match next {
+                Some(next) => return (used, next),
+                None if used == input.len() => return (used, Next::More(1)),
+                None if out.len() >= ANSWERS_FULL_BYTES => return (used, Next::Again),
+                None => {}
+            }
+        }
+    }
+
+    /// Finds the table, if the directory has changed since it was found.
+    fn look_up_table(&mut self, view: Option<&Arc<TenantView>>, context: &Context<'_>) {
+        let Some(view) = view else { return };
+        let generation = context.snapshot.generation();
+        if self.table.0 != generation {
+            let named = self.table_name.as_deref();
+            let id = match named {
+                Some(name) => view.id_of(name),
+                None => view.tables.keys().min().copied(),
+            };
+            self.table = (generation, id.unwrap_or(0));
+        }
+    }
+
+    /// Reads a batch of requests, fetches what they touch, and runs them.
+    fn batch(&mut self, work: &Work<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Option<Next>) {
+        // With where each ends.
+        let mut plan: ArrayVec<(Request<'_>, u64, usize), BATCH> = ArrayVec::new();
+        let mut used = 0;
+        let end = loop {
+            if used == input.len() {
+                break End::Done;
+            }
+            if plan.is_full() {
+                break End::Full;
+            }
+            match parse(&input[used..], MAX_VALUE_BYTES) {
+                Parsed::More(needed) => break End::More(needed),
+                Parsed::Hopeless => {
+                    work.context.protocol_error();
+                    break End::Close;
+                }
+                Parsed::Request { request: Request::GetMany { cas, exptime }, used: bytes, .. } => {
+                    used += bytes;
+                    break End::Then(State::Keys { cas, exptime });
+                }
+                Parsed::Request { request: Request::Quit, used: bytes, .. } => {
+                    used += bytes;
+                    break End::Close;
+                }
+                Parsed::Request { request, used: bytes, skip } => {
+                    used += bytes;
+                    let hash = work.foresee(&request);
+                    plan.push((request, hash, used));
+                    if skip > 0 {
+                        break End::Then(State::Skips(skip));
+                    }
+                }
+            }
+        };
+        if plan.len() > 1 {
+            plan.iter().for_each(|(_, hash, _)| work.foresee_record(*hash));
+        }
+        let mut ran = 0;
+        for (request, hash, end) in &plan {
+            if out.len() >= ANSWERS_FULL_BYTES {
+                return (ran, Some(Next::Again));
+            }
+            work.run(request, *hash, out);
+            ran = *end;
+        }
+        match end {
+            End::Done => (used, Some(Next::More(1))),
+            End::More(needed) => (used, Some(Next::More(needed))),
+            End::Full => (used, Some(Next::Again)),
+            End::Close => (used, Some(Next::Close)),
+            End::Then(state) => {
+                self.state = state;
+                (used, None)
+            }
+        }
+    }
+
+    fn skip(&mut self, left: u64, input: &[u8]) -> (usize, Option<Next>) {
+        let bytes = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
+        let left = left - bytes as u64;
+        self.state = if left == 0 { State::Requests } else { State::Skips(left) };
+        (bytes, None)
+    }
+
+    fn skip_line(&mut self, input: &[u8]) -> (usize, Option<Next>) {
+        match input.iter().position(|byte| *byte == b'\n') {
+            Some(end) => {
+                self.state = State::Requests;
+                (end + 1, None)
+            }
+            None => (input.len(), None),
+        }
+    }
+
+    /// Answers the keys of a get of many, as many as have come, up to one batch.
+    fn keys(
+        &mut self,
+        work: &Work<'_>,
+        cas: bool,
+        exptime: Option<i32>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> (usize, Option<Next>) {
+        let mut batch: ArrayVec<(&[u8], u64, usize), BATCH> = ArrayVec::new();
+        let mut used = 0;
+        let (before, mut ran) = (self.state, 0);
+        let next = loop {
+            if batch.is_full() {
+                break None;
+            }
+            match key(&input[used..]) {
+                Key::More => break Some(Next::More(input.len() - used + 1)),
+                Key::TooLong => {
+                    self.state = State::SkipsLine;
+                    break None;
+                }
+                Key::End(bytes) => {
+                    used += bytes;
+                    self.state = State::Requests;
+                    break None;
+                }
+                Key::Word(key, bytes) => {
+                    used += bytes;
+                    batch.push((key, work.foresee_key(key), used));
+                }
+            }
+        };
+        batch.iter().for_each(|(_, hash, _)| work.foresee_record(*hash));
+        for (key, hash, end) in &batch {
+            if out.len() >= ANSWERS_FULL_BYTES {
+                self.state = before;
+                return (ran, Some(Next::Again));
+            }
+            work.get(key, *hash, cas, exptime, out);
+            ran = *end;
+        }
+        match self.state {
+            State::Requests => out.extend_from_slice(b"END\r\n"),
+            State::SkipsLine => classic::line(BAD_FORMAT, out),
+            _ => {}
+        }
+        (used, next)
+    }
+}
+
+/// What stands at the front of the keys' line.
+enum Key<'i> {
+    /// Not all there.
+    More,
+    /// A key, and the bytes up to its end.
+    Word(&'i [u8], usize),
+    /// The end of the line.
+    End(usize),
+    /// A word that is longer than a key.
+    TooLong,
+}
+
+fn key(input: &[u8]) -> Key<'_> {
+    let blanks = input.iter().take_while(|byte| **byte == b' ').count();
+    let rest = &input[blanks..];
+    let Some(len) = rest.iter().take(MAX_KEY_LEN + 2).position(|byte| matches!(byte, b' ' | b'\n')) else {
+        return if rest.len() > MAX_KEY_LEN + 1 { Key::TooLong } else { Key::More };
+    };
+    let word = &rest[..len];
+    let ends = rest[len] == b'\n';
+    let word = if ends { word.strip_suffix(b"\r").unwrap_or(word) } else { word };
+    match word.len() {
+        0 => Key::End(blanks + len + 1),
+        1..=MAX_KEY_LEN => Key::Word(word, blanks + word.len()),
+        _ => Key::TooLong,
     }
 }

@@ -116,7 +116,11 @@ impl Connection {
             }
             Moved::Bytes(sent) => sent,
             Moved::Later => 0,
-            Moved::Ended => return false,
+            Moved::Ended => {
+                // Nobody hears them; the buffer is the next connection's.
+                answers.clear();
+                return false;
+            }
         };
         self.since_us = now_us;
         if answers.capacity() > KEPT_BUFFER_BYTES {

@@ -5,6 +5,7 @@
 //! idle connection has none. [`turn`] is the way of a request; read it first.
 
 mod connection;
+mod datagrams;
 mod inbox;
 mod places;
 mod turn;
@@ -18,6 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use sandstorm_net::driver::{Interest, Listener, Ready, Selector, Stream};
 
 use self::connection::Connection;
+pub(super) use self::datagrams::Wicket;
 pub(super) use self::inbox::{Inbox, Name};
 use self::places::{Places, may_hold};
 use super::Shared;
@@ -32,7 +34,7 @@ pub(super) struct Gate {
     pub(super) entrance: Arc<Entrance>,
 }
 
-/// Tokens from here on are the gates'.
+/// Tokens from here on are the gates', then the wickets'.
 const GATES: u64 = 1 << 63;
 
 fn token(name: Name) -> u64 {
@@ -47,6 +49,7 @@ fn name(token: u64) -> Name {
 pub(super) struct Connections {
     selector: Selector,
     gates: Vec<Gate>,
+    wickets: Vec<Wicket>,
     places: Places,
     /// Those that go on although nothing new has come.
     line: VecDeque<Name>,
@@ -67,15 +70,19 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// With these gates and no connection yet.
-    pub(super) fn new(gates: Vec<Gate>) -> io::Result<Connections> {
+    /// With these gates and wickets, and no connection yet.
+    pub(super) fn new(gates: Vec<Gate>, wickets: Vec<Wicket>) -> io::Result<Connections> {
         let selector = Selector::new()?;
         for (index, gate) in gates.iter().enumerate() {
             selector.add(&gate.listener, GATES | index as u64, Interest::READ)?;
         }
+        for (index, wicket) in wickets.iter().enumerate() {
+            selector.add(&wicket.driver, GATES | (gates.len() + index) as u64, Interest::READ)?;
+        }
         Ok(Connections {
             selector,
             gates,
+            wickets,
             places: Places::default(),
             line: VecDeque::new(),
             ready: Vec::new(),

@@ -4,7 +4,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use sandstorm_net::driver::{Moved, Ready};
+use sandstorm_net::driver::{Interest, Moved, Ready};
 use sandstorm_net::rpc::{Op, Operation};
 
 use super::connection::{Connection, State};
@@ -54,7 +54,7 @@ impl Worker {
     }
 
     /// What a conversation may use now.
-    fn context(&self) -> Context<'_> {
+    pub(super) fn context(&self) -> Context<'_> {
         Context {
             participant: &self.participant,
             snapshot: &self.snapshot,
@@ -68,7 +68,7 @@ impl Worker {
     }
 
     /// Charges requests to a tenant's share of the CPU, where invocations are waiting for theirs.
-    fn bill_connection(&mut self, identity: Option<&Identity>, requests: u32) {
+    pub(super) fn bill_connection(&mut self, identity: Option<&Identity>, requests: u32) {
         if requests > 0
             && self.queue.is_active()
             && let Some(view) = identity.and_then(|identity| identity.view(&self.snapshot))
@@ -117,7 +117,7 @@ impl Connections {
         let batches = if ready.len() <= FEW_READY { BATCHES_AT_ONCE } else { 1 };
         for one in &ready {
             if one.token & GATES != 0 {
-                self.accept((one.token & !GATES) as usize, worker);
+                self.at_gate((one.token & !GATES) as usize, worker);
             } else {
                 self.serve(*one, batches, worker);
             }
@@ -132,7 +132,11 @@ impl Connections {
     fn open(&mut self, mail: Mail, worker: &mut Worker) {
         match mail {
             Mail::Connection(connection) => match self.admit(connection) {
-                Some(name) => self.go_on(name, worker),
+                Some(name) => {
+                    let tenant = self.places.get(name).map_or(0, |connection| connection.tenant);
+                    self.tell(tenant, worker);
+                    self.go_on(name, worker);
+                }
                 None => {
                     worker.shared.room.count(-1);
                     note(&worker.counters, ConnectionReason::NoFiles);
@@ -159,6 +163,19 @@ impl Connections {
             self.queue(name);
         }
         self.answers = answers;
+    }
+
+    /// Something has come to a gate, or to a wicket: those are counted behind them.
+    fn at_gate(&mut self, number: usize, worker: &mut Worker) {
+        let Some(number) = number.checked_sub(self.gates.len()) else { return self.accept(number, worker) };
+        let Some(wicket) = self.wickets.get_mut(number) else { return };
+        let was_full = wicket.is_full();
+        wicket.serve(worker);
+        if wicket.is_full() != was_full {
+            let interest = Interest { readable: true, writable: !was_full };
+            let token = GATES | (self.gates.len() + number) as u64;
+            let _changed = self.selector.change(&wicket.driver, token, interest);
+        }
     }
 
     /// Accepts connections at a gate.
@@ -284,6 +301,8 @@ impl Connections {
         };
         worker.counters.connection_bytes_out.add(answers.len() as u64);
         let sent = connection.send(&mut answers, worker.now_us);
+        debug_assert!(answers.is_empty(), "what one connection is told stays with it");
+        answers.clear();
         if answers.capacity() > KEPT_BUFFER_BYTES {
             answers = Vec::new();
         }
@@ -305,6 +324,7 @@ impl Connections {
                 return self.refuse(name, ConnectionReason::Full, worker);
             }
             self.places.belongs(name, tenant);
+            self.tell(tenant, worker);
         }
         match fate {
             Fate::Ends => return self.end(name, worker),
@@ -341,14 +361,23 @@ impl Connections {
     fn hand_over(&mut self, name: Name, home: usize, worker: &mut Worker) {
         if let Some(mut connection) = self.release(name) {
             (connection.queued, connection.needed) = (false, 1);
+            self.tell(connection.tenant, worker);
             worker.counters.connections_handed_over.add(1);
             worker.shared.send_mail(home, Mail::Connection(connection));
         }
     }
 
+    /// Shows how many connections a tenant has here.
+    fn tell(&self, tenant: u32, worker: &Worker) {
+        if let Some(view) = worker.snapshot.tenant(tenant) {
+            view.tenant.usage.worker(worker.index).connections.set(self.places.held(tenant) as u64);
+        }
+    }
+
     fn end(&mut self, name: Name, worker: &mut Worker) {
-        if self.release(name).is_some() {
+        if let Some(connection) = self.release(name) {
             worker.shared.room.count(-1);
+            self.tell(connection.tenant, worker);
         }
     }
 
@@ -363,7 +392,7 @@ impl Connections {
         if self.paused_until_us.is_some_and(|until_us| now_us >= until_us) {
             self.paused_until_us = None;
             for (index, gate) in self.gates.iter().enumerate() {
-                let _was_added_before = self.selector.add(&gate.listener, GATES | index as u64, super::Interest::READ);
+                let _was_added_before = self.selector.add(&gate.listener, GATES | index as u64, Interest::READ);
             }
         }
         if now_us.saturating_sub(self.looked_us) < LOOK_US {
