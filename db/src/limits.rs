@@ -345,6 +345,26 @@ pub mod connections {
     pub const LOOK_US: u64 = 1_000_000;
 }
 
+/// Limits of Redis clients; what one command may be stands in `sandstorm_net::limits`.
+pub mod redis {
+    /// Commands of a pipeline that are found, prefetched and then run: as many as overlap their cache misses, and a turn's worth.
+    pub const BATCH: usize = 64;
+    /// Bytes of answers after which the rest of a batch waits until these have left.
+    pub const BATCH_ANSWER_BYTES: usize = 256 << 10;
+    /// Bytes of one answer, of one command or of a whole transaction; beyond it there is an error in its place.
+    pub const ANSWER_BYTES: usize = 64 << 20;
+    /// Bytes of the commands between MULTI and EXEC: as much as one command may have.
+    pub const QUEUED_BYTES: usize = 16 << 20;
+    /// Commands between MULTI and EXEC: about a millisecond, while which writers of their keys wait.
+    pub const QUEUED_COMMANDS: usize = 10_000;
+    /// Keys that a connection watches: they are looked at one by one at EXEC.
+    pub const WATCHED_KEYS: usize = 10_000;
+    /// Records that one SCAN looks at, whatever its COUNT: about a millisecond.
+    pub const SCAN_RECORDS: usize = 10_000;
+    /// Records of a table up to which KEYS is answered: about 10 ms, for which the worker's other tenants wait.
+    pub const KEYS_RECORDS: u64 = 100_000;
+}
+
 /// Limits of the control port.
 pub mod control {
     use std::time::Duration;

@@ -430,3 +430,8 @@ fn to_server_sink(queue: &mut Vec<Vec<u8>>) -> impl crate::r2p2::Transmit {
     }
     Sink(queue)
 }
+
+/// Commands of Redis clients, whole and in pieces, against a slow reading of the protocol.
+pub fn resp(bytes: &[u8]) {
+    crate::resp::slow::check(bytes);
+}

@@ -12,6 +12,7 @@ pub mod limits;
 pub mod memcached;
 pub mod once;
 pub mod r2p2;
+pub mod resp;
 pub mod rpc;
 pub mod seal;
 #[cfg(any(test, feature = "sim"))]

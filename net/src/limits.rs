@@ -197,3 +197,16 @@ pub const ACCEPT_BACKLOG: i32 = 4096;
 /// Sockets that a selector tells of at once; the others come next time, by turns. Bounds what a worker does between two looks at
 /// its packets: 64 reads and writes are 100 us.
 pub const SELECTED: usize = 64;
+
+// ---- RESP ----
+
+/// Arguments of one command of a Redis client: a million keys of an `MGET`, and no more memory than they take.
+pub const RESP_ARGUMENTS: usize = 1 << 20;
+/// Bytes of one command, line ends included: the largest value, and as much again for the many of an `MSET`.
+pub const RESP_COMMAND_BYTES: usize = 16 << 20;
+/// Bytes of a command that is typed as a line, and of a length.
+pub const RESP_LINE_BYTES: usize = 64 << 10;
+/// Arguments of a command of one whose tenant is not known yet: `HELLO` with all its options.
+pub const RESP_STRANGER_ARGUMENTS: usize = 10;
+/// Bytes of an argument of such a command.
+pub const RESP_STRANGER_BYTES: usize = 16 << 10;

@@ -34,6 +34,7 @@ mod db;
 mod error;
 mod host;
 pub mod prelude;
+pub mod redis;
 #[doc(hidden)]
 pub mod rt;
 #[cfg(any(test, feature = "testing"))]

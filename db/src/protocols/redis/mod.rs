@@ -1,32 +1,27 @@
 //! The Redis protocol on a tenant's tables.
+//!
+//! - `session`: one connection: finds commands, prefetches what a batch of them will read, runs them in order
+//! - `commands`: the table of all commands; `call`: what a handler is given
+//! - `strings`, `numbers`, `expiry`, `keys`: commands on records; all that read and write do so in one `Table::update`
+//! - `transactions`, `held`: MULTI and EXEC, and what has to happen to several keys at once
+//! - `functions`: FCALL; `connection`, `server`, `introspect`: the rest
 
-use std::sync::Arc;
+mod call;
+mod commands;
+mod connection;
+mod expiry;
+mod float;
+mod functions;
+mod glob;
+mod held;
+mod introspect;
+mod keys;
+mod numbers;
+mod server;
+mod session;
+mod strings;
+#[cfg(test)]
+mod tests;
+mod transactions;
 
-use super::{Context, Entrance, Identity, InvocationAnswer, Next};
-
-/// What one connection has said so far.
-pub(crate) struct Session {
-    entrance: Arc<Entrance>,
-    identity: Option<Identity>,
-}
-
-impl Session {
-    /// A connection to a port that is for this.
-    pub(crate) fn new(entrance: &Arc<Entrance>) -> Session {
-        Session { entrance: Arc::clone(entrance), identity: None }
-    }
-
-    /// Whom it acts for.
-    pub(crate) fn identity(&self) -> Option<&Identity> {
-        self.identity.as_ref()
-    }
-
-    /// See [`super::Conversation::run`].
-    pub(crate) fn run(&mut self, context: &Context<'_>, _input: &[u8], _out: &mut Vec<u8>) -> (usize, Next) {
-        self.identity = self.identity.or_else(|| Identity::of_port(context.snapshot, &self.entrance));
-        (0, Next::Close)
-    }
-
-    /// See [`super::Conversation::answered`].
-    pub(crate) fn answered(&mut self, _ended: &InvocationAnswer<'_>, _out: &mut Vec<u8>) {}
-}
+pub(crate) use session::Session;

@@ -3,7 +3,7 @@
 //! several keys at once stands on [`Table::exclusive`].
 //!
 //! Locks are taken in one order: growth, then stripes by number, tables by whatever order their callers keep (the redis half: by
-//! id). A write that makes room in a cache only tries further locks, so it never waits for one that it would deadlock with.
+//! address). A write that makes room in a cache only tries further locks, so it never waits for one that it would deadlock with.
 
 use std::sync::atomic::Ordering;
 

@@ -1,0 +1,213 @@
+//! The table of commands.
+
+use std::sync::LazyLock;
+
+use super::call::{Call, Outcome};
+use super::{connection, expiry, functions, introspect, keys, numbers, server, strings, transactions};
+
+/// Changes records.
+pub(super) const WRITE: u16 = 1;
+/// Reads records.
+pub(super) const READONLY: u16 = 2;
+/// May need more memory.
+pub(super) const DENYOOM: u16 = 4;
+/// Takes the same time however much is stored.
+pub(super) const FAST: u16 = 8;
+/// Is run for those who have not shown who they are.
+pub(super) const NO_AUTH: u16 = 16;
+/// Happens to all its keys at once.
+pub(super) const ATOMIC: u16 = 32;
+/// Not between MULTI and EXEC.
+pub(super) const NO_MULTI: u16 = 64;
+/// For those who look after a server.
+pub(super) const ADMIN: u16 = 128;
+/// Changes all of the table.
+pub(super) const WHOLE_TABLE: u16 = 256;
+/// Changes all of the tenant's tables.
+pub(super) const ALL_TABLES: u16 = 512;
+
+/// A command.
+pub(super) struct Spec {
+    pub(super) name: &'static str,
+    /// Number of arguments, the name included; negative: at least so many.
+    pub(super) arity: i32,
+    flags: u16,
+    /// Number of the first key, of the last (negative: from the end), and from key to key; 0: no keys.
+    pub(super) first: usize,
+    pub(super) last: i32,
+    pub(super) step: usize,
+    pub(super) group: &'static str,
+    /// The version of Redis in which it came.
+    pub(super) since: &'static str,
+    pub(super) run: fn(&mut Call<'_, '_>) -> Outcome,
+    pub(super) summary: &'static str,
+}
+
+impl Spec {
+    /// Whether it has one of these flags.
+    pub(super) fn is(&self, flags: u16) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Whether it takes so many arguments.
+    pub(super) fn takes(&self, count: usize) -> bool {
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        if self.arity < 0 { count >= -self.arity } else { count == self.arity }
+    }
+
+    /// The keys among its arguments.
+    pub(super) fn keys<'a>(&self, args: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
+        let last = if self.last < 0 { args.len() as i32 + self.last } else { self.last };
+        let last = usize::try_from(last).unwrap_or(0).min(args.len().saturating_sub(1));
+        let keys = if self.first == 0 { &[] } else { args.get(self.first..=last).unwrap_or_default() };
+        keys.iter().step_by(self.step.max(1)).copied()
+    }
+}
+
+/// Places of the index of commands: a few times as many.
+const PLACES: usize = 512;
+
+/// Where each command is in [`COMMANDS`], plus one, by the hash of its name; what is taken moves on to the next place.
+static INDEX: LazyLock<[u8; PLACES]> = LazyLock::new(|| {
+    let mut index = [0; PLACES];
+    for (number, spec) in (1u8..).zip(COMMANDS) {
+        let mut place = place(spec.name.as_bytes());
+        while index[place] != 0 {
+            place = (place + 1) % PLACES;
+        }
+        index[place] = number;
+    }
+    index
+});
+
+fn place(name: &[u8]) -> usize {
+    let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte | 0x20)).wrapping_mul(0x0100_0193);
+    name.iter().fold(0x811c_9dc5, mix) as usize % PLACES
+}
+
+/// The command of that name, in capitals or not.
+pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
+    if name.len() > 16 {
+        return None;
+    }
+    let mut place = place(name);
+    loop {
+        let spec = COMMANDS.get(usize::from(INDEX[place]).checked_sub(1)?)?;
+        if name.eq_ignore_ascii_case(spec.name.as_bytes()) {
+            return Some(spec);
+        }
+        place = (place + 1) % PLACES;
+    }
+}
+
+macro_rules! commands {
+    ($($name:literal $arity:literal [$($flag:ident)*] $first:literal $last:literal $step:literal
+       $group:literal $since:literal $family:ident::$run:ident $summary:literal;)*) => {
+        &[$(Spec {
+            name: $name,
+            arity: $arity,
+            flags: 0 $(| $flag)*,
+            first: $first,
+            last: $last,
+            step: $step,
+            group: $group,
+            since: $since,
+            run: $family::$run,
+            summary: $summary,
+        }),*]
+    };
+}
+
+/// All commands.
+#[rustfmt::skip]
+pub(super) static COMMANDS: &[Spec] = commands! {
+    "get" 2 [READONLY FAST] 1 1 1 "string" "1.0.0" strings::get "The value of a key.";
+    "set" -3 [WRITE DENYOOM] 1 1 1 "string" "1.0.0" strings::set "Stores a value, on conditions and with an expiry if wished.";
+    "setnx" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" strings::setnx "Stores a value if there is none.";
+    "setex" 4 [WRITE DENYOOM] 1 1 1 "string" "2.0.0" strings::setex "Stores a value that expires in so many seconds.";
+    "psetex" 4 [WRITE DENYOOM] 1 1 1 "string" "2.6.0" strings::psetex "Stores a value that expires in so many milliseconds.";
+    "getset" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" strings::getset "Stores a value and tells the old one.";
+    "getdel" 2 [WRITE FAST] 1 1 1 "string" "6.2.0" strings::getdel "Tells a value and deletes it.";
+    "getex" -2 [WRITE FAST] 1 1 1 "string" "6.2.0" strings::getex "Tells a value and sets or clears its expiry.";
+    "mget" -2 [READONLY FAST] 1 -1 1 "string" "1.0.0" strings::mget "The values of several keys.";
+    "mset" -3 [WRITE DENYOOM ATOMIC] 1 -1 2 "string" "1.0.1" strings::mset "Stores several values at once.";
+    "msetnx" -3 [WRITE DENYOOM ATOMIC] 1 -1 2 "string" "1.0.1" strings::msetnx "Stores several values if none of the keys is there.";
+    "append" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "2.0.0" strings::append "Adds bytes at the end of a value.";
+    "strlen" 2 [READONLY FAST] 1 1 1 "string" "2.2.0" strings::strlen "The length of a value.";
+    "getrange" 4 [READONLY] 1 1 1 "string" "2.4.0" strings::getrange "A part of a value.";
+    "substr" 4 [READONLY] 1 1 1 "string" "1.0.0" strings::getrange "A part of a value.";
+    "setrange" 4 [WRITE DENYOOM] 1 1 1 "string" "2.2.0" strings::setrange "Writes over a part of a value.";
+    "incr" 2 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::incr "Adds one to a number.";
+    "decr" 2 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::decr "Takes one from a number.";
+    "incrby" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::incrby "Adds to a number.";
+    "decrby" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "1.0.0" numbers::decrby "Takes from a number.";
+    "incrbyfloat" 3 [WRITE DENYOOM FAST] 1 1 1 "string" "2.6.0" numbers::incrbyfloat "Adds to a number with a fraction.";
+    "getbit" 3 [READONLY FAST] 1 1 1 "bitmap" "2.2.0" numbers::getbit "A bit of a value.";
+    "setbit" 4 [WRITE DENYOOM] 1 1 1 "bitmap" "2.2.0" numbers::setbit "Sets or clears a bit of a value.";
+    "bitcount" -2 [READONLY] 1 1 1 "bitmap" "2.6.0" numbers::bitcount "How many bits of a value are set.";
+    "del" -2 [WRITE] 1 -1 1 "generic" "1.0.0" keys::del "Deletes keys.";
+    "unlink" -2 [WRITE FAST] 1 -1 1 "generic" "4.0.0" keys::del "Deletes keys.";
+    "exists" -2 [READONLY FAST] 1 -1 1 "generic" "1.0.0" keys::exists "How many of the keys are there.";
+    "touch" -2 [READONLY FAST] 1 -1 1 "generic" "3.2.1" keys::exists "Reads keys, which keeps them in a cache.";
+    "expire" -3 [WRITE FAST] 1 1 1 "generic" "1.0.0" expiry::expire "Has a key expire in so many seconds.";
+    "pexpire" -3 [WRITE FAST] 1 1 1 "generic" "2.6.0" expiry::pexpire "Has a key expire in so many milliseconds.";
+    "expireat" -3 [WRITE FAST] 1 1 1 "generic" "1.2.0" expiry::expireat "Has a key expire at a second since 1970.";
+    "pexpireat" -3 [WRITE FAST] 1 1 1 "generic" "2.6.0" expiry::pexpireat "Has a key expire at a millisecond since 1970.";
+    "ttl" 2 [READONLY FAST] 1 1 1 "generic" "1.0.0" expiry::ttl "In how many seconds a key expires.";
+    "pttl" 2 [READONLY FAST] 1 1 1 "generic" "2.6.0" expiry::pttl "In how many milliseconds a key expires.";
+    "expiretime" 2 [READONLY FAST] 1 1 1 "generic" "7.0.0" expiry::expiretime "At which second since 1970 a key expires.";
+    "pexpiretime" 2 [READONLY FAST] 1 1 1 "generic" "7.0.0" expiry::pexpiretime "At which millisecond since 1970 a key expires.";
+    "persist" 2 [WRITE FAST] 1 1 1 "generic" "2.2.0" expiry::persist "Has a key never expire.";
+    "type" 2 [READONLY FAST] 1 1 1 "generic" "1.0.0" keys::type_of "What is stored under a key: a string.";
+    "rename" 3 [WRITE ATOMIC] 1 2 1 "generic" "1.0.0" keys::rename "Moves a value to another key.";
+    "renamenx" 3 [WRITE FAST ATOMIC] 1 2 1 "generic" "1.0.0" keys::renamenx "Moves a value to another key if that is free.";
+    "copy" -3 [WRITE DENYOOM ATOMIC] 1 2 1 "generic" "6.2.0" keys::copy "Copies a value to another key.";
+    "randomkey" 1 [READONLY] 0 0 0 "generic" "1.0.0" keys::randomkey "Some key of the table.";
+    "scan" -2 [READONLY] 0 0 0 "generic" "2.8.0" keys::scan "The keys of the table, a few at a time.";
+    "keys" 2 [READONLY] 0 0 0 "generic" "1.0.0" keys::keys "All keys that match a pattern, of a small table.";
+    "object" -2 [READONLY] 2 2 1 "generic" "2.2.3" keys::object "How a value is stored.";
+    "memory" -2 [READONLY] 0 0 0 "server" "4.0.0" keys::memory "How much memory a key takes.";
+    "wait" 3 [] 0 0 0 "generic" "3.0.0" server::wait "How many replicas have all writes: none.";
+    "dbsize" 1 [READONLY FAST] 0 0 0 "server" "1.0.0" keys::dbsize "How many keys there are.";
+    "flushdb" -1 [WRITE WHOLE_TABLE] 0 0 0 "server" "1.0.0" keys::flushdb "Empties the table.";
+    "flushall" -1 [WRITE ALL_TABLES] 0 0 0 "server" "1.0.0" keys::flushall "Empties all of the tenant's tables.";
+    "auth" -2 [FAST NO_AUTH] 0 0 0 "connection" "1.0.0" connection::auth "Shows a tenant's name and token.";
+    "hello" -1 [FAST NO_AUTH] 0 0 0 "connection" "6.0.0" connection::hello "Agrees on a version of the protocol.";
+    "select" 2 [FAST] 0 0 0 "connection" "1.0.0" connection::select "Uses another table.";
+    "ping" -1 [FAST] 0 0 0 "connection" "1.0.0" connection::ping "Answers.";
+    "echo" 2 [FAST] 0 0 0 "connection" "1.0.0" connection::echo "Answers what was said.";
+    "quit" -1 [FAST NO_AUTH] 0 0 0 "connection" "1.0.0" connection::quit "Ends the connection.";
+    "reset" 1 [FAST NO_AUTH] 0 0 0 "connection" "6.2.0" connection::reset "Makes the connection as it was at first.";
+    "client" -2 [] 0 0 0 "connection" "2.4.0" connection::client "About the connection.";
+    "multi" 1 [FAST] 0 0 0 "transactions" "1.2.0" transactions::multi "Begins a transaction.";
+    "exec" 1 [] 0 0 0 "transactions" "1.2.0" transactions::exec "Runs a transaction.";
+    "discard" 1 [FAST] 0 0 0 "transactions" "2.0.0" transactions::discard "Drops a transaction.";
+    "watch" -2 [FAST] 1 -1 1 "transactions" "2.2.0" transactions::watch "Lets a transaction run only if the keys stay as they are.";
+    "unwatch" 1 [FAST] 0 0 0 "transactions" "2.2.0" transactions::unwatch "Forgets what is watched.";
+    "fcall" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
+    "fcall_ro" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
+    "function" -2 [] 0 0 0 "scripting" "7.0.0" functions::function "Lists the extensions.";
+    "info" -1 [] 0 0 0 "server" "1.0.0" server::info "About the server, in sections.";
+    "config" -2 [ADMIN] 0 0 0 "server" "2.0.0" server::config "Settings that tools ask for.";
+    "command" -1 [] 0 0 0 "server" "2.8.13" introspect::command "About commands.";
+    "slowlog" -2 [ADMIN] 0 0 0 "server" "2.2.12" server::slowlog "Always empty.";
+    "debug" -2 [ADMIN] 0 0 0 "server" "1.0.0" server::debug "Refused.";
+    "cluster" -2 [] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+    "acl" -2 [ADMIN] 0 0 0 "server" "6.0.0" server::acl "Who the connection acts for.";
+    "role" 1 [FAST] 0 0 0 "server" "2.8.12" server::role "A master without replicas.";
+    "time" 1 [FAST] 0 0 0 "server" "2.6.0" server::time "The server's time.";
+    "lastsave" 1 [FAST] 0 0 0 "server" "1.0.0" server::lastsave "When the server began.";
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_by_its_name() {
+        for spec in COMMANDS {
+            assert!(find(spec.name.to_uppercase().as_bytes()).is_some_and(|found| found.name == spec.name));
+        }
+        assert!(find(b"").is_none() && find(b"gett").is_none() && find(&[0xff; 16]).is_none());
+    }
+}

@@ -1,0 +1,269 @@
+//! Commands about the connection itself: who it acts for, which table it uses, what it is called.
+
+use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, text};
+use super::keys::unknown_subcommand;
+use super::session::Replies;
+use crate::protocols::Identity;
+
+pub(super) fn ping(call: &mut Call<'_, '_>) -> Outcome {
+    match call.args {
+        [_] => call.reply.simple("PONG"),
+        [_, message] => call.reply.bulk(message),
+        _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
+    }
+    Ok(())
+}
+
+pub(super) fn echo(call: &mut Call<'_, '_>) -> Outcome {
+    call.reply.bulk(call.arg(1));
+    Ok(())
+}
+
+const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// Has the connection act for who shows this. Without a name, or as `default`, the token says whose it is.
+fn show(call: &mut Call<'_, '_>, user: Option<&[u8]>, token: &[u8]) -> Outcome {
+    let snapshot = &**call.context.snapshot;
+    let named = user.filter(|user| *user != b"default" || snapshot.by_name("default").is_some());
+    let identity = match (named, &call.state.entrance.tenant) {
+        (Some(name), port) => {
+            let name = std::str::from_utf8(name).unwrap_or_default();
+            let here = port.as_ref().is_none_or(|port| port == name);
+            Identity::of_token(snapshot, name, token).filter(|_| here)
+        }
+        (None, Some(port)) => Identity::of_token(snapshot, port, token),
+        (None, None) => {
+            snapshot.by_token(token).and_then(|view| Identity::of_token(snapshot, &view.tenant.name, token))
+        }
+    };
+    let Some(identity) = identity else { return Err(WRONG.into()) };
+    if call.state.identity != Some(identity) {
+        call.state.begin(identity);
+    }
+    call.view = identity.view(snapshot_of(call));
+    Ok(())
+}
+
+fn snapshot_of<'w>(call: &Call<'_, 'w>) -> &'w crate::tenants::Snapshot {
+    call.context.snapshot
+}
+
+pub(super) fn auth(call: &mut Call<'_, '_>) -> Outcome {
+    match *call.args {
+        [_, token] => show(call, None, token)?,
+        [_, user, token] => show(call, Some(user), token)?,
+        _ => return Err(SYNTAX.into()),
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn hello(call: &mut Call<'_, '_>) -> Outcome {
+    let (mut version, mut at) = (None, 2);
+    if call.args.len() > 1 {
+        let number = integer(call.arg(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
+        if !(2..=3).contains(&number) {
+            return Err("NOPROTO unsupported protocol version".into());
+        }
+        version = Some(number);
+    }
+    let (mut shown, mut name) = (None, None);
+    while at < call.args.len() {
+        let (word, left) = (call.arg(at), call.args.len() - at - 1);
+        if is(word, "AUTH") && left >= 2 {
+            shown = Some((call.arg(at + 1), call.arg(at + 2)));
+            at += 3;
+        } else if is(word, "SETNAME") && left >= 1 {
+            name = Some(check_name(call.arg(at + 1))?);
+            at += 2;
+        } else {
+            return Err(format!("ERR Syntax error in HELLO option '{}'", text(word)).into());
+        }
+    }
+    if let Some((user, token)) = shown {
+        show(call, Some(user), token)?;
+    }
+    if call.view.is_none() {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+                    <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+                    the same time"
+            .into());
+    }
+    if let Some(name) = name {
+        call.state.more().name = name.into();
+    }
+    if let Some(version) = version {
+        call.state.resp3 = version == 3;
+    }
+    call.reply.resp3 = call.state.resp3;
+    let id = call.state.id() as i64;
+    let reply = &mut call.reply;
+    reply.map(7);
+    for (key, value) in [("server", "redis"), ("version", super::server::REDIS_VERSION)] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    for (key, value) in [("proto", if reply.resp3 { 3 } else { 2 }), ("id", id)] {
+        reply.bulk(key.as_bytes());
+        reply.integer(value);
+    }
+    for (key, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+pub(super) fn select(call: &mut Call<'_, '_>) -> Outcome {
+    let view = call.view()?;
+    call.state.table = Some(call.state.selected(view, call.arg(1))?);
+    call.state.database = integer(call.arg(1)).unwrap_or(-1);
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn quit(call: &mut Call<'_, '_>) -> Outcome {
+    call.state.closes = true;
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn reset(call: &mut Call<'_, '_>) -> Outcome {
+    call.state.reset();
+    call.view = None;
+    call.reply.resp3 = false;
+    call.reply.simple("RESET");
+    Ok(())
+}
+
+/// A name that can stand in the list of clients.
+fn check_name(name: &[u8]) -> Result<&[u8], Fail> {
+    match name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        true => Ok(&name[..name.len().min(1024)]),
+        false => Err("ERR Client names cannot contain spaces, newlines or special characters.".into()),
+    }
+}
+
+/// What CLIENT LIST and CLIENT INFO say of the connection that asks: others are not its business.
+fn line(call: &mut Call<'_, '_>) -> String {
+    let resp = if call.state.resp3 { 3 } else { 2 };
+    let user = call.view.map_or("default", |view| &view.tenant.name).to_owned();
+    let (database, multi, watches) = (call.state.database, call.state.queued(), call.state.watches());
+    let more = call.state.more();
+    format!(
+        "id={} addr=0.0.0.0:0 laddr=0.0.0.0:0 fd=0 name={} age=0 idle=0 flags=N db={database} sub=0 psub=0 ssub=0 \
+         multi={multi} watch={watches} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 \
+         tot-mem=0 events=r cmd=client user={user} redir=-1 resp={resp} lib-name={} lib-ver={}\n",
+        more.id,
+        text(&more.name),
+        text(&more.library.0),
+        text(&more.library.1),
+    )
+}
+
+pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
+    let word = call.arg(1).to_ascii_uppercase();
+    let count = call.args.len();
+    match (word.as_slice(), count) {
+        (b"ID", 2) => call.reply.integer(call.state.id() as i64),
+        (b"GETNAME", 2) => {
+            let name = call.state.more().name.clone();
+            call.reply.optional((!name.is_empty()).then_some(&*name));
+        }
+        (b"SETNAME", 3) => {
+            call.state.more().name = check_name(call.arg(2))?.into();
+            call.reply.ok();
+        }
+        (b"SETINFO", 4) => set_info(call)?,
+        (b"INFO", 2) | (b"LIST", _) => {
+            let line = line(call);
+            call.reply.verbatim(&line);
+        }
+        (b"NO-EVICT" | b"NO-TOUCH", 3) => match is(call.arg(2), "ON") || is(call.arg(2), "OFF") {
+            true => call.reply.ok(),
+            false => return Err(SYNTAX.into()),
+        },
+        (b"REPLY", 3) => replies(call)?,
+        (b"KILL", 3..) => kill(call)?,
+        (b"UNBLOCK", 3 | 4) => {
+            integer(call.arg(2)).ok_or(NOT_AN_INTEGER)?;
+            call.reply.integer(0);
+        }
+        (b"PAUSE" | b"UNPAUSE", _) => return Err("ERR clients of other tenants would wait, too: not here".into()),
+        (b"TRACKINGINFO" | b"TRACKING" | b"CACHING" | b"GETREDIR", _) => {
+            return Err("ERR client tracking is not supported".into());
+        }
+        (b"HELP", 2) => {
+            let text = [
+                "CLIENT <subcommand> [<arg> ...]. Subcommands are:",
+                "GETNAME, ID, INFO, KILL, LIST, NO-EVICT, NO-TOUCH, REPLY, SETINFO, SETNAME, UNBLOCK.",
+            ];
+            return super::server::help(call, &text);
+        }
+        (
+            b"ID" | b"GETNAME" | b"SETNAME" | b"SETINFO" | b"INFO" | b"NO-EVICT" | b"NO-TOUCH" | b"REPLY" | b"KILL",
+            _,
+        ) => {
+            let word = text(&word).to_lowercase();
+            return Err(format!("ERR wrong number of arguments for 'client|{word}' command").into());
+        }
+        _ => return Err(unknown_subcommand(call.arg(1), "CLIENT")),
+    }
+    Ok(())
+}
+
+fn set_info(call: &mut Call<'_, '_>) -> Outcome {
+    let value = call.arg(3);
+    let (word, name) = (call.arg(2), if is(call.arg(2), "LIB-NAME") { "lib-name" } else { "lib-ver" });
+    if !is(word, "LIB-NAME") && !is(word, "LIB-VER") {
+        return Err(format!("ERR Unrecognized option '{}'", text(word)).into());
+    }
+    if !value.iter().all(|byte| (b'!'..=b'~').contains(byte)) || value.len() > 1024 {
+        return Err(format!("ERR {name} cannot contain spaces, newlines or special characters.").into());
+    }
+    let library = &mut call.state.more().library;
+    *if name == "lib-name" { &mut library.0 } else { &mut library.1 } = value.into();
+    call.reply.ok();
+    Ok(())
+}
+
+fn replies(call: &mut Call<'_, '_>) -> Outcome {
+    let word = call.arg(2);
+    call.state.replies = match () {
+        () if is(word, "ON") => {
+            call.reply.ok();
+            Replies::On
+        }
+        () if is(word, "OFF") => Replies::Off,
+        () if is(word, "SKIP") => Replies::SkipTwo,
+        () => return Err(SYNTAX.into()),
+    };
+    Ok(())
+}
+
+/// A connection may end itself.
+fn kill(call: &mut Call<'_, '_>) -> Outcome {
+    if call.args.len() == 3 {
+        return Err("ERR No such client".into());
+    }
+    let id = call.state.id();
+    let (mut it_is, mut skips) = (true, true);
+    for pair in call.rest(2).chunks(2) {
+        let [word, value] = *pair else { return Err(SYNTAX.into()) };
+        if is(word, "ID") {
+            it_is &= integer(value).ok_or("ERR client-id should be greater than 0")? == id as i64;
+        } else if is(word, "SKIPME") {
+            skips = !is(value, "NO");
+        } else if ["TYPE", "ADDR", "LADDR", "USER", "MAXAGE"].iter().any(|known| is(word, known)) {
+            it_is = false;
+        } else {
+            return Err(SYNTAX.into());
+        }
+    }
+    let ends = it_is && !skips;
+    call.state.closes |= ends;
+    call.reply.integer(ends.into());
+    Ok(())
+}

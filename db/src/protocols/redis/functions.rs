@@ -1,0 +1,114 @@
+//! Calling a tenant's extensions: `FCALL name numkeys key... arg...`.
+
+use sandstorm_api::redis::encode;
+use sandstorm_net::resp::Reply;
+use sandstorm_net::rpc::Status;
+
+use super::call::{Call, Fail, Outcome, SYNTAX, integer, is, text};
+use super::glob;
+use super::transactions;
+use crate::protocols::InvocationAnswer;
+
+const PUSH: &str = "ERR extensions are pushed and unloaded over the control port: `sandstorm ext push DIR`";
+
+pub(super) fn fcall(call: &mut Call<'_, '_>) -> Outcome {
+    let view = call.view()?;
+    let name = std::str::from_utf8(call.arg(1)).ok().filter(|name| view.extension(name).is_some());
+    let Some(name) = name else { return Err("ERR Function not found".into()) };
+    let count = integer(call.arg(2)).ok_or("ERR Bad number of keys provided")?;
+    let rest = call.rest(3);
+    if count > rest.len() as i64 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    let Ok(count) = usize::try_from(count) else { return Err("ERR Number of keys can't be negative".into()) };
+    let (keys, args) = rest.split_at(count);
+    call.state.invokes = Some(Box::new((name.as_bytes().to_vec(), encode(keys, args))));
+    Ok(())
+}
+
+/// Writes what became of an invocation.
+pub(super) fn answer(ended: &InvocationAnswer<'_>, reply: &mut Reply<'_>) {
+    let word = match ended.status {
+        Status::Ok => return reply.bulk(ended.value),
+        Status::UnknownExtension => return reply.error(b"ERR Function not found"),
+        Status::Failed => "FAILED",
+        Status::Killed => "KILLED",
+        Status::Suspended => "SUSPENDED",
+        Status::OverQuota => "OVERQUOTA",
+        Status::Overloaded => "BUSY",
+        Status::OutOfMemory => "OOM",
+        _ => "ERR",
+    };
+    let what = match ended.status {
+        Status::Failed => format!(" (code {})", ended.number),
+        Status::Overloaded => " the server has no room for the call now; it was not run".to_owned(),
+        _ => String::new(),
+    };
+    let why = text(ended.value);
+    let why = if why.is_empty() { format!("{:?}", ended.status) } else { why };
+    reply.error(format!("{word}{what} {why}").as_bytes());
+}
+
+pub(super) fn function(call: &mut Call<'_, '_>) -> Outcome {
+    let word = call.arg(1);
+    if ["LOAD", "DELETE", "FLUSH", "RESTORE", "DUMP", "KILL"].iter().any(|known| is(word, known)) {
+        return Err(PUSH.into());
+    }
+    if is(word, "STATS") {
+        call.reply.map(2);
+        call.reply.bulk(b"running_script");
+        call.reply.null();
+        call.reply.bulk(b"engines");
+        call.reply.map(1);
+        call.reply.bulk(b"RUST");
+        call.reply.map(2);
+        let count = call.view()?.extensions.len() as i64;
+        for name in [&b"libraries_count"[..], b"functions_count"] {
+            call.reply.bulk(name);
+            call.reply.integer(count);
+        }
+        return Ok(());
+    }
+    if !is(word, "LIST") {
+        return Err(super::keys::unknown_subcommand(word, "FUNCTION"));
+    }
+    let (mut pattern, mut at) = (&b"*"[..], 2);
+    while at < call.args.len() {
+        if is(call.arg(at), "LIBRARYNAME") && at + 1 < call.args.len() {
+            pattern = call.arg(at + 1);
+            at += 1;
+        } else if !is(call.arg(at), "WITHCODE") {
+            return Err(SYNTAX.into());
+        }
+        at += 1;
+    }
+    let extensions = call.view()?.sorted_extensions();
+    let shown: Vec<_> = extensions.iter().filter(|one| glob::matches(pattern, one.name.as_bytes())).collect();
+    let reply = &mut call.reply;
+    reply.array(shown.len());
+    for extension in shown {
+        reply.map(3);
+        reply.bulk(b"library_name");
+        reply.bulk(extension.name.as_bytes());
+        reply.bulk(b"engine");
+        reply.bulk(b"RUST");
+        reply.bulk(b"functions");
+        reply.array(1);
+        reply.map(3);
+        reply.bulk(b"name");
+        reply.bulk(extension.name.as_bytes());
+        reply.bulk(b"description");
+        reply.bulk(format!("version {}", extension.version).as_bytes());
+        reply.bulk(b"flags");
+        reply.set(0);
+    }
+    Ok(())
+}
+
+/// What one is told who wants to run Lua.
+pub(super) fn hint(args: &[&[u8]]) -> Option<Fail> {
+    let name = args.first()?;
+    let lua = ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "SCRIPT"].iter().any(|lua| is(name, lua));
+    let Fail(unknown) = lua.then(|| transactions::unknown(args))?;
+    Some(format!("{unknown}(no Lua here: push an extension, and call it with FCALL)").into())
+}

@@ -1,0 +1,94 @@
+//! COMMAND: what clients and tools ask about commands.
+
+use sandstorm_net::resp::Reply;
+
+use super::call::{Call, Outcome, is};
+use super::commands::{self, COMMANDS, Spec};
+use super::keys::unknown_subcommand;
+
+pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
+    let (word, names) = (call.arg(1).to_ascii_uppercase(), call.rest(2));
+    let reply = &mut call.reply;
+    match word.as_slice() {
+        b"" => {
+            reply.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|spec| describe(spec, reply));
+        }
+        b"COUNT" => reply.integer(COMMANDS.len() as i64),
+        b"INFO" if names.is_empty() => {
+            reply.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|spec| describe(spec, reply));
+        }
+        b"INFO" => {
+            reply.array(names.len());
+            for name in names {
+                match commands::find(name) {
+                    Some(spec) => describe(spec, reply),
+                    None => reply.null_array(),
+                }
+            }
+        }
+        b"LIST" => {
+            reply.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
+        }
+        b"DOCS" => {
+            let asked = |spec: &&Spec| names.is_empty() || names.iter().any(|name| is(name, spec.name));
+            let shown: Vec<_> = COMMANDS.iter().filter(asked).collect();
+            reply.map(shown.len());
+            for spec in shown {
+                document(spec, reply);
+            }
+        }
+        b"GETKEYS" if !names.is_empty() => return keys(names, reply),
+        _ => return Err(unknown_subcommand(call.arg(1), "COMMAND")),
+    }
+    Ok(())
+}
+
+/// Name, arity, flags, places of the keys; categories, hints, key specifications and subcommands are left empty.
+fn describe(spec: &Spec, reply: &mut Reply<'_>) {
+    let names = [
+        (commands::WRITE, "write"),
+        (commands::READONLY, "readonly"),
+        (commands::DENYOOM, "denyoom"),
+        (commands::ADMIN, "admin"),
+        (commands::FAST, "fast"),
+        (commands::NO_AUTH, "no_auth"),
+        (commands::NO_MULTI, "no_multi"),
+    ];
+    let flags: Vec<_> = names.iter().filter(|(flag, _)| spec.is(*flag)).collect();
+    reply.array(10);
+    reply.bulk(spec.name.as_bytes());
+    reply.integer(spec.arity.into());
+    reply.set(flags.len());
+    flags.iter().for_each(|(_, name)| reply.simple(name));
+    reply.integer(spec.first as i64);
+    reply.integer(spec.last.into());
+    reply.integer(spec.step as i64);
+    reply.set(0);
+    (0..3).for_each(|_| reply.array(0));
+}
+
+fn document(spec: &Spec, reply: &mut Reply<'_>) {
+    reply.bulk(spec.name.as_bytes());
+    reply.map(3);
+    for (name, text) in [("summary", spec.summary), ("since", spec.since), ("group", spec.group)] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+}
+
+fn keys(args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+    let spec = args.first().and_then(|name| commands::find(name)).ok_or("ERR Invalid command specified")?;
+    if !spec.takes(args.len()) {
+        return Err("ERR Invalid number of arguments specified for command".into());
+    }
+    let keys: Vec<_> = spec.keys(args).collect();
+    if keys.is_empty() {
+        return Err("ERR The command has no key arguments".into());
+    }
+    reply.array(keys.len());
+    keys.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! Commands on keys, whatever is stored under them.
+
+use super::call::{Call, Fail, NO_KEY, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, reach, text};
+use super::glob;
+use super::strings::ANSWER_TOO_LONG;
+use crate::limits::PLAN;
+use crate::limits::redis::{ANSWER_BYTES, KEYS_RECORDS, SCAN_RECORDS};
+use crate::store::{Change, RecordRef};
+use crate::tenants::TableEntry;
+
+/// Counts the keys for which a function says yes.
+fn count(
+    call: &mut Call<'_, '_>,
+    write: bool,
+    mut f: impl FnMut(&mut Call<'_, '_>, &[u8]) -> Result<bool, Fail>,
+) -> Outcome {
+    let keys = call.rest(1);
+    call.admit_keys(keys.len())?;
+    let table = &call.table(write)?.table;
+    let mut counted = 0;
+    for batch in keys.chunks(PLAN) {
+        if keys.len() > 1 {
+            batch.iter().for_each(|key| table.prefetch_bucket(table.hash(key)));
+            batch.iter().for_each(|key| table.prefetch_record(call.guard, table.hash(key)));
+        }
+        for key in batch {
+            counted += i64::from(f(call, key)?);
+        }
+    }
+    call.reply.integer(counted);
+    Ok(())
+}
+
+pub(super) fn del(call: &mut Call<'_, '_>) -> Outcome {
+    count(call, true, |call, key| call.update(key, |old| Change::Delete(old.is_some())))
+}
+
+pub(super) fn exists(call: &mut Call<'_, '_>) -> Outcome {
+    count(call, false, |call, key| Ok(call.get(key)?.is_some()))
+}
+
+pub(super) fn type_of(call: &mut Call<'_, '_>) -> Outcome {
+    let there = call.get(call.arg(1))?.is_some();
+    call.reply.simple(if there { "string" } else { "none" });
+    Ok(())
+}
+
+/// Puts a record under another key.
+fn copy_to(call: &mut Call<'_, '_>, record: RecordRef<'_>, to: &TableEntry, key: &[u8]) -> Outcome {
+    let (value, flags, expires_at_ms) = (record.value().to_vec(), record.flags(), record.expires_at_ms());
+    let entry = reach(call.view()?, to.id, true).or_else(|_| call.table(true))?;
+    let value = crate::store::Value::Owned(value);
+    call.update_of(entry, key, |_| Change::Put { value, flags, expires_at_ms, answer: () })
+}
+
+fn rename_if(call: &mut Call<'_, '_>, absent: bool) -> Outcome {
+    let (from, to) = (call.arg(1), call.arg(2));
+    let entry = call.table(true)?;
+    let Some(record) = call.get(from)? else { return Err(NO_KEY.into()) };
+    let refused = absent && call.get(to)?.is_some();
+    if !refused && from != to {
+        copy_to(call, record, entry, to)?;
+        call.update(from, |_| Change::Delete(()))?;
+    }
+    match absent {
+        true => call.reply.integer((!refused).into()),
+        false => call.reply.ok(),
+    }
+    Ok(())
+}
+
+pub(super) fn rename(call: &mut Call<'_, '_>) -> Outcome {
+    rename_if(call, false)
+}
+
+pub(super) fn renamenx(call: &mut Call<'_, '_>) -> Outcome {
+    rename_if(call, true)
+}
+
+/// The table that COPY is to write to.
+pub(super) fn copied_to(call: &Call<'_, '_>) -> Result<u64, Fail> {
+    let view = call.view()?;
+    let (mut id, mut at) = (call.state.table_id().unwrap_or(0), 3);
+    while at < call.args.len() {
+        if is(call.arg(at), "DB") && at + 1 < call.args.len() {
+            let number = integer(call.arg(at + 1)).ok_or(NOT_AN_INTEGER)?;
+            id =
+                call.state.selected(view, number.to_string().as_bytes()).map_err(|_| "ERR DB index is out of range")?;
+            at += 1;
+        } else if !is(call.arg(at), "REPLACE") {
+            return Err(SYNTAX.into());
+        }
+        at += 1;
+    }
+    Ok(id)
+}
+
+pub(super) fn copy(call: &mut Call<'_, '_>) -> Outcome {
+    let to = reach(call.view()?, copied_to(call)?, true)?;
+    let from = call.table(false)?;
+    let (source, target) = (call.arg(1), call.arg(2));
+    let replace = call.rest(3).iter().any(|word| is(word, "REPLACE"));
+    if std::ptr::eq(from, to) && source == target {
+        return Err("ERR source and destination objects are the same".into());
+    }
+    let Some(record) = call.get_of(&from.table, source) else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    let refused = !replace && call.get_of(&to.table, target).is_some();
+    if !refused {
+        copy_to(call, record, to, target)?;
+    }
+    call.reply.integer((!refused).into());
+    Ok(())
+}
+
+/// A live record from a random place on.
+pub(super) fn randomkey(call: &mut Call<'_, '_>) -> Outcome {
+    let table = &call.table(false)?.table;
+    let mut found: Option<RecordRef<'_>> = None;
+    let start: u64 = rand::random();
+    // Around the table once: some buckets a call, the more records the fewer of them.
+    let mut cursor = start;
+    let mut wrapped = false;
+    while found.is_none() {
+        match table.scan(call.guard, cursor, 1, call.now_ms(), &mut |record| found = Some(record)) {
+            Some(next) if !(wrapped && next > start) => cursor = next,
+            Some(_) => break,
+            None if wrapped => break,
+            None => (wrapped, cursor) = (true, 0),
+        }
+    }
+    call.reply.optional(found.as_ref().map(RecordRef::key));
+    Ok(())
+}
+
+pub(super) fn dbsize(call: &mut Call<'_, '_>) -> Outcome {
+    let records = call.table(false)?.table.stats().records;
+    call.reply.integer(records as i64);
+    Ok(())
+}
+
+/// Bits of a cursor that clients do not see: many keep it as a number with 53 bits.
+const HIDDEN_BITS: u32 = 11;
+
+pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
+    let cursor = std::str::from_utf8(call.arg(1)).ok().and_then(|cursor| cursor.parse::<u64>().ok());
+    let Some(cursor) = cursor else { return Err("ERR invalid cursor".into()) };
+    let (mut pattern, mut limit, mut strings, mut at) = (None, 10, true, 2);
+    while at < call.args.len() {
+        let (word, value) = (call.arg(at), call.arg(at + 1));
+        if at + 1 == call.args.len() {
+            return Err(SYNTAX.into());
+        } else if is(word, "COUNT") {
+            limit = integer(value).ok_or(NOT_AN_INTEGER)?;
+            if limit < 1 {
+                return Err(SYNTAX.into());
+            }
+        } else if is(word, "MATCH") {
+            pattern = Some(value);
+        } else if is(word, "TYPE") {
+            strings = is(value, "string");
+        } else {
+            return Err(SYNTAX.into());
+        }
+        at += 2;
+    }
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(SCAN_RECORDS);
+    let entry = call.table(false)?;
+    let mut shown: Vec<RecordRef<'_>> = Vec::new();
+    let from = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
+    let next = from.and_then(|from| {
+        entry.table.scan(call.guard, from, limit, call.now_ms(), &mut |record| {
+            if strings && pattern.is_none_or(|pattern| glob::matches(pattern, record.key())) {
+                shown.push(record);
+            }
+        })
+    });
+    // Rounded down, so that nothing is left out; but never back to where it began.
+    let next = next.map_or(0, |next| (next >> HIDDEN_BITS).max(cursor + 1));
+    call.reply.array(2);
+    call.reply.bulk(next.to_string().as_bytes());
+    call.reply.array(shown.len());
+    shown.iter().for_each(|record| call.reply.bulk(record.key()));
+    Ok(())
+}
+
+pub(super) fn keys(call: &mut Call<'_, '_>) -> Outcome {
+    let (entry, pattern) = (call.table(false)?, call.arg(1));
+    if entry.table.stats().records > KEYS_RECORDS {
+        return Err(format!("ERR KEYS looks at every record, and there are more than {KEYS_RECORDS}: use SCAN").into());
+    }
+    let (mut cursor, mut found, mut bytes) = (Some(0), Vec::new(), 0);
+    while let Some(at) = cursor {
+        cursor = entry.table.scan(call.guard, at, SCAN_RECORDS, call.now_ms(), &mut |record: RecordRef<'_>| {
+            if glob::matches(pattern, record.key()) && bytes < ANSWER_BYTES {
+                bytes += record.key().len() + 16;
+                found.push(record);
+            }
+        });
+    }
+    if bytes >= ANSWER_BYTES {
+        return Err(ANSWER_TOO_LONG.into());
+    }
+    found.sort_by(|a, b| a.key().cmp(b.key()));
+    found.dedup_by(|a, b| a.key() == b.key());
+    call.reply.array(found.len());
+    found.iter().for_each(|record| call.reply.bulk(record.key()));
+    Ok(())
+}
+
+fn how(call: &Call<'_, '_>) -> Outcome {
+    match call.args.len() {
+        1 => Ok(()),
+        2 if is(call.arg(1), "ASYNC") || is(call.arg(1), "SYNC") => Ok(()),
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+fn clear<'w>(call: &mut Call<'_, 'w>, entry: &'w TableEntry) -> Outcome {
+    match call.held.as_deref_mut().map(|held| held.of(&entry.table)) {
+        Some(held) => {
+            if !held.is_some_and(crate::store::Exclusive::clear) {
+                return Err("ERR a table that the transaction did not name".into());
+            }
+        }
+        None => entry.table.clear(call.context.participant),
+    }
+    Ok(())
+}
+
+pub(super) fn flushdb(call: &mut Call<'_, '_>) -> Outcome {
+    how(call)?;
+    let entry = call.table(true)?;
+    if call.view()?.table(entry.id).is_none_or(|own| !std::ptr::eq(&**own, entry)) {
+        return Err("NOPERM only a table's owner may empty it".into());
+    }
+    clear(call, entry)?;
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn flushall(call: &mut Call<'_, '_>) -> Outcome {
+    how(call)?;
+    let view = call.view()?;
+    for entry in view.tables.values() {
+        clear(call, entry)?;
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn object(call: &mut Call<'_, '_>) -> Outcome {
+    let word = call.arg(1);
+    if is(word, "HELP") {
+        return super::server::help(
+            call,
+            &["OBJECT <subcommand> [<arg> ...]. Subcommands are:", "ENCODING, FREQ, IDLETIME, REFCOUNT <key>."],
+        );
+    }
+    let known = ["ENCODING", "FREQ", "IDLETIME", "REFCOUNT"].iter().find(|known| is(word, known));
+    let Some(known) = known else { return Err(unknown_subcommand(word, "OBJECT")) };
+    if call.args.len() != 3 {
+        return Err(format!("ERR wrong number of arguments for 'object|{}' command", known.to_lowercase()).into());
+    }
+    let Some(record) = call.get(call.arg(2))? else {
+        call.reply.null();
+        return Ok(());
+    };
+    match *known {
+        "ENCODING" => call.reply.bulk(encoding(record.value())),
+        "FREQ" => {
+            return Err(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+                        switching between policies at runtime LRU and LFU data will take some time to adjust."
+                    .into(),
+            );
+        }
+        "IDLETIME" => call.reply.integer(0),
+        _ => call.reply.integer(1),
+    }
+    Ok(())
+}
+
+/// What Redis would store such a value as.
+fn encoding(value: &[u8]) -> &'static [u8] {
+    match value {
+        number if number.len() <= 20 && integer(number).is_some() => b"int",
+        short if short.len() <= 44 => b"embstr",
+        _ => b"raw",
+    }
+}
+
+pub(super) fn memory(call: &mut Call<'_, '_>) -> Outcome {
+    let word = call.arg(1);
+    if is(word, "USAGE") && call.args.len() >= 3 {
+        if call.args.len() != 3 && !(call.args.len() == 5 && is(call.arg(3), "SAMPLES")) {
+            return Err(SYNTAX.into());
+        }
+        match call.get(call.arg(2))? {
+            None => call.reply.null(),
+            Some(record) => {
+                let extra = u64::from(record.expires_at_ms() != 0) * 8 + u64::from(record.flags() != 0) * 4;
+                let bytes = 16 + extra + crate::limits::RECORD_CHARGE_BYTES;
+                call.reply.integer(bytes as i64 + (record.key().len() + record.value().len()) as i64);
+            }
+        }
+        return Ok(());
+    }
+    if is(word, "DOCTOR") || is(word, "PURGE") {
+        call.reply.ok();
+        return Ok(());
+    }
+    Err(unknown_subcommand(word, "MEMORY"))
+}
+
+pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> Fail {
+    let word = text(&word[..word.len().min(128)]);
+    format!("ERR unknown subcommand or wrong number of arguments for '{word}'. Try {command} HELP.").into()
+}

@@ -1,0 +1,145 @@
+//! Commands that count, and that look at single bits.
+
+use arrayvec::ArrayVec;
+use sandstorm_net::resp::push_decimal;
+
+use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, TOO_LONG, integer, is};
+use super::float;
+use super::strings::part;
+use crate::limits::MAX_VALUE_BYTES;
+use crate::store::{Change, RecordRef, Value};
+
+/// A new value for a record that keeps what else it has.
+fn rewrite<R>(old: Option<RecordRef<'_>>, value: Value<'static>, answer: R) -> Change<'static, R> {
+    let flags = old.map_or(0, |record| record.flags());
+    Change::Put { value, flags, expires_at_ms: old.map_or(0, |record| record.expires_at_ms()), answer }
+}
+
+fn add(call: &mut Call<'_, '_>, delta: i64) -> Outcome {
+    let sum = call.update(call.arg(1), |old| {
+        let Some(number) = old.map_or(Some(0), |record| integer(record.value())) else {
+            return Change::Keep(Err(NOT_AN_INTEGER));
+        };
+        let Some(sum) = number.checked_add(delta) else {
+            return Change::Keep(Err("ERR increment or decrement would overflow"));
+        };
+        let mut digits = Vec::with_capacity(20);
+        push_decimal(sum, &mut digits);
+        let short = ArrayVec::try_from(digits.as_slice());
+        rewrite(old, short.map_or_else(|_| Value::Owned(digits), Value::Short), Ok(sum))
+    })??;
+    call.reply.integer(sum);
+    Ok(())
+}
+
+impl From<std::convert::Infallible> for Fail {
+    fn from(never: std::convert::Infallible) -> Fail {
+        match never {}
+    }
+}
+
+pub(super) fn incr(call: &mut Call<'_, '_>) -> Outcome {
+    add(call, 1)
+}
+
+pub(super) fn decr(call: &mut Call<'_, '_>) -> Outcome {
+    add(call, -1)
+}
+
+pub(super) fn incrby(call: &mut Call<'_, '_>) -> Outcome {
+    let delta = call.integer(2)?;
+    add(call, delta)
+}
+
+pub(super) fn decrby(call: &mut Call<'_, '_>) -> Outcome {
+    let delta = call.integer(2)?.checked_neg().ok_or("ERR decrement would overflow")?;
+    add(call, delta)
+}
+
+const NOT_A_FLOAT: &str = "ERR value is not a valid float";
+
+pub(super) fn incrbyfloat(call: &mut Call<'_, '_>) -> Outcome {
+    let delta = call.arg(2);
+    let sum = call.update(call.arg(1), |old| {
+        let before = old.map_or(&b"0"[..], |record| record.value());
+        match float::sum(before, delta) {
+            Ok(sum) => rewrite(old, Value::Owned(sum.clone().into_bytes()), Ok(sum)),
+            Err(float::NoSum::NotANumber) => Change::Keep(Err(NOT_A_FLOAT)),
+            Err(float::NoSum::Infinite) => Change::Keep(Err("ERR increment would produce NaN or Infinity")),
+        }
+    })??;
+    call.reply.bulk(sum.as_bytes());
+    Ok(())
+}
+
+fn bit_offset(call: &Call<'_, '_>) -> Result<usize, Fail> {
+    let offset = integer(call.arg(2)).and_then(|offset| usize::try_from(offset).ok());
+    let offset = offset.filter(|offset| *offset < 1 << 32);
+    offset.ok_or_else(|| "ERR bit offset is not an integer or out of range".into())
+}
+
+pub(super) fn getbit(call: &mut Call<'_, '_>) -> Outcome {
+    let offset = bit_offset(call)?;
+    let found = call.get(call.arg(1))?;
+    let byte = found.as_ref().and_then(|record| record.value().get(offset / 8)).copied().unwrap_or(0);
+    call.reply.integer(i64::from(byte >> (7 - offset % 8) & 1));
+    Ok(())
+}
+
+pub(super) fn setbit(call: &mut Call<'_, '_>) -> Outcome {
+    let offset = bit_offset(call)?;
+    let bit = match call.arg(3) {
+        b"0" => 0,
+        b"1" => 1u8,
+        _ => return Err("ERR bit is not an integer or out of range".into()),
+    };
+    if offset / 8 >= MAX_VALUE_BYTES {
+        return Err(TOO_LONG.into());
+    }
+    let before = call.update(call.arg(1), |old| {
+        let mut value = old.map_or_else(Vec::new, |record| record.value().to_vec());
+        if value.len() <= offset / 8 {
+            value.resize(offset / 8 + 1, 0);
+        }
+        let mask = 0x80 >> (offset % 8);
+        let before = value[offset / 8] & mask != 0;
+        value[offset / 8] = value[offset / 8] & !mask | (mask * bit);
+        rewrite(old, Value::Owned(value), before)
+    })?;
+    call.reply.integer(before.into());
+    Ok(())
+}
+
+pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
+    // Redis 7.0 looks for the key before it looks at what else was said.
+    let Some(record) = call.get(call.arg(1))? else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    let (range, bits) = match call.args.len() {
+        2 => (None, false),
+        4 => (Some((call.integer(2)?, call.integer(3)?)), false),
+        5 if is(call.arg(4), "BIT") => (Some((call.integer(2)?, call.integer(3)?)), true),
+        5 if is(call.arg(4), "BYTE") => (Some((call.integer(2)?, call.integer(3)?)), false),
+        _ => return Err(SYNTAX.into()),
+    };
+    let value = record.value();
+    let ones = |bytes: &[u8]| bytes.iter().map(|byte| i64::from(byte.count_ones())).sum::<i64>();
+    let count = match range {
+        None => ones(value),
+        Some((start, end)) if bits => bits_in(value, start, end),
+        Some((start, end)) => ones(part(value, start, end)),
+    };
+    call.reply.integer(count);
+    Ok(())
+}
+
+fn bits_in(value: &[u8], start: i64, end: i64) -> i64 {
+    let len = value.len() as i64 * 8;
+    if start < 0 && end < 0 && start > end {
+        return 0;
+    }
+    let from_end = |index: i64| if index < 0 { index.saturating_add(len).max(0) } else { index };
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    (start..=end).filter(|bit| value[(bit / 8) as usize] >> (7 - bit % 8) & 1 == 1).count() as i64
+}

@@ -1,0 +1,374 @@
+//! One connection's conversation: whole commands are found, their buckets and records prefetched, and then they are run in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrayvec::ArrayVec;
+use sandstorm_net::resp::{Command, Parsed, Parser, Reply};
+
+use super::call::{Call, Fail, NO_AUTH, OVER_RATE, integer};
+use super::commands::{self, Spec};
+use super::held::Wanted;
+use super::transactions::{self, Multi, Watch};
+use super::{functions, transactions::is_queued};
+use crate::limits::redis::{BATCH, BATCH_ANSWER_BYTES};
+use crate::protocols::{Context, Entrance, Identity, InvocationAnswer, Next};
+use crate::store::Guard;
+use crate::tenants::{Snapshot, TenantView};
+
+/// What one connection has said so far.
+pub(crate) struct Session {
+    parser: Parser,
+    state: State,
+}
+
+/// What its commands look at and change.
+pub(super) struct State {
+    pub(super) entrance: Arc<Entrance>,
+    pub(super) identity: Option<Identity>,
+    /// The table that was selected.
+    pub(super) table: Option<u64>,
+    /// The one that is used until then, and the snapshot that it was found in.
+    default_table: Option<u64>,
+    looked_at: u64,
+    /// The number by which the table was selected.
+    pub(super) database: i64,
+    pub(super) resp3: bool,
+    pub(super) handed_over: bool,
+    pub(super) closes: bool,
+    pub(super) replies: Replies,
+    pub(super) multi: Option<Box<Multi>>,
+    pub(super) watched: Vec<Watch>,
+    /// An extension that is to be called, and its arguments.
+    pub(super) invokes: Option<Box<(Vec<u8>, Vec<u8>)>>,
+    more: Option<Box<More>>,
+}
+
+/// What few ask for.
+#[derive(Default)]
+pub(super) struct More {
+    pub(super) id: u64,
+    pub(super) name: Box<[u8]>,
+    pub(super) library: (Box<[u8]>, Box<[u8]>),
+}
+
+/// Which answers the client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replies {
+    On,
+    Off,
+    /// Neither this one nor the next.
+    SkipTwo,
+    SkipOne,
+}
+
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+
+impl State {
+    pub(super) fn new(entrance: &Arc<Entrance>) -> State {
+        State {
+            entrance: Arc::clone(entrance),
+            identity: None,
+            table: None,
+            default_table: None,
+            looked_at: u64::MAX,
+            database: 0,
+            resp3: false,
+            handed_over: false,
+            closes: false,
+            replies: Replies::On,
+            multi: None,
+            watched: Vec::new(),
+            invokes: None,
+            more: None,
+        }
+    }
+
+    /// Makes it as it was at first, but for its number.
+    pub(super) fn reset(&mut self) {
+        let id = self.id();
+        *self = State { handed_over: self.handed_over, ..State::new(&self.entrance) };
+        self.more().id = id;
+    }
+
+    pub(super) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_with(|| {
+            Box::new(More { id: CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1, ..More::default() })
+        })
+    }
+
+    /// The connection's number.
+    pub(super) fn id(&mut self) -> u64 {
+        self.more().id
+    }
+
+    pub(super) fn queued(&self) -> i64 {
+        self.multi.as_ref().map_or(-1, |multi| multi.queued.len() as i64)
+    }
+
+    pub(super) fn watches(&self) -> usize {
+        self.watched.len()
+    }
+
+    /// It acts for another tenant from here on.
+    pub(super) fn begin(&mut self, identity: Identity) {
+        self.identity = Some(identity);
+        (self.table, self.database, self.looked_at, self.handed_over) = (None, 0, u64::MAX, false);
+        (self.multi, self.watched) = (None, Vec::new());
+    }
+
+    /// The id of the table that commands use.
+    pub(super) fn table_id(&self) -> Option<u64> {
+        self.table.or(self.default_table)
+    }
+
+    /// The table that `SELECT` means: by its id, by its name, or 0 for the one that is used at first.
+    pub(super) fn selected(&self, view: &TenantView, word: &[u8]) -> Result<u64, Fail> {
+        let found = match integer(word) {
+            Some(0) => self.default_table,
+            Some(id) => u64::try_from(id).ok().filter(|id| view.reach(*id, false).is_ok()),
+            None => {
+                let found = std::str::from_utf8(word).ok().and_then(|name| view.id_of(name));
+                return found.ok_or_else(|| "ERR invalid DB index: the tenant has no table of this name".into());
+            }
+        };
+        found.ok_or_else(|| "ERR DB index is out of range".into())
+    }
+
+    /// Looks whom it may act for still, and which table it uses at first.
+    fn look<'s>(&mut self, snapshot: &'s Snapshot) -> Option<&'s Arc<TenantView>> {
+        let mut view = self.identity.and_then(|identity| identity.view(snapshot));
+        if view.is_none() {
+            if self.identity.is_some() {
+                (self.multi, self.watched, self.table) = (None, Vec::new(), None);
+            }
+            self.identity = Identity::of_port(snapshot, &self.entrance);
+            view = self.identity.and_then(|identity| identity.view(snapshot));
+        }
+        if let Some(view) = view
+            && self.looked_at != snapshot.generation()
+        {
+            self.looked_at = snapshot.generation();
+            self.default_table = match &self.entrance.table {
+                Some(name) => view.id_of(name),
+                None => view.id_of("default").or_else(|| view.tables.keys().min().copied()),
+            };
+        }
+        view
+    }
+}
+
+/// A command of a batch, and where it begins.
+type Found = (usize, Command, Option<&'static Spec>);
+
+impl Session {
+    /// A connection to a port that is for this.
+    pub(crate) fn new(entrance: &Arc<Entrance>) -> Session {
+        Session { parser: Parser::default(), state: State::new(entrance) }
+    }
+
+    /// Whom it acts for.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.state.identity.as_ref()
+    }
+
+    /// See [`super::super::Conversation::run`].
+    pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        let mut view = self.state.look(context.snapshot);
+        if let Some(next) = self.hand_over() {
+            self.parser.reset();
+            return (0, next);
+        }
+        let mut batch: ArrayVec<Found, BATCH> = ArrayVec::new();
+        let (parsed, next) = self.find(input, view.is_none(), &mut batch);
+        let guard = context.participant.guard();
+        if batch.len() > 1 {
+            prefetch(&batch, input, view, &self.state, &guard);
+        }
+        let (begun, mut batch) = (out.len(), batch.into_iter().peekable());
+        while let Some((at, command, spec)) = batch.next() {
+            let end = at + command.len;
+            view = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
+            self.parser.recycle(command);
+            let stop = self.stop().or_else(|| {
+                let long = out.len() - begun > BATCH_ANSWER_BYTES && batch.peek().is_some();
+                long.then_some(Next::Again)
+            });
+            if let Some(next) = stop {
+                self.parser.reset();
+                return (end, next);
+            }
+        }
+        match next {
+            Ok(next) => (parsed, next),
+            Err(error) => {
+                context.protocol_error();
+                Reply { out, resp3: false }.error(format!("ERR Protocol error: {error}").as_bytes());
+                (input.len(), Next::Close)
+            }
+        }
+    }
+
+    /// Finds the commands of a batch. Tells how many bytes they take, and what is to come after them.
+    fn find(
+        &mut self,
+        input: &[u8],
+        stranger: bool,
+        batch: &mut ArrayVec<Found, BATCH>,
+    ) -> (usize, Result<Next, sandstorm_net::resp::ProtocolError>) {
+        let mut at = 0;
+        loop {
+            // What a stranger says may change what is allowed next.
+            if batch.is_full() || stranger && !batch.is_empty() {
+                return (at, Ok(Next::Again));
+            }
+            match self.parser.parse(&input[at..], stranger) {
+                Parsed::Command(command) if command.count() == 0 => at += command.len,
+                Parsed::Command(command) => {
+                    let spec = command.args(&input[at..]).next().and_then(commands::find);
+                    let len = command.len;
+                    batch.push((at, command, spec));
+                    at += len;
+                }
+                Parsed::Incomplete(needed) => return (at, Ok(Next::More(needed))),
+                Parsed::Broken(error) => return (at, Err(error)),
+            }
+        }
+    }
+
+    /// What has to happen before the next command.
+    fn stop(&mut self) -> Option<Next> {
+        if let Some(invokes) = self.state.invokes.take() {
+            let (extension, args) = *invokes;
+            return Some(Next::Invoke { extension, args });
+        }
+        if self.state.closes {
+            return Some(Next::Close);
+        }
+        self.hand_over()
+    }
+
+    fn hand_over(&mut self) -> Option<Next> {
+        let identity = self.state.identity.filter(|_| !self.state.handed_over)?;
+        self.state.handed_over = true;
+        Some(Next::HandOver(identity.tenant()))
+    }
+
+    /// Runs one command. Answers whom the connection acts for then.
+    fn one<'w>(
+        &mut self,
+        context: &Context<'w>,
+        guard: &Guard<'w>,
+        view: Option<&'w Arc<TenantView>>,
+        spec: Option<&'static Spec>,
+        (command, input): (&Command, &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Option<&'w Arc<TenantView>> {
+        let (few, many): (ArrayVec<&[u8], 8>, Vec<&[u8]>);
+        let args = match command.count() {
+            0..=8 => {
+                few = command.args(input).collect();
+                &*few
+            }
+            _ => {
+                many = command.args(input).collect();
+                &*many
+            }
+        };
+        let start = out.len();
+        let reply = Reply { out, resp3: self.state.resp3 };
+        let state = &mut self.state;
+        let mut call = Call { context, guard, view, state, held: None, args, reply };
+        dispatch(&mut call, spec);
+        let mut view = call.view;
+        match self.state.replies {
+            Replies::On => {}
+            Replies::Off => out.truncate(start),
+            Replies::SkipTwo | Replies::SkipOne => {
+                out.truncate(start);
+                let skips = self.state.replies == Replies::SkipTwo;
+                self.state.replies = if skips { Replies::SkipOne } else { Replies::On };
+            }
+        }
+        if self.state.looked_at != context.snapshot.generation() {
+            view = self.state.look(context.snapshot);
+        }
+        view
+    }
+
+    /// Runs a command that may be run, and writes what went wrong if it did.
+    pub(super) fn answer(call: &mut Call<'_, '_>, spec: &Spec) {
+        let start = call.reply.out.len();
+        if let Err(Fail(text)) = (spec.run)(call) {
+            call.reply.out.truncate(start);
+            call.reply.error(text.as_bytes());
+        }
+    }
+
+    /// See [`super::super::Conversation::answered`].
+    pub(crate) fn answered(&mut self, ended: &InvocationAnswer<'_>, out: &mut Vec<u8>) {
+        if self.state.replies == Replies::On {
+            functions::answer(ended, &mut Reply { out, resp3: self.state.resp3 });
+        }
+    }
+}
+
+/// Asks the processor for the buckets of a batch's first keys, then for their records.
+fn prefetch(batch: &[Found], input: &[u8], view: Option<&Arc<TenantView>>, state: &State, guard: &Guard<'_>) {
+    let entry = view.and_then(|view| view.reach(state.table_id()?, false).ok());
+    let Some(table) = entry.map(|entry| &entry.table) else { return };
+    let mut hashes: ArrayVec<u64, BATCH> = ArrayVec::new();
+    for (at, command, spec) in batch {
+        if spec.is_some_and(|spec| spec.first == 1)
+            && let Some(key) = command.args(&input[*at..]).nth(1)
+        {
+            let hash = table.hash(key);
+            table.prefetch_bucket(hash);
+            hashes.push(hash);
+        }
+    }
+    hashes.iter().for_each(|hash| table.prefetch_record(guard, *hash));
+}
+
+/// Answers a command: runs it, keeps it for EXEC, or says why not.
+fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>) {
+    let refusal = match spec {
+        None => Some(functions::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args))),
+        Some(spec) if !spec.takes(call.args.len()) => {
+            Some(format!("ERR wrong number of arguments for '{}' command", spec.name).into())
+        }
+        Some(spec) if !spec.is(commands::NO_AUTH) => match call.view {
+            None => Some(NO_AUTH.into()),
+            Some(view) => (!call.context.admit(view, 1)).then(|| OVER_RATE.into()),
+        },
+        Some(_) => None,
+    };
+    if let (None, Some(spec)) = (&refusal, spec) {
+        return run(call, spec);
+    }
+    transactions::refused(call.state);
+    if let Some(Fail(text)) = refusal {
+        call.reply.error(text.as_bytes());
+    }
+}
+
+fn run(call: &mut Call<'_, '_>, spec: &'static Spec) {
+    if is_queued(call.state, spec) {
+        if let Err(Fail(text)) = transactions::queue(call, spec) {
+            call.reply.error(text.as_bytes());
+        }
+        return;
+    }
+    if !spec.is(commands::ATOMIC) {
+        return Session::answer(call, spec);
+    }
+    let mut wanted = Wanted::default();
+    if let Err(Fail(text)) = transactions::want(call, spec, &mut wanted) {
+        return call.reply.error(text.as_bytes());
+    }
+    let mut held = wanted.hold(call.context.participant);
+    let reply = Reply { out: &mut *call.reply.out, resp3: call.reply.resp3 };
+    let (context, guard, view, args) = (call.context, call.guard, call.view, call.args);
+    let state = &mut *call.state;
+    Session::answer(&mut Call { context, guard, view, state, held: Some(&mut held), args, reply }, spec);
+}

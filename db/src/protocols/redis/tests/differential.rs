@@ -1,0 +1,221 @@
+//! The same commands to a real Redis, and the same answers byte by byte. Passes with a line where there is no `redis-server`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+
+/// A Redis of its own.
+struct Redis(Child);
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start() -> Option<(Redis, TcpStream)> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+    let child = Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(["--dir", "/tmp", "--proto-max-bulk-len", "8388608"])
+        .stdout(Stdio::null())
+        .spawn()
+        .ok()?;
+    let redis = Redis(child);
+    for _ in 0..6_000 {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+            return Some((redis, stream));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("the redis-server that was started does not answer")
+}
+
+/// Reads one answer, whole.
+fn answer(from: &mut impl BufRead, out: &mut Vec<u8>) {
+    let start = out.len();
+    from.read_until(b'\n', out).expect("an answer");
+    let line = String::from_utf8_lossy(&out[start..]).trim().to_owned();
+    let number = || line[1..].parse::<i64>().unwrap_or(-1).max(0) as usize;
+    match line.as_bytes()[0] {
+        b'$' | b'=' if line != "$-1" => {
+            let len = number() + 2;
+            from.take(len as u64).read_to_end(out).expect("the bytes");
+        }
+        b'*' | b'~' | b'>' => (0..number()).for_each(|_| answer(from, out)),
+        b'%' => (0..2 * number()).for_each(|_| answer(from, out)),
+        _ => {}
+    }
+}
+
+fn choose(random: &mut StdRng, words: &[&'static str]) -> &'static str {
+    words[random.random_range(0..words.len())]
+}
+
+const KEYS: [&str; 6] = ["a", "b", "c", "key:1", "key:2", ""];
+const VALUES: [&str; 14] = [
+    "",
+    "0",
+    "1",
+    "-1",
+    "12",
+    "abc",
+    "10.5",
+    "3.0e3",
+    "9223372036854775807",
+    "-9223372036854775808",
+    " 1",
+    "01",
+    "hello world",
+    "0.1",
+];
+const NUMBERS: [&str; 12] =
+    ["0", "1", "-1", "5", "-3", "100", "1000000", "9223372036854775807", "-9223372036854775808", "x", "1.5", ""];
+/// Hours at least, and never two from now that are to be compared: either side has its own clock.
+const TIMES: [&str; 8] =
+    ["100000000", "200000000", "-1", "0", "x", "9223372036854775807", "4102444800", "4102444800000"];
+const SHAPES: [&str; 61] = [
+    "GET k",
+    "GET k",
+    "SET k v",
+    "SET k v",
+    "SET k v NX",
+    "SET k v XX GET",
+    "SET k v EX t",
+    "SET k v PXAT t",
+    "SET k v KEEPTTL",
+    "SET k v NX XX",
+    "SET k v EX",
+    "SET k v EX t PX t",
+    "SETNX k v",
+    "SETEX k t v",
+    "PSETEX k t v",
+    "GETSET k v",
+    "GETDEL k",
+    "GETEX k",
+    "GETEX k PERSIST",
+    "GETEX k EXAT t",
+    "GETEX k FOO",
+    "MGET k k k",
+    "MSET k v k v",
+    "MSET k v k",
+    "MSETNX k v k v",
+    "APPEND k v",
+    "STRLEN k",
+    "GETRANGE k n n",
+    "SUBSTR k n n",
+    "SETRANGE k m v",
+    "INCR k",
+    "DECR k",
+    "INCRBY k n",
+    "DECRBY k n",
+    "INCRBYFLOAT k v",
+    "INCRBYFLOAT k f",
+    "GETBIT k m",
+    "SETBIT k m b",
+    "BITCOUNT k",
+    "BITCOUNT k n n",
+    "BITCOUNT k n n BIT",
+    "DEL k k",
+    "UNLINK k",
+    "EXISTS k k k",
+    "TOUCH k k",
+    "EXPIRE k t",
+    "EXPIRE k t NX",
+    "PEXPIREAT k t GT",
+    "EXPIREAT k t LT",
+    "PEXPIREAT k t XX GT",
+    "EXPIRE k t GT LT",
+    "EXPIRE k t FOO",
+    "PERSIST k",
+    "TYPE k",
+    "RENAME k k",
+    "RENAMENX k k",
+    "COPY k k",
+    "COPY k k REPLACE",
+    "STRLEN k",
+    "NOSUCH k v",
+    "GET k k",
+];
+
+fn command(random: &mut StdRng) -> Vec<String> {
+    let shape = choose(random, &SHAPES);
+    let word = |(at, word): (usize, &'static str), random: &mut StdRng| match word {
+        "k" if at > 0 => choose(random, &KEYS),
+        "v" => choose(random, &VALUES),
+        "n" => choose(random, &NUMBERS),
+        "t" => choose(random, &TIMES),
+        "m" => choose(random, &["0", "1", "5", "100", "-1", "x", "99999999999"]),
+        "b" => choose(random, &["0", "1", "2"]),
+        "f" => choose(
+            random,
+            &["0.1", "1.1", "-2.5", "1e3", "5000.1", "0.00000001", "123456789.123456789", "nan", "inf", "x"],
+        ),
+        other => other,
+    };
+    shape.split(' ').enumerate().map(|one| word(one, random).to_owned()).collect()
+}
+
+#[test]
+fn a_real_redis_gives_the_same_answers() {
+    let Some((_redis, stream)) = start() else {
+        eprintln!("skipped: no redis-server (Debian package redis-server)");
+        return;
+    };
+    let mut to = stream.try_clone().expect("a second handle");
+    let mut from = BufReader::new(stream);
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    let (mut said, mut different) = (Vec::new(), Vec::new());
+    for seed in 0..12u64 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let version = if seed % 2 == 0 { "2" } else { "3" };
+        to.write_all(&encoded(&[b"HELLO", version.as_bytes()])).expect("sent");
+        answer(&mut from, &mut Vec::new());
+        place.say(&mut client, &encoded(&[b"HELLO", version.as_bytes()]));
+        for step in 0..1_500 {
+            let args = match step {
+                0 => vec!["FLUSHALL".to_owned()],
+                _ => wrapped(&mut random),
+            };
+            let bytes = encoded(&args.iter().map(String::as_bytes).collect::<Vec<_>>());
+            to.write_all(&bytes).expect("sent");
+            let mut theirs = Vec::new();
+            answer(&mut from, &mut theirs);
+            let (ours, _) = place.say(&mut client, &bytes);
+            let (theirs, ours) = (String::from_utf8_lossy(&theirs), String::from_utf8_lossy(&ours));
+            said.push(format!("{args:?} -> {theirs:?}"));
+            if theirs != ours {
+                let last = said.len().saturating_sub(6);
+                different.push(format!("seed {seed}: Redis {theirs:?}, here {ours:?}\n{}", said[last..].join("\n")));
+                break;
+            }
+        }
+        // What is left of a transaction would be another conversation's.
+        for args in [&b"DISCARD"[..], b"UNWATCH"] {
+            to.write_all(&encoded(&[args])).expect("sent");
+            answer(&mut from, &mut Vec::new());
+            place.say(&mut client, &encoded(&[args]));
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n\n"));
+}
+
+/// A command, or now and then one that begins or ends a transaction.
+fn wrapped(random: &mut StdRng) -> Vec<String> {
+    let words = match random.random_range(0..40) {
+        0 => "MULTI",
+        1 | 2 => "EXEC",
+        3 => {
+            choose(random, &["DISCARD", "WATCH a b", "UNWATCH", "MULTI", "WATCH", "PING", "PING x", "ECHO x", "TIME x"])
+        }
+        _ => return command(random),
+    };
+    words.split(' ').map(str::to_owned).collect()
+}

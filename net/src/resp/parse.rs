@@ -1,0 +1,228 @@
+//! Finds commands at the front of the bytes that a client has sent: arrays of bulk strings, or words on a line.
+//!
+//! A parser goes on where it stopped when more bytes have come, so a long value is not looked at again for every packet.
+//! What it answers, and in which words it refuses, is what Redis does.
+
+use super::inline;
+use crate::limits::{
+    RESP_ARGUMENTS, RESP_COMMAND_BYTES, RESP_LINE_BYTES, RESP_STRANGER_ARGUMENTS, RESP_STRANGER_BYTES,
+};
+
+/// What stands at the front of the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// A command; it takes so many bytes. None of its arguments: an empty line or array, which is no command and gets no answer.
+    Command(Command),
+    /// A part of one; the whole has at least so many bytes.
+    Incomplete(usize),
+    /// None, and nothing after it can be understood.
+    Broken(ProtocolError),
+}
+
+/// Where the arguments of a command are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Command {
+    /// Bytes of the input that it takes.
+    pub len: usize,
+    spans: Vec<(u32, u32)>,
+    /// The arguments' bytes, if they are not in the input as they are.
+    unquoted: Option<Box<[u8]>>,
+}
+
+impl Command {
+    /// Number of arguments, the command's name included.
+    pub fn count(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// The arguments. `input` begins where it did for the parser.
+    pub fn args<'i>(&'i self, input: &'i [u8]) -> impl ExactSizeIterator<Item = &'i [u8]> + Clone {
+        let bytes = self.unquoted.as_deref().unwrap_or(input);
+        self.spans.iter().map(|(from, to)| bytes.get(*from as usize..*to as usize).unwrap_or_default())
+    }
+
+    /// Takes the command back for its memory.
+    fn clear(&mut self) {
+        self.len = 0;
+        self.spans.clear();
+        self.unquoted = None;
+    }
+}
+
+/// Why a client cannot be understood; it is told, and disconnected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// A line that does not end.
+    #[error("too big inline request")]
+    LongLine,
+    /// A quote that does not end.
+    #[error("unbalanced quotes in request")]
+    Quotes,
+    /// A number of arguments that does not end.
+    #[error("too big mbulk count string")]
+    LongCount,
+    /// A number of arguments that is none, or too large.
+    #[error("invalid multibulk length")]
+    Count,
+    /// More arguments than one may send who has not shown who it is.
+    #[error("unauthenticated multibulk length")]
+    StrangersCount,
+    /// A length that does not end.
+    #[error("too big bulk count string")]
+    LongLength,
+    /// Something else where a bulk string should begin.
+    #[error("expected '$', got '{}'", char::from(*.0))]
+    NoBulk(u8),
+    /// A length that is none, or too large.
+    #[error("invalid bulk length")]
+    Length,
+    /// A longer argument than one may send who has not shown who it is.
+    #[error("unauthenticated bulk length")]
+    StrangersLength,
+}
+
+/// Finds commands. Between two calls that answer [`Parsed::Incomplete`] the input may only grow at its end.
+#[derive(Clone, Debug, Default)]
+pub struct Parser {
+    /// How far the command has been read.
+    at: usize,
+    /// Arguments that have yet to come, once their number is known.
+    left: Option<usize>,
+    command: Command,
+}
+
+impl Parser {
+    /// Forgets a part of a command: the next input begins with one.
+    pub fn reset(&mut self) {
+        *self = Parser::default();
+    }
+
+    /// Hands back a command that was answered, so that its memory is used for the next.
+    pub fn recycle(&mut self, mut command: Command) {
+        if self.command.spans.capacity() == 0 && command.spans.capacity() <= 64 {
+            command.clear();
+            self.command = command;
+        }
+    }
+
+    /// Looks at the front of `input`. Less is allowed to a `stranger`, whose tenant is not known yet.
+    pub fn parse(&mut self, input: &[u8], stranger: bool) -> Parsed {
+        if self.left.is_none() {
+            match input.first() {
+                None => return Parsed::Incomplete(1),
+                Some(b'*') => match self.count(input, stranger) {
+                    Ok(()) => {}
+                    Err(other) => return other,
+                },
+                Some(_) => return self.line(input),
+            }
+        }
+        while let Some(left @ 1..) = self.left {
+            match self.bulk(input, stranger) {
+                Ok(()) => self.left = Some(left - 1),
+                Err(other) => return other,
+            }
+        }
+        self.command.len = self.at;
+        (self.at, self.left) = (0, None);
+        Parsed::Command(std::mem::take(&mut self.command))
+    }
+
+    /// Reads how many arguments there are.
+    fn count(&mut self, input: &[u8], stranger: bool) -> Result<(), Parsed> {
+        let (number, next) = number_line(input, 1, ProtocolError::LongCount)?;
+        let count = match number {
+            Some(number) if number <= RESP_ARGUMENTS as i64 => usize::try_from(number).unwrap_or(0),
+            _ => return Err(Parsed::Broken(ProtocolError::Count)),
+        };
+        if stranger && count > RESP_STRANGER_ARGUMENTS {
+            return Err(Parsed::Broken(ProtocolError::StrangersCount));
+        }
+        (self.at, self.left) = (next, Some(count));
+        self.command.clear();
+        // No room for arguments that were only announced.
+        self.command.spans.reserve(count.min(16));
+        Ok(())
+    }
+
+    /// Reads one argument.
+    fn bulk(&mut self, input: &[u8], stranger: bool) -> Result<(), Parsed> {
+        match input.get(self.at) {
+            None => return Err(Parsed::Incomplete(self.at + 1)),
+            Some(b'$') => {}
+            // Redis looks once the line is whole; a line that is whole is all that can be seen of it.
+            Some(other) => {
+                number_line(input, self.at, ProtocolError::LongLength)?;
+                return Err(Parsed::Broken(ProtocolError::NoBulk(*other)));
+            }
+        }
+        let (number, from) = number_line(input, self.at + 1, ProtocolError::LongLength)?;
+        let len = number.and_then(|number| usize::try_from(number).ok());
+        let Some(len) = len.filter(|len| *len <= RESP_COMMAND_BYTES && from + *len <= RESP_COMMAND_BYTES) else {
+            return Err(Parsed::Broken(ProtocolError::Length));
+        };
+        if stranger && len > RESP_STRANGER_BYTES {
+            return Err(Parsed::Broken(ProtocolError::StrangersLength));
+        }
+        let to = from + len;
+        if input.len() < to + 2 {
+            return Err(Parsed::Incomplete(to + 2));
+        }
+        // Both are at most `RESP_COMMAND_BYTES`, which fits.
+        self.command.spans.push((from as u32, to as u32));
+        self.at = to + 2;
+        Ok(())
+    }
+
+    /// Reads a line of words.
+    fn line(&mut self, input: &[u8]) -> Parsed {
+        let searched = self.at.min(input.len());
+        let Some(end) = input[searched..].iter().position(|byte| *byte == b'\n').map(|at| searched + at) else {
+            self.at = input.len();
+            return match input.len() > RESP_LINE_BYTES {
+                true => Parsed::Broken(ProtocolError::LongLine),
+                false => Parsed::Incomplete(input.len() + 1),
+            };
+        };
+        self.at = 0;
+        let line = &input[..end];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        if !inline::split(line, &mut bytes, &mut ends) {
+            return Parsed::Broken(ProtocolError::Quotes);
+        }
+        let mut from = 0;
+        let spans = ends.iter().map(|end| (std::mem::replace(&mut from, *end as u32), *end as u32)).collect();
+        Parsed::Command(Command { len: end + 1, spans, unquoted: Some(bytes.into()) })
+    }
+}
+
+/// The number from `from` to the end of its line, if it is one, and where the next line begins.
+fn number_line(input: &[u8], from: usize, too_long: ProtocolError) -> Result<(Option<i64>, usize), Parsed> {
+    let rest = &input[from.min(input.len())..];
+    // Numbers are short; one that is not gets what Redis says of it when there is too much of it.
+    let Some(len) = rest.iter().take(RESP_LINE_BYTES + 1).position(|byte| *byte == b'\r') else {
+        return Err(match rest.len() > RESP_LINE_BYTES {
+            true => Parsed::Broken(too_long),
+            false => Parsed::Incomplete(input.len() + 1),
+        });
+    };
+    if rest.len() < len + 2 {
+        return Err(Parsed::Incomplete(input.len() + 1));
+    }
+    Ok((number(&rest[..len]), from + len + 2))
+}
+
+/// A decimal number as Redis reads it: no plus, no leading zeros.
+fn number(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        [b'0'] => text.len() == 1,
+        [b'1'..=b'9', rest @ ..] => rest.len() < 19 && rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if !canonical {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

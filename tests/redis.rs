@@ -1,0 +1,189 @@
+//! Promise: what people have for Redis works unchanged, and calls extensions. Tools that are not there are skipped with a line.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use common::{data_plane_with, load, root};
+use sandstorm_db::server::DataPlane;
+
+const TOKEN: &str = "the_token_of_the_shop";
+
+/// A server with a port that speaks for tenant `shop`, and one where a tenant has to show itself.
+fn server(workers: usize) -> (DataPlane, SocketAddr, SocketAddr) {
+    let plane = data_plane_with(&format!(
+        "workers = {workers}\npin = false\n[[redis]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\ntable = 'items'\n\
+         [[redis]]\naddress = '127.0.0.1:0'\n\
+         [[tenants]]\nname = 'shop'\ntoken = '{TOKEN}'\nhome_worker = {}\ntables = [{{ name = 'items' }}, {{ name = 'other' }}]\n",
+        workers - 1
+    ));
+    let (port, open) = (plane.listening()[0], plane.listening()[1]);
+    (plane, port, open)
+}
+
+/// Runs a tool; `None`, with a line, if it is not there.
+fn tool(name: &str, port: SocketAddr, args: &[&str], input: &str) -> Option<Output> {
+    let mut command = Command::new(name);
+    command.args(["-p", &port.port().to_string()]).args(args);
+    run(command, name, input)
+}
+
+fn run(mut command: Command, name: &str, input: &str) -> Option<Output> {
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let Ok(mut child) = child else {
+        eprintln!("skipped: no {name}");
+        return None;
+    };
+    // A tool that ends early says why.
+    let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+    Some(child.wait_with_output().expect("the tool ends"))
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn redis_cli_talks_to_it() {
+    let (plane, port, open) = server(2);
+    load(&plane, "shop", "total", 1);
+    let input = "SET apple 3\nGET apple\nHELLO 3\nFCALL total 1 apple items\nSELECT 2\nDBSIZE\nNOSUCH x\n";
+    let Some(output) = tool("redis-cli", port, &[], input) else { return };
+    let text_of = text(&output);
+    let lines: Vec<_> = text_of.lines().collect();
+    assert_eq!(&lines[..2], ["OK", "3"], "{text_of}");
+    assert!(text_of.contains("\n3\nOK\n0\nERR unknown command 'NOSUCH', with args beginning with: 'x' "), "{text_of}");
+    let output =
+        tool("redis-cli", open, &["--user", "shop", "--pass", TOKEN, "--no-auth-warning"], "GET apple\nACL WHOAMI\n");
+    assert_eq!(output.map(|output| text(&output)).as_deref(), Some("3\nshop\n"));
+    let output = tool("redis-cli", port, &["--scan"], "");
+    assert_eq!(output.map(|output| text(&output)).as_deref(), Some("apple\n"));
+    let output = tool("redis-cli", port, &["INFO", "keyspace"], "");
+    assert!(output.is_some_and(|output| text(&output).contains("db1:keys=1,")));
+}
+
+#[test]
+fn redis_benchmark_finds_no_error() {
+    let (_plane, port, open) = server(2);
+    let common = ["-n", "3000", "-c", "20", "-r", "100", "-q", "-t", "ping,set,get,incr,mset"];
+    for more in [&["-P", "1"][..], &["-P", "32", "-d", "200"], &["-P", "8", "-3"]] {
+        let Some(output) = tool("redis-benchmark", port, &[&common[..], more].concat(), "") else { return };
+        let text = text(&output);
+        assert!(output.status.success() && text.contains("GET:") && !text.contains("rror"), "{text}");
+    }
+    let args = [&common[..], &["--user", "shop", "-a", TOKEN]].concat();
+    let text = tool("redis-benchmark", open, &args, "").map(|output| text(&output)).expect("it was there");
+    assert!(text.contains("MSET (10 keys):") && !text.contains("rror"), "{text}");
+}
+
+#[test]
+fn memtier_benchmark_finds_no_error() {
+    let (_plane, port, _) = server(1);
+    let args =
+        ["-s", "127.0.0.1", "-P", "redis", "-n", "300", "-c", "5", "-t", "2", "--hide-histogram", "--pipeline", "8"];
+    if let Some(output) = tool("memtier_benchmark", port, &args, "") {
+        assert!(output.status.success() && text(&output).contains("Totals"), "{}", text(&output));
+    }
+}
+
+/// A place for programs of others, which stays.
+fn place(name: &str) -> PathBuf {
+    let place = root().join("target").join(name);
+    std::fs::create_dir_all(&place).expect("a folder");
+    place
+}
+
+/// A Python that has redis-py; made once, from the package index.
+fn python() -> Option<PathBuf> {
+    let python = place("clients-python").join("bin/python");
+    let has = |python: &Path| {
+        Command::new(python).args(["-c", "import redis"]).output().is_ok_and(|output| output.status.success())
+    };
+    if !has(&python) {
+        let here = place("clients-python");
+        let _made = Command::new("python3").arg("-m").arg("venv").arg(&here).output();
+        let _had = Command::new(&python).args(["-m", "pip", "install", "--quiet", "redis"]).output();
+    }
+    has(&python).then_some(python).or_else(|| {
+        eprintln!("skipped: no redis-py, and no package index to get it from");
+        None
+    })
+}
+
+#[test]
+fn the_program_of_the_page_runs() {
+    let Some(python) = python() else { return };
+    let (plane, port, open) = server(2);
+    load(&plane, "shop", "total", 1);
+    let page = std::fs::read_to_string(root().join("docs/protocols.md")).expect("the page");
+    let program = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a program");
+    let program = program.replace("port=6379", &format!("port={}", port.port()));
+    let mut command = Command::new(&python);
+    command.args(["-c", &program]);
+    let output = run(command, "python", "").expect("python was there");
+    assert_eq!(text(&output), "[14, '5']\nin all: 22\n");
+    let more = format!(
+        "import redis\n\
+         r = redis.Redis(port={}, username='shop', password='{TOKEN}', protocol=3, db=2)\n\
+         with r.pipeline(transaction=True) as p:\n    p.watch('n')\n    p.multi()\n    p.incr('n')\n    p.incrbyfloat('f', 0.1)\n    print(p.execute())\n\
+         r.mset({{str(n): n for n in range(300)}})\n\
+         print(len(list(r.scan_iter(count=50))), r.ttl('n'), r.config_get('save'), r.client_getname())\n\
+         print(r.set('n', 5, nx=True), r.getex('n', ex=100), r.ttl('n') > 90, r.info()['redis_mode'])\n",
+        open.port()
+    );
+    let mut command = Command::new(&python);
+    command.args(["-c", &more]);
+    let output = run(command, "python", "").expect("python was there");
+    assert_eq!(text(&output), "[1, 0.1]\n302 -1 {'save': ''} None\nNone b'1' True standalone\n");
+}
+
+#[test]
+fn nodes_client_talks_to_it() {
+    let here = place("clients-node");
+    let has = here.join("node_modules/redis/package.json");
+    if !has.exists() {
+        let _had = Command::new("npm").args(["install", "--silent", "redis"]).current_dir(&here).output();
+    }
+    if !has.exists() {
+        eprintln!("skipped: no node, or no package `redis` for it");
+        return;
+    }
+    let (plane, port, _) = server(1);
+    load(&plane, "shop", "total", 1);
+    let program = format!(
+        "const {{ createClient }} = require('redis');\n(async () => {{\n\
+         const r = createClient({{ url: 'redis://127.0.0.1:{}' }});\nr.on('error', e => console.log('error', e));\nawait r.connect();\n\
+         await r.set('a', '4', {{ EX: 100 }});\nconsole.log(await r.get('a'), await r.incrBy('a', 2), await r.mGet(['a', 'b']));\n\
+         console.log(await r.multi().set('b', '5').get('b').exec());\n\
+         console.log(await r.sendCommand(['FCALL', 'total', '2', 'a', 'b', 'items']));\n\
+         const keys = [];\nfor await (const k of r.scanIterator()) keys.push(k);\nconsole.log(keys.flat().length);\nawait r.quit();\n}})();\n",
+        port.port()
+    );
+    let mut command = Command::new("node");
+    command.arg("-e").arg(program).current_dir(&here);
+    let output = run(command, "node", "").expect("node was there");
+    assert_eq!(text(&output), "4 6 [ '6', null ]\n[ 'OK', '5' ]\n11\n2\n");
+}
+
+#[test]
+fn junk_ends_its_connection_and_no_other() {
+    let (_plane, port, _) = server(1);
+    let mut good = TcpStream::connect(port).expect("a connection");
+    for junk in [&b"*1\r\n$99999999999\r\n"[..], b"*-5\r\n*1\r\n+x\r\n", &[0xff; 70_000], b"SET \"a b\r\n"] {
+        let mut bad = TcpStream::connect(port).expect("a connection");
+        bad.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+        bad.write_all(junk).expect("sent");
+        let mut answer = Vec::new();
+        // Closed with bytes of ours unread, the connection may be reset instead of ended.
+        let _ended = bad.read_to_end(&mut answer);
+        assert!(answer.starts_with(b"-ERR Protocol error: ") || answer.is_empty() && junk.len() > 65_536);
+        good.write_all(b"PING\r\n").expect("sent");
+        let mut pong = [0; 7];
+        good.read_exact(&mut pong).expect("answered");
+        assert_eq!(&pong, b"+PONG\r\n");
+    }
+}
