@@ -5,6 +5,11 @@
 /// CPU time of one poll of an invocation, microseconds; past it the invocation is switched out. A worker's other tasks wait as
 /// long, and a switch took 2 us in a prototype.
 pub const SLICE_US: u64 = 100;
+/// The same at most while another tenant has asked the worker for something within [`SHARED_FOR_US`]: whoever asks waits for half a
+/// slice on average, and for a whole one at worst. Each switch costs the computation about 2 us and the worker a look at the network.
+pub const SHARED_SLICE_US: u64 = 50;
+/// How long a tenant's last request counts for that, microseconds: ten requests a second keep a worker prompt.
+pub const SHARED_FOR_US: u64 = 100_000;
 /// CPU time of a whole invocation, microseconds. Bounds how long it pins records that others have replaced.
 pub const TOTAL_US: u64 = 10_000;
 /// Time from the end of an invocation's first poll for which it may be under way, as a multiple of its CPU time: one that always
@@ -133,10 +138,15 @@ pub mod tenants {
 /// A side stack, bytes: how deep an extension may recurse.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;
 /// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those that
-/// are kept for tenants. Each takes address space, and memory as far as it was used, all of it at worst. Where none is left, a switched-out invocation goes on at once, until its total budget is spent.
+/// are kept for tenants. Each takes address space, and memory as far as it was used. Where none is left, a switched-out invocation goes on at once, until its total budget is spent.
 pub const SIDE_STACKS: usize = 4_096;
-/// Memory that a tenant is charged for while one of its invocations is switched out, bytes: what a stack takes that was used
-/// to ordinary depth. Those that go deeper are bounded by [`SIDE_STACKS`].
+/// Of these, as many as switched-out invocations can always have: the other half may be kept for tenants.
+pub const PARKED_STACKS: usize = SIDE_STACKS / 2;
+/// Stacks that a tenant's switched-out invocations may hold for each of [`PARKED_STACKS`] that is free: of `n` tenants that want all
+/// they can get, each has 2 of `2n + 1` parts (one alone 1,365), and one part is left for the others.
+pub const PARKED_PER_FREE: usize = 2;
+/// Memory that a tenant is charged for while one of its invocations is switched out, at least, bytes: few use more of their stacks,
+/// and those are charged for what they use. What lies deeper goes back to the kernel, so no more than that is in memory.
 pub const PARKED_STACK_BYTES: usize = 64 << 10;
 /// Side stacks that a worker keeps for tenants whose code it ran before: taking one costs no system call, clearing one does.
 pub const KEPT_STACKS: usize = 1_024;

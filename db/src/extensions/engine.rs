@@ -11,15 +11,14 @@ use super::clock::{self, TickLength};
 use super::extension::Outcome;
 use super::invocation::{BeginError, Body, Invocation, Parked, Stage};
 use super::judge::longest_ns;
-use super::side::{Ended, Side, Step, Terms};
+use super::side::{Context, Ended, Side, Step, Terms};
 use super::switch::Entry;
 use super::{Budget, Extension, KillCause, Watchdog};
 use crate::limits::{
-    CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS, LIFE_MIN_US, LIFE_PER_TOTAL, PARKED_STACK_BYTES,
-    SOILED_INVOCATIONS, TIDY_BYTES,
+    CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS, LIFE_MIN_US, LIFE_PER_TOTAL, SOILED_INVOCATIONS, TIDY_BYTES,
 };
 use crate::store::Participant;
-use crate::tenants::TenantView;
+use crate::tenants::{TenantView, Usage};
 use sandstorm_api::abi;
 
 /// How a poll ended.
@@ -51,6 +50,8 @@ pub struct Engine {
     /// The state of the directory that the worker sees; `None`: it has not told.
     generation: Option<u64>,
     meter: Meter,
+    /// See [`Engine::limit_slices`].
+    longest_slice_ns: u64,
 }
 
 impl Engine {
@@ -64,7 +65,7 @@ impl Engine {
         let side = Side::new(watchdog)?;
         let meter = Meter::new(side.cpu_clock());
         let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(SOILED_INVOCATIONS));
-        Ok(Engine { side, worker, idle, soiled, generation: None, meter })
+        Ok(Engine { side, worker, idle, soiled, generation: None, meter, longest_slice_ns: u64::MAX })
     }
 
     /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates nothing.
@@ -123,7 +124,7 @@ impl Engine {
             Next::Call(function, slot) => Step::Call(function, slot),
             Next::Resume(parked) => {
                 // SAFETY: as above.
-                unsafe { (*body).uncharge(PARKED_STACK_BYTES) };
+                unsafe { (*body).uncharge(parked.bytes) };
                 self.side.adopt(parked.stack);
                 Step::Resume(parked.context)
             }
@@ -131,7 +132,7 @@ impl Engine {
         loop {
             let started = self.meter.start();
             // SAFETY: as above.
-            let terms = unsafe { terms(&*body, participant, body.cast(), started) };
+            let terms = unsafe { terms(&*body, self.longest_slice_ns, participant, body.cast(), started) };
             // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is `poll`;
             // the body lives on; a half-run future is forgotten with its memory. What is resumed was switched out of this
             // invocation, once, on the stack that was just adopted or is still the current one.
@@ -147,17 +148,44 @@ impl Engine {
             }
             let polled = conclude(body, ended, charge_ns);
             let (Polled::Preempted, Ended::SwitchedOut(context)) = (polled, ended) else { return polled };
-            if !body.charge_parked() {
-                return refuse_stack(body);
+            if let Some(end) = self.set_aside(body, context) {
+                return end;
             }
-            if let Some(stack) = self.side.park() {
-                body.parked = Some(Parked { stack, context });
-                return polled;
-            }
-            body.uncharge(PARKED_STACK_BYTES);
             // There is no other stack to go on with: this one has to be used up.
             step = Step::Resume(context);
         }
+    }
+
+    /// Keeps the stack of what was just switched out for it, or ends it where its tenant may keep no more; `None` if no other stack
+    /// can be had.
+    #[cold]
+    fn set_aside(&mut self, body: &mut Body, context: Context) -> Option<Polled> {
+        if body.place.is_none() {
+            body.place = body.held.as_ref().and_then(|held| self.side.place(&held.view.tenant.usage));
+            if body.place.is_none() {
+                return Some(kill(body, KillCause::OutOfMemory, SHARE_TEXT.as_bytes()));
+            }
+        }
+        let bytes = self.side.bytes_to_keep(context);
+        if !body.charge_parked(bytes) {
+            return Some(refuse_stack(body));
+        }
+        let Some(stack) = self.side.park(bytes) else {
+            body.uncharge(bytes);
+            return None;
+        };
+        body.parked = Some(Parked { stack, context, bytes });
+        Some(Polled::Preempted)
+    }
+
+    /// Whether a computation of the tenant with this usage could be switched out: it has not its share of the side stacks.
+    pub fn has_stack_for(&self, usage: &Usage) -> bool {
+        self.side.watchdog().lot.has_place(usage)
+    }
+
+    /// From now on polls are switched out after so much CPU time at the latest, whatever slice their budgets say.
+    pub fn limit_slices(&mut self, longest_us: Option<u64>) {
+        self.longest_slice_ns = longest_us.map_or(u64::MAX, |us| us * 1000);
     }
 
     /// Gives an invocation back, ended or not: unpins, counts, forgets its memory.
@@ -312,9 +340,15 @@ fn kill(body: &mut Body, cause: KillCause, text: &[u8]) -> Polled {
 }
 
 /// How long the next run may take.
-fn terms(body: &Body, participant: *const Participant, invocation: *mut abi::Invocation, started: u64) -> Terms {
+fn terms(
+    body: &Body,
+    longest_ns: u64,
+    participant: *const Participant,
+    invocation: *mut abi::Invocation,
+    started: u64,
+) -> Terms {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
-    let limit_ns = body.slice_ns.min(left_ns);
+    let limit_ns = body.slice_ns.min(longest_ns).min(left_ns);
     Terms { participant, invocation, tenant: body.owner, limit_ns, left_ns, started }
 }
 
@@ -359,6 +393,10 @@ fn refuse_stack(body: &mut Body) -> Polled {
 /// What an invocation is told that is ended instead of being switched out.
 const PARKED_TEXT: &str =
     "it computed past its slice, and there is no memory to keep its stack while others have their turn";
+
+/// The same where its tenant's invocations hold their share of the side stacks.
+const SHARE_TEXT: &str = "it computed past its slice, and too many invocations of the tenant are switched out already: they hold its \
+                          share of the side stacks";
 
 fn polled(outcome: Outcome, code: u32) -> Polled {
     match outcome {

@@ -15,13 +15,14 @@ use sandstorm_api::abi;
 
 use super::extension::Outcome;
 use super::host::HOST_CALLS;
+use super::parking::Place;
 use super::side::Context;
 use super::stack::Mapping;
 use super::stacks::Stack;
 use super::{Budget, Extension, kill_text};
 use crate::limits::{
     ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, LIFE_LATE_POLLS,
-    MEMORY_UNIT_BYTES, PARKED_STACK_BYTES, REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
+    MEMORY_UNIT_BYTES, REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
 };
 use crate::store::Pin;
 use crate::tenants::{MEMORY_TEXT, TableEntry, TenantView, memory_units};
@@ -63,6 +64,8 @@ pub(super) enum Stage {
 pub(super) struct Parked {
     pub(super) stack: Stack,
     pub(super) context: Context,
+    /// What its tenant is charged for it.
+    pub(super) bytes: usize,
 }
 
 /// What holds an invocation's things alive while it runs. An idle body keeps it for the next call of the same, which then
@@ -95,6 +98,8 @@ pub(super) struct Body {
     pub(super) since_ticks: u64,
     pub(super) held: Option<Held>,
     pub(super) parked: Option<Parked>,
+    /// Its tenant's place for a stack, from the first time that it is switched out until it ends.
+    pub(super) place: Option<Place>,
     /// Where the arena's free bytes began.
     first_free: *mut u8,
     // What host calls touch.
@@ -176,6 +181,7 @@ impl Invocation {
             since_ticks: 0,
             held: None,
             parked: None,
+            place: None,
             first_free: null_mut(),
             table: (0, null()),
             reply: Vec::new(),
@@ -300,6 +306,7 @@ impl Invocation {
     pub(super) fn end(&mut self) {
         let body = self.body_mut();
         body.uncharge_all();
+        body.place = None;
         // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the beginning.
         if body.abi.arena.next != body.first_free {
             body.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
@@ -383,9 +390,9 @@ impl Body {
 
     /// Charges for the stack that the invocation takes along when it is switched out. What was said last of memory stays said.
     #[cold]
-    pub(super) fn charge_parked(&mut self) -> bool {
+    pub(super) fn charge_parked(&mut self, bytes: usize) -> bool {
         let said = self.over_memory;
-        let charged = self.charge(PARKED_STACK_BYTES);
+        let charged = self.charge(bytes);
         self.over_memory |= said;
         charged
     }

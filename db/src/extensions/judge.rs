@@ -40,7 +40,12 @@ pub(super) struct Judge {
     sequence: u64,
     /// How long the poll had run when it was last asked for, nanoseconds.
     asked_ns: Option<u64>,
+    /// Looks for which more of the same is expected: long polls come in rows.
+    expecting: u32,
 }
+
+/// Looks after a request, at each of which the worker may be between two long polls.
+const EXPECTING_LOOKS: u32 = 16;
 
 /// The longest that a poll is charged for which was not ended, nanoseconds: it would have been switched out before, so what is
 /// measured above it is time that the hypervisor took from the processor.
@@ -53,7 +58,7 @@ impl Judge {
     pub(super) fn sees(&mut self, sequence: u64) -> bool {
         let moved = sequence != self.sequence;
         if moved {
-            *self = Judge { sequence, asked_ns: None };
+            (self.sequence, self.asked_ns) = (sequence, None);
         }
         moved
     }
@@ -80,8 +85,19 @@ impl Judge {
         }
     }
 
+    /// No tenant's code runs: in how many microseconds to look again. Where the last polls were long, the next one, which may begin right
+    /// after this look, is not to run for a whole period beyond its limit.
+    pub(super) fn rests(&mut self, limit_ns: u64) -> u64 {
+        if self.expecting == 0 {
+            return WATCHDOG_PERIOD_US;
+        }
+        self.expecting -= 1;
+        (limit_ns / 2000).clamp(WATCHDOG_MIN_PERIOD_US, WATCHDOG_PERIOD_US)
+    }
+
     /// Remembers that the poll was asked for.
     pub(super) fn note_asked(&mut self, reading: &Reading) {
+        self.expecting = EXPECTING_LOOKS;
         self.asked_ns = Some(reading.passed_ns);
     }
 }

@@ -24,6 +24,7 @@ mod host;
 mod invocation;
 mod judge;
 mod load;
+mod parking;
 mod side;
 mod signals;
 mod stack;

@@ -13,11 +13,14 @@ use sandstorm_api::abi;
 
 use super::KillCause;
 use super::block::Block;
+use super::parking::Place;
 use super::signals::Armour;
 use super::stacks::{Stack, Stacks};
 use super::switch::{self, Entry, LANDED, SWITCHED_OUT};
 use super::watchdog::{Shared, Watchdog};
+use crate::limits::{MEMORY_UNIT_BYTES, PARKED_STACK_BYTES};
 use crate::store::Participant;
+use crate::tenants::Usage;
 
 /// How a call on the side stack ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,9 +168,21 @@ impl Side {
         self.block.set_stack(self.stacks.current().mapping());
     }
 
-    /// Takes the current stack away with what was switched out on it; `None`, and nothing changes, if no other can be had.
-    pub(super) fn park(&mut self) -> Option<Stack> {
-        let parked = self.stacks.park();
+    /// A place to keep a stack of the tenant with this usage; `None` if it has its share of them.
+    pub(super) fn place(&self, usage: &Arc<Usage>) -> Option<Place> {
+        self.watchdog.lot.take(usage)
+    }
+
+    /// Bytes of the current stack that stay in memory if what was switched out on it is parked, whole pages.
+    pub(super) fn bytes_to_keep(&self, context: Context) -> usize {
+        let used = self.block.stack_top.load(Ordering::Relaxed).saturating_sub(context.0.addr());
+        used.max(PARKED_STACK_BYTES).next_multiple_of(MEMORY_UNIT_BYTES)
+    }
+
+    /// Takes the current stack away with what was switched out on it, and so many bytes of it; `None`, and nothing changes, if no
+    /// other can be had.
+    pub(super) fn park(&mut self, bytes: usize) -> Option<Stack> {
+        let parked = self.stacks.park(bytes);
         self.block.set_stack(self.stacks.current().mapping());
         parked
     }

@@ -120,9 +120,12 @@ impl Stacks {
         self.current.owner = tenant;
     }
 
-    /// Takes the current one away with what is on it, and puts a blank one in its place; `None` if none can be had.
-    pub(super) fn park(&mut self) -> Option<Stack> {
+    /// Takes the current one away with what is on it, and puts a blank one in its place; `None` if none can be had. No more of it
+    /// than its uppermost `bytes`, which are in use, stays in memory.
+    pub(super) fn park(&mut self, bytes: usize) -> Option<Stack> {
         let next = self.take_blank(self.limit)?;
+        let mapping = &mut self.current.mapping;
+        mapping.give_back(0, mapping.len().saturating_sub(bytes));
         Some(std::mem::replace(&mut self.current, next))
     }
 

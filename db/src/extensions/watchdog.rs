@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use super::block::{Block, CALL, HOST};
 use super::judge::{Act, Judge, Reading};
+use super::parking::Lot;
 use super::{Invocation, clock, signals};
 use crate::limits::{SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PERIOD_US};
 
@@ -88,6 +89,8 @@ pub(super) struct Shared {
     workers: Mutex<Vec<Watched>>,
     /// Idle invocations that one engine has too many of and another can use.
     spare: Mutex<Vec<Invocation>>,
+    /// The stacks of what is switched out.
+    pub(super) lot: Arc<Lot>,
 }
 
 #[derive(Debug)]
@@ -213,7 +216,7 @@ impl Watched {
         let entering = block.ended.load(Ordering::Acquire) != sequence;
         *busy |= moved || running || entering;
         if !running {
-            return WATCHDOG_PERIOD_US;
+            return self.judge.rests(block.limit_ns.load(Ordering::Relaxed));
         }
         let (limit_ns, started) = (block.limit_ns.load(Ordering::Acquire), block.started.load(Ordering::Acquire));
         let asked = block.asked_for.load(Ordering::Acquire) == sequence;

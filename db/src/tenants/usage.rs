@@ -2,7 +2,7 @@
 //! Outlives changes of the tenant's settings.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ pub struct Usage {
     /// counts both, so that neither quota can be passed by a race.
     held: CachePadded<AtomicU64>,
     requests: CachePadded<Pace>,
+    /// Side stacks that its switched-out invocations hold.
+    pub(crate) parked: AtomicUsize,
     kills: Mutex<VecDeque<Kill>>,
     kills_total: AtomicU64,
     notices: Mutex<VecDeque<Notice>>,
@@ -104,6 +106,7 @@ impl Usage {
             counters: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
             held: CachePadded::default(),
             requests: CachePadded::default(),
+            parked: AtomicUsize::new(0),
             kills: Mutex::default(),
             kills_total: AtomicU64::new(0),
             notices: Mutex::default(),

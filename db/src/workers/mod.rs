@@ -5,6 +5,7 @@
 //! those who send; [`port`], [`assembly`], [`sessions`], [`known`], what is remembered between packets.
 
 mod admit;
+mod asked;
 mod assembly;
 mod connections;
 mod intake;
@@ -30,6 +31,7 @@ use crossbeam_deque::{Stealer, Worker as Deque};
 use crossbeam_utils::CachePadded;
 use sandstorm_net::driver::Driver;
 
+use self::asked::Asked;
 use self::connections::{Connections, Inbox, Room};
 use self::intake::Intake;
 use self::overload::Overload;
@@ -78,6 +80,7 @@ struct Worker {
     counters: Arc<CachePadded<WorkerCounters>>,
     snapshot: Arc<Snapshot>,
     queue: RunQueue<Task>,
+    asked: Asked,
     offered: Deque<Task>,
     /// Turns since then that tasks were offered.
     offered_turns: u32,

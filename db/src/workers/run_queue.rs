@@ -260,6 +260,17 @@ impl<T> RunQueue<T> {
         if turn.polls < POLLS_IN_A_ROW as u32 { self.turns.push_back(turn) } else { self.wait(turn) }
     }
 
+    /// The tenant of a task.
+    #[inline]
+    pub(crate) fn tenant(&self, turn: &Turn<T>) -> u32 {
+        self.lanes[turn.lane as usize].tenant
+    }
+
+    /// Gives back a task that was not polled: it is the next one.
+    pub(crate) fn put_back(&mut self, turn: Turn<T>) {
+        self.turns.push_front(turn);
+    }
+
     /// Gives back a task that was switched out: it goes to the back of its tenant's lane.
     pub(crate) fn switched_out(&mut self, turn: Turn<T>) {
         self.wait(turn);

@@ -21,7 +21,7 @@ use super::intake::{Intake, Sorter};
 use super::plain;
 use super::port::{Desk, PortState, pooled};
 use super::tasks::Caller;
-use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, TURN_CPU_NS};
+use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, SHARED_SLICE_US, TURN_CPU_NS};
 use crate::tenants::{Snapshot, TableEntry, TenantView};
 
 /// An operation on its way: the cache lines that it will touch are being fetched.
@@ -157,10 +157,11 @@ impl Worker {
         self.responses = responses;
     }
 
-    /// Charges a message's operations to its tenant's share of the CPU, where invocations are waiting for theirs.
+    /// Notes who asks, and charges a message's operations to its tenant's share of the CPU, where invocations are waiting for theirs.
     fn bill(&mut self, message: &Admitted<'_>) {
+        let tenant = &message.view.tenant;
+        self.asked.note(tenant.id, self.now_us);
         if self.queue.is_active() {
-            let tenant = &message.view.tenant;
             self.queue.bill(tenant.id, tenant.quotas.weight, u64::from(message.requests) * REQUEST_NS);
         }
     }
@@ -248,10 +249,13 @@ impl Worker {
         let enough = (self.live / 4).max(BURST);
         while polls < POLLS_PER_TURN && cpu_ns < TURN_CPU_NS && self.ended.len() < enough {
             let Some(mut next) = self.next_task() else { break };
-            // It is likely to take its whole slice: whoever has an answer already is not to wait for that.
-            if !self.ended.is_empty() && next.task.invocation.is_switched_out() {
-                self.answer_ended();
+            // It is likely to take its whole slice: neither answers that are ready nor packets that have come are to wait for that.
+            if polls > 0 && next.task.invocation.is_switched_out() {
+                self.queue.put_back(next);
+                break;
             }
+            let shared = self.asked.beside(self.queue.tenant(&next), self.now_us);
+            self.engine.limit_slices(shared.then_some(SHARED_SLICE_US));
             let before_ns = next.task.invocation.cpu_ns();
             let interleave = self.queue.interleaves();
             let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);

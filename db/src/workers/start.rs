@@ -16,6 +16,7 @@ use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
 use sandstorm_net::seal::{SealLimits, ServerSeal};
 
+use super::asked::Asked;
 use super::connections::{Connections, Gate, Room, Wicket};
 use super::intake::Intake;
 use super::overload::Overload;
@@ -199,6 +200,7 @@ impl Workers {
                 counters,
                 snapshot,
                 queue: RunQueue::new(),
+                asked: Asked::default(),
                 offered,
                 offered_turns: 0,
                 ended: Vec::new(),

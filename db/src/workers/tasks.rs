@@ -115,6 +115,9 @@ impl Worker {
         }
         let places = &tenant.usage.worker(self.index).invocations_live;
         may_take_place(self.live, places.get() as usize).map_err(|text| (Status::Overloaded, text.into()))?;
+        if !self.engine.has_stack_for(&tenant.usage) {
+            return Err((Status::Overloaded, PARKED_TEXT.into()));
+        }
         if let Err(text) = tenant.begin_invocation() {
             tenant.usage.worker(self.index).over_quota.add(1);
             return Err((Status::OverQuota, text.into()));
@@ -255,6 +258,10 @@ impl Worker {
 /// What a call of an extension that is slowed down is told.
 const SLOWED_TEXT: &str = "quota slow_after_kills: the extension's calls keep being killed, so only some are let in each \
                            second; `sandstorm kills` shows why";
+
+/// What a call is told whose tenant has as many switched-out invocations as it may.
+const PARKED_TEXT: &str =
+    "the tenant's computations that are switched out hold its share of the side stacks; try again later";
 
 /// The extension that an operation names, or why it cannot be called.
 fn find_extension<'v>(

@@ -13,6 +13,7 @@ mod judging;
 mod kills;
 mod library;
 mod memory;
+mod parking;
 mod preempt;
 
 use std::path::PathBuf;

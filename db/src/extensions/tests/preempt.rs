@@ -341,7 +341,7 @@ fn every_register_and_the_red_zone_survive() {
 }
 
 /// Switched out at least so often, then as `end` says.
-fn after_switches(world: &mut World, extension: &Arc<Extension>, switches: u32) -> Invocation {
+pub(super) fn after_switches(world: &mut World, extension: &Arc<Extension>, switches: u32) -> Invocation {
     let mut invocation = world.begin(extension, b"", Budget { slice_us: 1, ..long() });
     for _ in 0..switches {
         assert_eq!(world.poll(&mut invocation), Polled::Preempted);
@@ -349,7 +349,7 @@ fn after_switches(world: &mut World, extension: &Arc<Extension>, switches: u32) 
     invocation
 }
 
-unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::Invocation) -> u32 {
+pub(super) unsafe extern "C" fn endless(_: *mut u8, _: *mut abi::Invocation) -> u32 {
     loop {
         std::hint::spin_loop();
     }

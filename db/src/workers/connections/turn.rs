@@ -67,8 +67,11 @@ impl Worker {
         }
     }
 
-    /// Charges requests to a tenant's share of the CPU, where invocations are waiting for theirs.
+    /// Notes who asks, and charges requests to the tenant's share of the CPU, where invocations are waiting for theirs.
     pub(super) fn bill_connection(&mut self, identity: Option<&Identity>, requests: u32) {
+        if let Some(identity) = identity.filter(|_| requests > 0) {
+            self.asked.note(identity.tenant(), self.now_us);
+        }
         if requests > 0
             && self.queue.is_active()
             && let Some(view) = identity.and_then(|identity| identity.view(&self.snapshot))
