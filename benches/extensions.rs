@@ -83,7 +83,7 @@ impl Bench {
         // Endless code is to end as it does on a server; all else is to go on as long as it takes.
         let total_us = if args.ends_with(&[0xff; 4]) { Budget::default().total_us } else { 60_000_000 };
         let budget = Budget { total_us, ..Budget::default() };
-        self.engine.begin(&self.participant, &self.view, &self.extension, args, budget).expect("it fits")
+        self.engine.begin(&self.view, &self.extension, args, budget).expect("it fits")
     }
 
     fn complete(&mut self, invocation: &mut Invocation, interleave: bool) -> Polled {
@@ -98,9 +98,10 @@ impl Bench {
     /// Many calls that are under way at once, polled in turn as a worker does.
     fn many_calls(&mut self, args: &[u8]) {
         self.engine.turn();
-        self.running.extend((0..IN_FLIGHT).map(|_| {
-            self.engine.begin(&self.participant, &self.view, &self.extension, args, Budget::default()).expect("it fits")
-        }));
+        self.running.extend(
+            (0..IN_FLIGHT)
+                .map(|_| self.engine.begin(&self.view, &self.extension, args, Budget::default()).expect("it fits")),
+        );
         while let Some(mut invocation) = self.running.pop_front() {
             match self.engine.poll(&self.participant, &mut invocation, 0, true) {
                 Polled::Pending | Polled::Preempted => self.running.push_back(invocation),

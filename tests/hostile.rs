@@ -207,7 +207,7 @@ impl World {
 
     /// Calls an extension once, to its end; the end and the reply.
     fn call(&mut self, tenant: &mut Tenant, extension: &Arc<Extension>, args: &[u8]) -> (End, Vec<u8>) {
-        let begun = self.engine.begin(&tenant.participant, &tenant.view, extension, args, BUDGET);
+        let begun = self.engine.begin(&tenant.view, extension, args, BUDGET);
         let mut invocation = match begun {
             Ok(invocation) => invocation,
             Err(error) => return (End::new("not-loaded", "", error.to_string()), Vec::new()),

@@ -36,7 +36,7 @@ struct Worker {
 
 impl Worker {
     fn run(&mut self, extension: &Arc<Extension>, args: &[u8], budget: Budget) -> (Polled, Vec<u8>) {
-        let mut invocation = self.engine.begin(&self.participant, &self.view, extension, args, budget).unwrap();
+        let mut invocation = self.engine.begin(&self.view, extension, args, budget).unwrap();
         let end = loop {
             match self.engine.poll(&self.participant, &mut invocation, 0, true) {
                 Polled::Pending | Polled::Preempted => {}

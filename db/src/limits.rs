@@ -10,7 +10,7 @@ pub const SLICE_US: u64 = 100;
 pub const SHARED_SLICE_US: u64 = 50;
 /// How long a tenant's last request counts for that, microseconds: ten requests a second keep a worker prompt.
 pub const SHARED_FOR_US: u64 = 100_000;
-/// CPU time of a whole invocation, microseconds. Bounds how long it pins records that others have replaced.
+/// CPU time of a whole invocation, microseconds. With [`LIFE_PER_TOTAL`] it bounds how long it pins records that others have replaced.
 pub const TOTAL_US: u64 = 10_000;
 /// Time from the end of an invocation's first poll for which it may be under way, as a multiple of its CPU time: one that always
 /// yields uses little of that, and pins replaced records meanwhile. Clients have long given up by then.
@@ -59,6 +59,12 @@ pub const CONDUCT_EVERY_MS: u64 = 250;
 /// Seconds for which kills count, by default: time for an operator to see them, and for a tenant to push a repaired version.
 pub const KILL_WINDOW_S: u32 = 60;
 
+/// The same while too much memory waits for readers ([`CROWDED_BYTES`]), microseconds, whatever the budgets: five times the
+/// CPU time of a whole call. Memory waits for up to three such times, one for each step of the epoch.
+pub const CROWDED_LIFE_US: u64 = 50_000;
+/// Polls that an invocation still has after that time: a worker that stood still while others wrote is soon through with most.
+pub const CROWDED_LATE_POLLS: u32 = 2;
+
 // ---- store ----
 
 /// Longest key in bytes. What the wire carries; a record's header has room for twice that.
@@ -73,6 +79,17 @@ pub const RECORD_CHARGE_BYTES: u64 = 32;
 
 /// Quota of a table that asks for none, in bytes: as good as none.
 pub const DEFAULT_TABLE_QUOTA_BYTES: u64 = 1 << 40;
+
+/// Bytes of replaced records in all tables that may wait to be freed before invocations that are under way for long are ended
+/// ([`CROWDED_LIFE_US`]): what one writer replaces in some 50 ms at 500 MB/s; without readers that hold it up, it is far less.
+pub const CROWDED_BYTES: u64 = 32 << 20;
+
+/// Garbage of a table up to which records are put, bytes, or one part in [`GARBAGE_ONE_IN`] of its quota, if that is more: what
+/// a writer replaces at 1 GB/s while the last readers of a crowded server end. Only a table whose readers do not end is refused.
+pub const GARBAGE_MIN_BYTES: u64 = 256 << 20;
+
+/// See [`GARBAGE_MIN_BYTES`].
+pub const GARBAGE_ONE_IN: u64 = 4;
 
 /// Records freed at one quiescent point, beside an eighth of what waits. Freeing one costs 20-100 ns.
 pub const RECLAIM_PER_TURN: usize = 128;

@@ -15,7 +15,8 @@ use super::side::{Context, Ended, Side, Step, Terms};
 use super::switch::Entry;
 use super::{Budget, Extension, KillCause, Watchdog};
 use crate::limits::{
-    CHARGE_CHECK_US, CPU_MARK_AGE_US, IDLE_INVOCATIONS, LIFE_MIN_US, LIFE_PER_TOTAL, SOILED_INVOCATIONS, TIDY_BYTES,
+    CHARGE_CHECK_US, CPU_MARK_AGE_US, CROWDED_LATE_POLLS, CROWDED_LIFE_US, IDLE_INVOCATIONS, LIFE_LATE_POLLS,
+    LIFE_MIN_US, LIFE_PER_TOTAL, SOILED_INVOCATIONS, TIDY_BYTES,
 };
 use crate::store::Participant;
 use crate::tenants::{TenantView, Usage};
@@ -74,7 +75,6 @@ impl Engine {
     /// See [`BeginError`].
     pub fn begin(
         &mut self,
-        participant: &Participant,
         view: &Arc<TenantView>,
         extension: &Arc<Extension>,
         args: &[u8],
@@ -91,7 +91,6 @@ impl Engine {
         }
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
-        body.pin = Some(participant.pin());
         body.generation = self.generation;
         extension.stats.begun(self.worker);
         Ok(invocation)
@@ -110,10 +109,9 @@ impl Engine {
         let body = invocation.0.as_ptr();
         // SAFETY: `&mut Invocation` holds the body alone; no reference into it is kept across the run.
         let prepared = unsafe {
-            if self.meter.is_overdue(&*body) && (*body).is_too_late() {
-                Err(expire(&mut *body))
-            } else {
-                prepare(&mut *body, now_ms, interleave)
+            match self.meter.overdue(&*body, participant) {
+                Some(overdue) if (*body).is_too_late(overdue.late_polls) => Err(expire(&mut *body, &overdue)),
+                _ => prepare(&mut *body, participant, now_ms, interleave),
             }
         };
         let next = match prepared {
@@ -198,13 +196,13 @@ impl Engine {
         }
         if let Some(pin) = body.pin.take() {
             participant.unpin(pin);
-            let outcome = match body.stage {
-                Stage::Ended(outcome) => outcome,
-                Stage::Begun | Stage::Pending | Stage::Preempted => Outcome::Killed(KillCause::Unloaded),
-            };
-            if let Some(held) = &body.held {
-                held.extension.stats.ended(self.worker, outcome, body.spent_ns);
-            }
+        }
+        let outcome = match body.stage {
+            Stage::Ended(outcome) => outcome,
+            Stage::Begun | Stage::Pending | Stage::Preempted => Outcome::Killed(KillCause::Unloaded),
+        };
+        if let Some(held) = &body.held {
+            held.extension.stats.ended(self.worker, outcome, body.spent_ns);
         }
         let outdated = self.generation.is_none() || body.generation != self.generation;
         invocation.end();
@@ -308,12 +306,16 @@ enum Next {
 }
 
 /// What to do for the next poll, or how the invocation has ended.
-fn prepare(body: &mut Body, now_ms: u64, interleave: bool) -> Result<Next, Polled> {
+fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: bool) -> Result<Next, Polled> {
     let vtable = match (&body.held, body.stage) {
         (_, Stage::Ended(outcome)) => return Err(polled(outcome, body.code)),
         (None, _) => return Err(Polled::Killed(KillCause::Unloaded)),
         (Some(held), _) => held.extension.library.vtable(),
     };
+    if body.pin.is_none() {
+        // Not before it runs: however long it has waited for its turn, it has read nothing.
+        body.pin = Some(participant.pin());
+    }
     body.abi.now_ms = now_ms;
     body.abi.interleave = u32::from(interleave);
     Ok(match (body.stage, body.parked.take()) {
@@ -325,11 +327,28 @@ fn prepare(body: &mut Body, now_ms: u64, interleave: bool) -> Result<Next, Polle
 
 /// Ends an invocation that is under way for too long. What was switched out of it is not resumed.
 #[cold]
-fn expire(body: &mut Body) -> Polled {
-    const TEXT: &[u8] =
-        b"the invocation was under way for 100 times the CPU time that it may use, and for a second at least";
-    kill(body, KillCause::TotalBudget, TEXT)
+fn expire(body: &mut Body, overdue: &Overdue) -> Polled {
+    kill(body, KillCause::TotalBudget, overdue.text.as_bytes())
 }
+
+/// Why an invocation is under way for longer than it may be.
+struct Overdue {
+    /// Polls that it still has.
+    late_polls: u32,
+    text: &'static str,
+}
+
+/// At any time.
+const LONG: Overdue = Overdue {
+    late_polls: LIFE_LATE_POLLS,
+    text: "the invocation was under way for 100 times the CPU time that it may use, and for a second at least",
+};
+
+/// While memory waits for it.
+const CROWDED: Overdue = Overdue {
+    late_polls: CROWDED_LATE_POLLS,
+    text: "the invocation was under way for more than 50 ms while much memory of replaced records waited for its end",
+};
 
 /// Ends an invocation from outside of its code.
 fn kill(body: &mut Body, cause: KillCause, text: &[u8]) -> Polled {
@@ -443,10 +462,16 @@ impl Meter {
     /// Whether an invocation is under way for longer than it may be, by the last reading of the counter: it holds up the
     /// reclamation of records meanwhile, even if it only yields and so uses next to nothing of its CPU time.
     #[inline]
-    fn is_overdue(&self, body: &Body) -> bool {
+    fn overdue(&self, body: &Body, participant: &Participant) -> Option<Overdue> {
+        if !matches!(body.stage, Stage::Pending | Stage::Preempted) {
+            return None;
+        }
+        let age_ns = self.tick.ns(self.ticks.saturating_sub(body.since_ticks));
+        if age_ns <= CROWDED_LIFE_US * 1000 {
+            return None;
+        }
         let life_ns = body.total_ns.saturating_mul(LIFE_PER_TOTAL).max(LIFE_MIN_US * 1000);
-        matches!(body.stage, Stage::Pending | Stage::Preempted)
-            && self.tick.ns(self.ticks.saturating_sub(body.since_ticks)) > life_ns
+        if age_ns > life_ns { Some(LONG) } else { participant.epochs().is_crowded().then_some(CROWDED) }
     }
 
     /// Begins a poll; answers the counter.

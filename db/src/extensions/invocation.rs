@@ -21,8 +21,8 @@ use super::stack::Mapping;
 use super::stacks::Stack;
 use super::{Budget, Extension, kill_text};
 use crate::limits::{
-    ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, LIFE_LATE_POLLS,
-    MEMORY_UNIT_BYTES, REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
+    ARENA_BYTES, ARENA_CHUNK_BYTES, ARENA_HOT_BYTES, ARENA_MAX_BYTES, ERROR_TEXT_BYTES, MEMORY_UNIT_BYTES,
+    REPLY_FIRST_BYTES, REPLY_HOT_BYTES,
 };
 use crate::store::Pin;
 use crate::tenants::{MEMORY_TEXT, TableEntry, TenantView, memory_units};
@@ -357,11 +357,11 @@ const LINE_BYTES: usize = 64;
 const MIN_ALIGN: usize = 16;
 
 impl Body {
-    /// Counts a poll after the end of the invocation's life; whether that was one too many.
+    /// Counts a poll after the end of the invocation's life, of which it may have so many; whether that was one too many.
     #[cold]
-    pub(super) fn is_too_late(&mut self) -> bool {
-        self.late_polls += 1;
-        self.late_polls > LIFE_LATE_POLLS
+    pub(super) fn is_too_late(&mut self, late_polls: u32) -> bool {
+        self.late_polls = self.late_polls.saturating_add(1);
+        self.late_polls > late_polls
     }
 
     /// Charges the tenant for `bytes` more that the invocation holds, rounded up to units; `false`, and nothing is charged, if

@@ -360,6 +360,14 @@ pub const SERVER: &[Metric] = &[
     gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
     gauge("records_evicted", "Records evicted from the tables that are there now."),
     gauge("records_expired", "Records expired in the tables that are there now."),
+    gauge(
+        "garbage_bytes",
+        "Bytes of replaced and deleted records that are not freed yet: somebody may be reading them.",
+    ),
+    gauge(
+        "writes_held_back",
+        "Writes refused because too many replaced records of their table were still being read, in the tables that are there now.",
+    ),
     gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
     gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
 ];
@@ -392,6 +400,7 @@ pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
     let snapshot = directory.snapshot();
     let (mut tables, mut extensions, mut suspended, mut slowed, mut grants) = (0, 0, 0, 0, 0);
     let (mut records, mut bytes, mut evicted, mut expired) = (0u64, 0u64, 0u64, 0u64);
+    let (mut garbage, mut held_back) = (0u64, 0u64);
     for view in snapshot.iter() {
         extensions += view.extensions.len() as u64;
         suspended += view.suspended.len() as u64;
@@ -404,11 +413,13 @@ pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
             bytes += stats.bytes;
             evicted += stats.evictions;
             expired += stats.expirations;
+            garbage += stats.garbage_bytes;
+            held_back += stats.held_back;
         }
     }
     let tenants = snapshot.len() as u64;
     let dropped = directory.dropped_tables() as u64;
-    let kept = [records, bytes, evicted, expired, grants, dropped];
+    let kept = [records, bytes, evicted, expired, garbage, held_back, grants, dropped];
     let values = [uptime_s, tenants, tables, extensions, suspended, slowed].into_iter().chain(kept);
     readings(SERVER, values.map(|value| vec![value]).collect())
 }

@@ -92,6 +92,9 @@ pub enum StoreError {
     /// The quota is reached (or the memory of the machine, or the bound on one bucket's chain).
     #[error("the table's memory quota is reached: delete records or raise the quota")]
     OutOfMemory,
+    /// Too many records that were replaced or deleted cannot be freed, since what began earlier may be reading them.
+    #[error("too many replaced records of the table are still being read by earlier calls: write again in a moment")]
+    StillRead,
     /// The key is longer than the table allows.
     #[error("the key is longer than the table allows")]
     KeyTooLarge,
@@ -123,6 +126,10 @@ pub struct TableStats {
     pub expirations: u64,
     /// Writes refused because of the quota, since the table was made.
     pub refusals: u64,
+    /// Writes refused because too many replaced records could not be freed yet, since the table was made.
+    pub held_back: u64,
+    /// Bytes of records that were replaced, deleted, evicted or expired, and are not freed yet.
+    pub garbage_bytes: u64,
     /// Times the bucket array grew, since the table was made.
     pub growths: u64,
 }

@@ -123,7 +123,7 @@ impl Worker {
             return Err((Status::OverQuota, text.into()));
         }
         let budget = view.budget(extension);
-        let begun = self.engine.begin(&self.participant, view, extension, operation.value, budget);
+        let begun = self.engine.begin(view, extension, operation.value, budget);
         match begun {
             Ok(invocation) => {
                 self.counters.invocations_started.add(1);

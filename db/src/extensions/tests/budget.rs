@@ -8,6 +8,7 @@ use sandstorm_api::abi;
 
 use super::*;
 use crate::extensions::{clock, host};
+use crate::limits::{CROWDED_BYTES, CROWDED_LIFE_US};
 
 /// Computes until the calling thread has used so much more CPU time.
 fn compute_us(us: u64) {
@@ -71,6 +72,39 @@ fn the_total_budget_ends_what_yields_in_time() {
     }
     // In one poll that has less left of the total than a slice.
     assert_eq!(world.run(&native(endless), b"", budget).0, Polled::Killed(KillCause::TotalBudget));
+}
+
+#[test]
+fn what_is_under_way_for_long_is_ended_when_much_memory_waits_for_it() {
+    const VALUE: usize = 1 << 20;
+    let mut world = World::new();
+    // By its budget it could be under way for a quarter of an hour.
+    let mut invocation = world.begin(&native(yields), b"", long());
+    assert_eq!(world.shared.epochs.stats().pins, 0, "what has not run has read nothing");
+    while world.poll(&mut invocation) == Polled::Preempted {}
+    assert_eq!(world.shared.epochs.stats().pins, 1);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_micros(2 * CROWDED_LIFE_US) {
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(matches!(world.poll(&mut invocation), Polled::Pending | Polled::Preempted), "nothing waits");
+    }
+    let mut written = 0;
+    while matches!(world.poll(&mut invocation), Polled::Pending | Polled::Preempted) {
+        world.put(b"key", &vec![0; VALUE]);
+        world.participant.quiescent();
+        written += VALUE as u64;
+        assert!(written < 2 * CROWDED_BYTES, "it is not ended: {:?}", world.shared.epochs.stats());
+    }
+    assert!(written > CROWDED_BYTES, "ended before there was a reason: {written}");
+    assert_eq!(world.poll(&mut invocation), Polled::Killed(KillCause::TotalBudget));
+    let text = String::from_utf8_lossy(invocation.text()).into_owned();
+    assert!(text.contains("memory of replaced records"), "{text}");
+    world.engine.finish(&world.participant, invocation);
+    for _ in 0..10 {
+        world.participant.quiescent();
+    }
+    let left = (world.shared.epochs.stats().limbo_bytes, world.table().table.stats().garbage_bytes);
+    assert_eq!((left, world.shared.epochs.is_crowded()), ((0, 0), false));
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn what_does_not_fit_does_not_begin() {
     let big_future = native_with(tells_slot, tells_slot, 4097, 16);
     let fitting = native_with(tells_slot, tells_slot, 64, 16);
     for (extension, args) in [(&big_future, 0), (&fitting, 4097), (&fitting, 4096), (&fitting, 1 << 20)] {
-        let begun = world.engine.begin(&world.participant, &world.view, extension, &vec![0; args], small);
+        let begun = world.engine.begin(&world.view, extension, &vec![0; args], small);
         assert!(matches!(begun, Err(BeginError::TooLarge { quota: 4096, .. })), "{begun:?}");
     }
     assert_eq!(format!("{:?}", world.shared.epochs.stats()), pins, "nothing stays pinned");
@@ -312,7 +312,7 @@ fn arenas_grow_up_to_their_own_quota_and_the_tenants_and_all_is_given_back() {
     let mut one = world.begin(&native(grows), b"", long());
     assert_eq!(world.poll(&mut one), Polled::Pending);
     assert_eq!(usage.invocation_memory_bytes(), 1 << 20);
-    let begun = world.engine.begin(&world.participant, &world.view, &native(grows), &[0; 100_000], long());
+    let begun = world.engine.begin(&world.view, &native(grows), &[0; 100_000], long());
     assert!(matches!(begun, Err(BeginError::OverQuota)), "{begun:?}");
     assert_eq!(usage.invocation_memory_bytes(), 1 << 20, "a refusal takes nothing");
     world.engine.finish(&world.participant, one);

@@ -82,7 +82,7 @@ impl World {
     }
 
     fn begin(&mut self, extension: &Arc<Extension>, args: &[u8], budget: Budget) -> Invocation {
-        self.engine.begin(&self.participant, &self.view, extension, args, budget).unwrap()
+        self.engine.begin(&self.view, extension, args, budget).unwrap()
     }
 
     fn poll(&mut self, invocation: &mut Invocation) -> Polled {

@@ -30,7 +30,7 @@ const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
 /// What the store did not do.
 pub(super) fn refusal(error: StoreError) -> &'static str {
     match error {
-        StoreError::OutOfMemory => OUT_OF_MEMORY,
+        StoreError::OutOfMemory | StoreError::StillRead => OUT_OF_MEMORY,
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
         StoreError::Conflict => "EXISTS",
         StoreError::NotANumber => NOT_NUMERIC,

@@ -324,7 +324,7 @@ impl<'w> Step<'w, '_> {
             Err(error) => {
                 self.work.end_old(self.entry, self.key, self.hash);
                 return Err(match error {
-                    StoreError::OutOfMemory => OUT_OF_MEMORY,
+                    StoreError::OutOfMemory | StoreError::StillRead => OUT_OF_MEMORY,
                     StoreError::ValueTooLarge => TOO_LARGE,
                     error => refusal(error),
                 });

@@ -17,11 +17,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use self::core::{Core, LAG, Member};
-pub(super) use self::garbage::{Garbage, OwnedRecord, Piecemeal};
-use crate::limits::{RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN};
+pub(super) use self::garbage::{Charge, Garbage, OwnedRecord, Piecemeal, Tally};
+use crate::limits::{CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN};
 
 /// Quiescent-state reclamation, shared by all threads that read or write tables.
 pub struct Epochs {
@@ -33,6 +34,9 @@ pub struct Epochs {
     limbo_bytes: AtomicU64,
     freed_items: AtomicU64,
     freed_bytes: AtomicU64,
+    /// Bytes of records that wait to be freed, beside what threads retired since their last quiescent point. Without what
+    /// is freed piece by piece: a large table that was dropped waits for the time that takes, not for a reader.
+    waiting_bytes: CachePadded<AtomicU64>,
 }
 
 /// What reclamation holds back.
@@ -50,8 +54,25 @@ pub struct EpochStats {
     pub pins: u64,
 }
 
-/// Garbage with the epochs in which it was unlinked, oldest first (nearly: handed-over queues are appended).
-type Limbo = VecDeque<(u64, Garbage)>;
+/// Garbage, the epoch in which it was unlinked, and who is charged for it.
+struct Waiting {
+    stamp: u64,
+    garbage: Garbage,
+    charge: Charge,
+}
+
+impl Waiting {
+    /// What it counts of [`Epochs::waiting_bytes`].
+    fn waiting_bytes(&self) -> u64 {
+        if matches!(self.garbage, Garbage::Record(_)) { self.charge.bytes() } else { 0 }
+    }
+}
+
+/// Bytes that garbage takes beside itself while it waits.
+pub(super) const WAITING_BYTES: u64 = size_of::<Waiting>() as u64;
+
+/// Garbage, oldest first (nearly: handed-over queues are appended).
+type Limbo = VecDeque<Waiting>;
 
 impl std::fmt::Debug for Epochs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,6 +91,7 @@ impl Epochs {
             limbo_bytes: AtomicU64::new(0),
             freed_items: AtomicU64::new(0),
             freed_bytes: AtomicU64::new(0),
+            waiting_bytes: CachePadded::default(),
         })
     }
 
@@ -83,7 +105,13 @@ impl Epochs {
             limbo: RefCell::default(),
             uncounted_items: Cell::new(0),
             uncounted_bytes: Cell::new(0),
+            uncounted_waiting: Cell::new(0),
         }
+    }
+
+    /// Whether so many replaced records wait to be freed that whoever has been reading for long should stop.
+    pub fn is_crowded(&self) -> bool {
+        self.waiting_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
     }
 
     /// What reclamation holds back, but for what threads retired since their last quiescent point.
@@ -104,13 +132,14 @@ impl Epochs {
     /// Takes garbage from a thread that is no participant.
     pub(super) fn retire_from_outside(&self, garbage: Garbage) {
         let stamp = self.core.epoch_between_steps();
-        self.count(1, garbage.bytes() as u64);
+        self.count(1, garbage.bytes() as u64, 0);
         let mut orphans = self.orphans.lock();
-        orphans.push_back((stamp, garbage));
+        orphans.push_back(Waiting { stamp, garbage, charge: Charge::NONE });
         self.orphan_count.store(orphans.len() as u64, Ordering::Relaxed);
     }
 
-    fn count(&self, items: u64, bytes: u64) {
+    fn count(&self, items: u64, bytes: u64, waiting_bytes: u64) {
+        self.waiting_bytes.fetch_add(waiting_bytes, Ordering::Relaxed);
         self.limbo_items.fetch_add(items, Ordering::Relaxed);
         self.limbo_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -118,10 +147,11 @@ impl Epochs {
     /// Frees what is old enough from the front of a queue, up to `units` records' worth.
     fn free_ready(&self, limbo: &mut Limbo, units: usize) {
         let epoch = self.core.epoch();
-        let (mut left, mut items, mut bytes) = (units, 0, 0);
+        let (mut left, mut items, mut bytes, mut waiting_bytes) = (units, 0, 0, 0);
+        let mut charge = Charge::NONE;
         while left > 0 {
             match limbo.front_mut() {
-                Some((stamp, garbage)) if *stamp + LAG <= epoch => {
+                Some(Waiting { stamp, garbage, .. }) if *stamp + LAG <= epoch => {
                     if let Garbage::Piecemeal(garbage) = garbage {
                         let used = garbage.free_some(left);
                         left = left.saturating_sub(used.max(1));
@@ -132,13 +162,18 @@ impl Epochs {
                 }
                 _ => break,
             }
-            if let Some((_, garbage)) = limbo.pop_front() {
+            if let Some(freed) = limbo.pop_front() {
                 left = left.saturating_sub(1);
                 items += 1;
-                bytes += garbage.bytes() as u64;
+                bytes += freed.garbage.bytes() as u64;
+                waiting_bytes += freed.waiting_bytes();
+                drop(freed.garbage);
+                charge.join(freed.charge);
             }
         }
+        drop(charge);
         if items != 0 {
+            self.waiting_bytes.fetch_sub(waiting_bytes, Ordering::Relaxed);
             self.freed_items.fetch_add(items, Ordering::Release);
             self.freed_bytes.fetch_add(bytes, Ordering::Release);
         }
@@ -162,6 +197,7 @@ pub struct Participant {
     /// What was retired since the last quiescent point: the common counters are touched once a turn, not once a write.
     uncounted_items: Cell<u64>,
     uncounted_bytes: Cell<u64>,
+    uncounted_waiting: Cell<u64>,
 }
 
 impl std::fmt::Debug for Participant {
@@ -264,22 +300,38 @@ impl Participant {
     }
 
     fn reclaim(&mut self, units: usize) {
-        let (items, bytes) = (self.uncounted_items.take(), self.uncounted_bytes.take());
-        if items != 0 {
-            self.epochs.count(items, bytes);
-        }
+        self.count();
         self.epochs.core.try_step();
         self.member.quiescent(&self.epochs.core);
         self.epochs.free_ready(self.limbo.get_mut(), units);
         self.epochs.free_orphans(units);
     }
 
-    /// Keeps `garbage` until nobody can be reading it. It was unlinked before, by this thread, under a guard.
-    pub(super) fn retire(&self, garbage: Garbage) {
+    fn count(&self) {
+        let (items, bytes) = (self.uncounted_items.take(), self.uncounted_bytes.take());
+        if items != 0 {
+            self.epochs.count(items, bytes, self.uncounted_waiting.take());
+        }
+    }
+
+    /// Frees what can be freed in the middle of a turn: this thread announces nothing, so what it may be reading stays, as
+    /// with any other reader.
+    pub(super) fn reclaim_early(&self) {
+        self.count();
+        self.epochs.core.try_step();
+        self.epochs.free_ready(&mut self.limbo.borrow_mut(), 8 * RECLAIM_PER_TURN);
+        self.epochs.free_orphans(8 * RECLAIM_PER_TURN);
+    }
+
+    /// Keeps `garbage` until nobody can be reading it. It was unlinked before, by this thread, under a guard. What is
+    /// charged for it is given back then.
+    pub(super) fn retire(&self, garbage: Garbage, charge: Charge) {
         self.enter();
+        let waiting = Waiting { stamp: self.member.seen(), garbage, charge };
         self.uncounted_items.set(self.uncounted_items.get() + 1);
-        self.uncounted_bytes.set(self.uncounted_bytes.get() + garbage.bytes() as u64);
-        self.limbo.borrow_mut().push_back((self.member.seen(), garbage));
+        self.uncounted_bytes.set(self.uncounted_bytes.get() + waiting.garbage.bytes() as u64);
+        self.uncounted_waiting.set(self.uncounted_waiting.get() + waiting.waiting_bytes());
+        self.limbo.borrow_mut().push_back(waiting);
     }
 }
 

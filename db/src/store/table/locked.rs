@@ -14,7 +14,7 @@ use super::buckets::{Buckets, Slot, stripe_of};
 use super::queues::Queue;
 use super::stripe::{State, Stripe};
 use crate::limits::{EVICTION_VISITS, EVICTIONS_PER_WRITE, RECORD_CHARGE_BYTES, STRIPES};
-use crate::store::epochs::{Garbage, OwnedRecord};
+use crate::store::epochs::{Charge, Garbage, OwnedRecord, WAITING_BYTES};
 use crate::store::record::{RecordPtr, RecordRef, VALUE_PARTS, allocation_bytes, parts_len};
 use crate::store::{Condition, Marks, Mode, Participant, StoreError, Write};
 
@@ -69,8 +69,10 @@ impl<'t> Locked<'t> {
     }
 
     fn retire(&self, record: RecordPtr) {
+        // SAFETY: it stays at least until this thread's next quiescent point.
+        let charge = self.table.garbage.charge(unsafe { record.bytes() } as u64 + WAITING_BYTES);
         // SAFETY: callers have just taken the record out of its slot, under the lock, so nobody else retires it.
-        self.participant.retire(Garbage::Record(unsafe { OwnedRecord::new(record) }));
+        self.participant.retire(Garbage::Record(unsafe { OwnedRecord::new(record) }), charge);
     }
 
     /// Takes a record out of the table.
@@ -80,7 +82,7 @@ impl<'t> Locked<'t> {
         self.stripe.expiring.sub(u64::from(found.record.expires_at_ms() != 0));
         // SAFETY: locked: see `Locked`; the slot was found under this lock.
         if let Some(unlinked) = unsafe { self.buckets.remove(hash, found.slot) } {
-            self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)));
+            self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)), Charge::NONE);
         }
         self.retire(found.owned);
     }
@@ -118,6 +120,9 @@ impl<'t> Locked<'t> {
         (flags, expires_at_ms): (u32, u64),
         now_ms: u64,
     ) -> Result<u64, StoreError> {
+        if self.table.garbage.bytes() > self.table.garbage_limit {
+            self.free_garbage()?;
+        }
         let old = found.map_or(0, |found| charge_of(found.record));
         let new = charge(key.len(), parts_len(value), flags, expires_at_ms);
         self.reserve(hash, old, new)?;
@@ -130,12 +135,26 @@ impl<'t> Locked<'t> {
             self.table.bytes.fetch_sub(new.saturating_sub(old), Ordering::Relaxed);
             return Err(error);
         }
-        self.table.bytes.fetch_sub(old.saturating_sub(new), Ordering::Relaxed);
+        if old > new {
+            self.table.bytes.fetch_sub(old - new, Ordering::Relaxed);
+        }
         self.state.last_version = version;
         if found.is_some_and(|found| found.record.is_expired(now_ms)) {
             self.stripe.expirations.add(1);
         }
         Ok(version)
+    }
+
+    /// Has too many of the table's replaced and deleted records freed, if nobody reads them any more. Only writes that put
+    /// something are refused: what is deleted without them is bounded by what there is.
+    #[cold]
+    fn free_garbage(&mut self) -> Result<(), StoreError> {
+        self.participant.reclaim_early();
+        if self.table.garbage.bytes() <= self.table.garbage_limit {
+            return Ok(());
+        }
+        self.stripe.held_back.add(1);
+        Err(StoreError::StillRead)
     }
 
     /// Puts an allocated record into its slot, in place of `replaced`.
@@ -304,14 +323,14 @@ impl<'t> Locked<'t> {
             if self.state.all_moved {
                 return false;
             }
-            let retire = |unlinked| self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)));
+            let retire = |unlinked| self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)), Charge::NONE);
             // SAFETY: the lock of the stripe is held: see `Locked`.
             match unsafe { self.buckets.move_bucket(self.index, self.state.moved, retire) } {
                 Ok(false) => self.state.moved += 1,
                 Ok(true) => {
                     self.state.all_moved = true;
                     if let Some(emptied) = self.buckets.stripe_moved() {
-                        self.participant.retire(Garbage::Piecemeal(Box::new(emptied)));
+                        self.participant.retire(Garbage::Piecemeal(Box::new(emptied)), Charge::NONE);
                     }
                 }
                 // Memory is out, or a chain is at its bound: the bucket stays where it is, where it is found as well.

@@ -31,12 +31,12 @@ use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
 use self::tablets::Tablets;
 pub use self::update::{Change, Exclusive, Stripes, Value};
-use super::epochs::Garbage;
+use super::epochs::{Garbage, Tally};
 use super::record::{RecordPtr, RecordRef};
 use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
 use crate::limits::{
-    BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, MAX_CHAIN_BUCKETS, SCAN_BUCKETS_PER_CALL,
-    STRIPES,
+    BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
+    MAX_CHAIN_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES,
 };
 
 /// Records that one bucket of an array and what still lies in the previous array's buckets of its range can hold: at most
@@ -63,6 +63,10 @@ pub struct Table {
     /// The stripe to which writers lend a hand while the table grows.
     helped: AtomicUsize,
     bytes: CachePadded<AtomicU64>,
+    /// Bytes of what left the table and is not freed yet.
+    garbage: Tally,
+    /// What they may be before nothing is put any more.
+    garbage_limit: u64,
 }
 
 impl std::fmt::Debug for Table {
@@ -94,6 +98,8 @@ impl Table {
             sweep_at: AtomicU64::new(0),
             helped: AtomicUsize::new(0),
             bytes: CachePadded::new(AtomicU64::new(0)),
+            garbage: Tally::new(),
+            garbage_limit: (config.quota_bytes / GARBAGE_ONE_IN).max(GARBAGE_MIN_BYTES),
         }
     }
 
@@ -179,7 +185,7 @@ impl Table {
     ///
     /// # Errors
     /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`; `Conflict` if the condition does not hold; `OutOfMemory` at the
-    /// quota of a store, or when a cache cannot make room within its bound of work.
+    /// quota of a store, or when a cache cannot make room within its bound of work; `StillRead`.
     pub fn put(
         &self,
         participant: &Participant,
@@ -403,6 +409,7 @@ impl Table {
         let mut stats = TableStats {
             bytes: self.bytes.load(Ordering::Relaxed),
             quota_bytes: self.config.quota_bytes,
+            garbage_bytes: self.garbage.bytes(),
             capacity: self.count.load(Ordering::Relaxed) as u64 * 4,
             growths: self.growths.load(Ordering::Relaxed),
             ..TableStats::default()
@@ -412,6 +419,7 @@ impl Table {
             stats.evictions += stripe.evictions.get();
             stats.expirations += stripe.expirations.get();
             stats.refusals += stripe.refusals.get();
+            stats.held_back += stripe.held_back.get();
         }
         stats
     }
@@ -446,7 +454,9 @@ impl Table {
         if let Some(old) = NonNull::new(old) {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
             let discarded = Discarded::new(unsafe { Retired::new(old) }, bytes as usize);
-            participant.retire(Garbage::Piecemeal(Box::new(discarded)));
+            // In part: who empties a full table fills it again at once. Who does so over and over is stopped.
+            let charge = self.garbage.charge(bytes.min(self.garbage_limit / 4));
+            participant.retire(Garbage::Piecemeal(Box::new(discarded)), charge);
         }
     }
 

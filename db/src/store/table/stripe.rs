@@ -18,6 +18,8 @@ pub(super) struct Stripe {
     pub(super) evictions: Counter,
     pub(super) expirations: Counter,
     pub(super) refusals: Counter,
+    /// Writes refused because too much garbage of the table is still being read.
+    pub(super) held_back: Counter,
 }
 
 /// What the lock of a stripe guards beside its buckets.

@@ -90,7 +90,7 @@ impl Table {
     /// of the record that is there now (0: none). `f` must not call this table's writing functions.
     ///
     /// # Errors
-    /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`, `OutOfMemory`; nothing has changed then.
+    /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`, `OutOfMemory`, `StillRead`; nothing has changed then.
     pub fn update<'a, R>(
         &'a self,
         participant: &'a Participant,

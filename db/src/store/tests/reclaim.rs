@@ -2,7 +2,8 @@
 
 use super::super::record::COUNTED;
 use super::*;
-use crate::store::Condition;
+use crate::limits::GARBAGE_MIN_BYTES;
+use crate::store::{Condition, StoreError};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -113,4 +114,75 @@ fn every_record_that_was_allocated_is_in_the_table_or_freed() {
     drop(table);
     settle(&epochs, &mut participant);
     assert_eq!(COUNTED.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn what_is_replaced_is_bounded_though_a_reader_never_ends() {
+    const VALUE: usize = 8 << 20;
+    let (epochs, table) = table(Mode::Store, 64 << 20);
+    let other = Table::new(TableConfig::default(), Arc::clone(&epochs));
+    let mut writer = epochs.register();
+    let pin = writer.pin();
+    let value = vec![7; VALUE];
+    let key = |n: usize| [b"one", b"two"][n % 2];
+    let try_put = |writer: &Participant, table: &Table, n: usize| {
+        table.put(writer, table.hash(key(n)), key(n), &value, &Write::default(), 0)
+    };
+    let mut written = 0;
+    while try_put(&writer, &table, written).is_ok() {
+        writer.quiescent();
+        written += 1;
+        assert!(table.stats().garbage_bytes <= GARBAGE_MIN_BYTES + 2 * VALUE as u64, "it is bounded");
+    }
+    assert!(written as u64 > GARBAGE_MIN_BYTES / VALUE as u64, "not refused before the limit: {written}");
+    assert_eq!(try_put(&writer, &table, 0), Err(StoreError::StillRead));
+    assert_eq!(table.stats().held_back, 2);
+    assert!(epochs.is_crowded());
+    // Another table's writes do not suffer, and what only takes away is never refused.
+    assert!(try_put(&writer, &other, 0).is_ok());
+    assert_eq!(table.delete(&writer, table.hash(key(0)), key(0), Condition::Always, 0), Ok(true));
+    assert_eq!(get(&table, &writer, key(1)).map(|value| value.len()), Some(VALUE), "it is as it was");
+    writer.unpin(pin);
+    settle(&epochs, &mut writer);
+    assert_eq!((table.stats().garbage_bytes, epochs.is_crowded()), (0, false));
+    assert!(try_put(&writer, &table, 0).is_ok());
+}
+
+#[test]
+fn a_table_that_is_emptied_over_and_over_is_charged_for_it() {
+    let (epochs, table) = table(Mode::Store, 8 << 20);
+    let mut writer = epochs.register();
+    let pin = writer.pin();
+    let mut before = 0;
+    for _ in 0..3 {
+        put(&table, &writer, b"key", &[0; 1000]);
+        table.clear(&writer);
+        writer.quiescent();
+        let garbage = table.stats().garbage_bytes;
+        assert!(garbage >= before + 1000, "{garbage} after {before}");
+        before = garbage;
+    }
+    writer.unpin(pin);
+    settle(&epochs, &mut writer);
+    assert_eq!(table.stats().garbage_bytes, 0);
+}
+
+#[test]
+fn what_a_table_left_behind_outlives_it() {
+    let (epochs, table) = open_table();
+    let mut writer = epochs.register();
+    let pin = writer.pin();
+    for n in 0..100u64 {
+        put(&table, &writer, b"left", &n.to_le_bytes());
+    }
+    assert!(table.stats().garbage_bytes >= 99 * 36, "{:?}", table.stats());
+    drop(table);
+    writer.quiescent();
+    writer.unpin(pin);
+    // The others' threads free it, when there is neither a table nor its writer any more.
+    let mut other = epochs.register();
+    drop(writer);
+    settle(&epochs, &mut other);
+    assert_eq!(epochs.stats().limbo_bytes, 0);
 }
