@@ -306,9 +306,36 @@ fn command<'i>(input: &'i [u8], line: &'i [u8], used: usize, max_value: usize) -
             None => Parsed::wrong(BAD_FORMAT, noreply, used),
         },
         b"quit" => Parsed::whole(Request::Quit, used),
+        _ if is_command(name) => wrong(ERROR),
+        // A browser: memcached hangs up, so that nothing of what follows is taken for commands.
         _ if words.word(count - 1).starts_with(b"HTTP/") => Parsed::Hopeless,
         _ => wrong(ERROR),
     }
+}
+
+/// Whether the name is one of memcached's, which came with too few words or too many.
+#[cold]
+fn is_command(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 17] = [
+        b"get",
+        b"gets",
+        b"bget",
+        b"gat",
+        b"gats",
+        b"set",
+        b"add",
+        b"replace",
+        b"append",
+        b"prepend",
+        b"cas",
+        b"incr",
+        b"decr",
+        b"touch",
+        b"delete",
+        b"flush_all",
+        b"verbosity",
+    ];
+    NAMES.contains(&name)
 }
 
 /// Where the rest of a line begins behind its first words.

@@ -47,8 +47,16 @@ pub fn read(input: &[u8], max_value: usize) -> Slow {
         }
         ("delete", 2) => Slow::Took(used, format!("delete {:?}", long(words[1]))),
         ("version" | "quit", _) => Slow::Took(used, name),
+        _ if !is_known(&name) && words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => Slow::Hopeless,
         _ => Slow::Took(used, "other".into()),
     }
+}
+
+/// Names that make a line memcached's, whatever stands behind them.
+fn is_known(name: &str) -> bool {
+    let classic =
+        "get gets bget gat gats set add replace append prepend cas incr decr touch delete flush_all verbosity stats";
+    name.len() < 2 || (name.len() == 2 && name.starts_with('m')) || classic.split(' ').any(|known| known == name)
 }
 
 fn unfinished(input: &[u8]) -> Slow {

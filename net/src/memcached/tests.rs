@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
-        "get|gets|set|add|cas|append|prepend|replace|delete|version|quit|incr|touch|mg|noreply|HTTP/1.0",
+        "get|gets|set|add|cas|append|prepend|replace|delete|version|quit|incr|touch|mg|noreply|HTTP/1[.]0",
         "[a-z]{1,8}",
         "[0-9]{1,3}",
         "-?[0-9]{1,12}",
@@ -53,6 +53,25 @@ proptest! {
             let Parsed::Request { used: used_again, .. } = again else { panic!("{again:?}") };
             prop_assert_eq!(used, used_again);
         }
+    }
+}
+
+#[test]
+fn a_browser_is_hung_up_on_and_a_command_of_wrong_length_is_not() {
+    // As memcached 1.6.18 answers each of them.
+    for line in ["foo HTTP/1.0", "GET / HTTP/1.1"] {
+        assert_eq!(parse(format!("{line}\r\n").as_bytes(), 100), Parsed::Hopeless, "{line}");
+        agrees(format!("{line}\r\n").as_bytes());
+    }
+    for line in ["set a HTTP/1.0", "touch HTTP/1", "touch a b c d HTTP/1.1", "delete a b c HTTP/1.0", "cas HTTP/1.0"] {
+        let text = format!("{line}\r\n");
+        let error = Parsed::Request {
+            request: super::Request::Wrong { text: super::ERROR, noreply: false },
+            used: text.len(),
+            skip: 0,
+        };
+        assert_eq!(parse(text.as_bytes(), 100), error, "{line}");
+        agrees(text.as_bytes());
     }
 }
 
