@@ -142,7 +142,9 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     assert!(local::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
     std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
-    assert!(!local::test_dir(&folder, Some(&config), &[], false).expect("run").success(), "a failing test is seen");
+    // Quietly: its line would read as if a test of this project had failed.
+    let quiet = ["--quiet".into()];
+    assert!(!local::test_dir(&folder, Some(&config), &quiet, false).expect("run").success(), "a failing test is seen");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, text};
 use super::keys::unknown_subcommand;
 use super::session::Replies;
+use crate::limits::protocols::AUTH_FAILURES;
 use crate::protocols::Identity;
 
 pub(super) fn ping(call: &mut Call<'_, '_>) -> Outcome {
@@ -36,7 +37,13 @@ fn show(call: &mut Call<'_, '_>, user: Option<&[u8]>, token: &[u8]) -> Outcome {
             snapshot.by_token(token).and_then(|view| Identity::of_token(snapshot, &view.tenant.name, token))
         }
     };
-    let Some(identity) = identity else { return Err(WRONG.into()) };
+    let Some(identity) = identity else {
+        // Whoever searches for a token begins anew each few tries, with a connection of which there are so many only.
+        let failures = &mut call.state.more().failures;
+        *failures += 1;
+        call.state.closes |= *failures >= AUTH_FAILURES;
+        return Err(WRONG.into());
+    };
     if call.state.identity != Some(identity) {
         call.state.begin(identity);
     }

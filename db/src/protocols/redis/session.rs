@@ -50,6 +50,8 @@ pub(super) struct More {
     pub(super) id: u64,
     pub(super) name: Box<[u8]>,
     pub(super) library: (Box<[u8]>, Box<[u8]>),
+    /// Tokens shown that were not right.
+    pub(super) failures: u32,
 }
 
 /// Which answers the client wants.

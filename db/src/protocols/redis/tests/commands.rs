@@ -3,6 +3,7 @@
 use sandstorm_net::rpc::Status;
 
 use super::*;
+use crate::limits::protocols::AUTH_FAILURES;
 use crate::protocols::InvocationAnswer;
 
 /// Lines that are typed one after the other, and what each is answered.
@@ -35,6 +36,17 @@ fn nobody_is_served_who_has_not_shown_who_it_is() {
     );
     place.directory.rotate_token("shop").expect("another token");
     check(&mut place, &mut client, &[("GET a", "-NOAUTH Authentication required.\n")]);
+}
+
+#[test]
+fn who_searches_for_a_token_loses_the_connection() {
+    let mut place = Place::new();
+    let mut client = place.client(None);
+    for tries in 1..=AUTH_FAILURES {
+        let (answer, next) = place.say(&mut client, b"AUTH shop wrong\r\n");
+        assert!(answer.starts_with(b"-WRONGPASS"), "{}", String::from_utf8_lossy(&answer));
+        assert_eq!(matches!(next, Next::Close), tries == AUTH_FAILURES, "try {tries}");
+    }
 }
 
 #[test]
