@@ -1,5 +1,5 @@
 //! Embeds what the builder needs on a machine that has only rustc: the source of the extension API and of the vetted
-//! libraries, as one generated table of `include_str!`s.
+//! libraries, as one generated table of `include_str!`s; and that of the checker, whose fingerprint artifacts bear.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,11 @@ use std::process::Command;
 
 /// Published crates that extensions may name: vetted, `no_std`, without dependencies.
 const LIBRARIES: [&str; 1] = ["hmac-sha256"];
+
+/// What decides about a source and what is made of it, under `src/builder/`: a change of any makes artifacts stale.
+const RULES: [&str; 6] = ["check", "audit", "audit.rs", "compile.rs", "manifest.rs", "sysroot.rs"];
+/// Packages that read a source for the checker.
+const PARSERS: [&str; 2] = ["proc-macro2", "syn"];
 
 fn main() {
     let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
@@ -19,10 +24,11 @@ fn main() {
     out.push_str("/// The vetted libraries: package, version, edition, source files.\n");
     out.push_str("pub(super) static LIBRARIES: &[Embedded] = &[\n");
     let metadata = metadata(&manifest_dir);
+    let packages = metadata["packages"].as_array().expect("cargo metadata lists packages");
     for name in LIBRARIES {
-        let package = metadata["packages"]
-            .as_array()
-            .and_then(|packages| packages.iter().find(|package| package["name"] == name))
+        let package = packages
+            .iter()
+            .find(|package| package["name"] == name)
             .unwrap_or_else(|| panic!("cargo metadata names no package {name}"));
         let text = |field: &str| package[field].as_str().unwrap_or_else(|| panic!("{name} has no {field}")).to_owned();
         let root = PathBuf::from(text("manifest_path")).with_file_name("src");
@@ -36,8 +42,32 @@ fn main() {
         .expect("writing to a string");
     }
     out.push_str("];\n");
+    out.push_str(&rules(&manifest_dir, packages));
     let path = PathBuf::from(variable("OUT_DIR")).join("embedded.rs");
     std::fs::write(&path, out).unwrap_or_else(|error| panic!("writing {}: {error}", path.display()));
+}
+
+/// The checker's sources, and which parsers read for it.
+fn rules(manifest_dir: &Path, packages: &[serde_json::Value]) -> String {
+    let mut out = String::from("/// The checker's source: path, text; and packages with their versions.\n");
+    out.push_str("pub(super) static RULES: &[(&str, &str)] = &[\n");
+    let builder = manifest_dir.join("src/builder");
+    for name in RULES {
+        let path = builder.join(name);
+        println!("cargo::rerun-if-changed={}", path.display());
+        let lines = if path.is_dir() { embedded(&path) } else { line(name, &path) };
+        out.extend(lines.lines().filter(|line| !line.starts_with("(\"tests.rs\"")).flat_map(|line| [line, "\n"]));
+    }
+    let mut parsers: Vec<(&str, &str)> = packages
+        .iter()
+        .filter_map(|package| Some((package["name"].as_str()?, package["version"].as_str()?)))
+        .filter(|(name, _)| PARSERS.contains(name))
+        .collect();
+    parsers.sort_unstable();
+    for (name, version) in parsers {
+        writeln!(out, "({name:?}, {version:?}),").expect("writing to a string");
+    }
+    out + "];\n"
 }
 
 fn variable(name: &str) -> String {
@@ -72,9 +102,13 @@ fn embedded(root: &Path) -> String {
     let mut lines = String::new();
     for (relative, absolute) in files {
         println!("cargo::rerun-if-changed={}", absolute.display());
-        writeln!(lines, "({relative:?}, include_str!({absolute:?})),").expect("writing to a string");
+        lines.push_str(&line(&relative.to_string_lossy(), &absolute));
     }
     lines
+}
+
+fn line(name: &str, path: &Path) -> String {
+    format!("({name:?}, include_str!({path:?})),\n")
 }
 
 fn collect(root: &Path, folder: &Path, files: &mut Vec<(PathBuf, PathBuf)>) {

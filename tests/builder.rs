@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sandstorm_api::abi::ABI_VERSION;
 use sandstorm_db::builder::{
     BuildError, BuilderConfig, BuilderHandle, BuilderServer, CompileLimits, Expected, RemoteBuilder, RemoteCertificate,
-    RemoteConfig, Source, SourceFile, TOKEN_FILE, api_fingerprint,
+    RemoteConfig, Source, SourceFile, TOKEN_FILE, api_fingerprint, checker_fingerprint,
 };
 use sandstorm_db::config::PortTls;
 
@@ -44,6 +44,7 @@ fn a_build_is_signed_for_its_tenant_and_compiler() {
         name: "test".to_owned(),
         compiler: Some(builder.compiler()),
         api_fingerprint: api_fingerprint(),
+        checker: checker_fingerprint(),
         abi_version: ABI_VERSION,
         highest: Some(41),
     };
@@ -340,6 +341,7 @@ fn a_builder_elsewhere_builds_for_who_has_its_token() {
         name: "test".to_owned(),
         compiler: builder.compiler().map(|(fingerprint, _)| fingerprint),
         api_fingerprint: api_fingerprint(),
+        checker: checker_fingerprint(),
         abi_version: ABI_VERSION,
         highest: None,
     };

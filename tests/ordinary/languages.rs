@@ -275,12 +275,14 @@ pub mod json {
                         self.at += at + 1;
                         return Ok(out);
                     }
-                    '\\' => out.push(match chars.next().map(|(_, c)| c) {
-                        Some('n') => '\n',
-                        Some('t') => '\t',
-                        Some(c) => c,
-                        None => break,
-                    }),
+                    '\\' => {
+                        let Some((_, escaped)) = chars.next() else { break };
+                        out.push(match escaped {
+                            'n' => '\n',
+                            't' => '\t',
+                            c => c,
+                        });
+                    }
                     c => out.push(c),
                 }
             }

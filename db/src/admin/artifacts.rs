@@ -10,7 +10,7 @@ use sandstorm_api::abi::ABI_VERSION;
 
 use super::history::About;
 use super::{MAX_ARTIFACT_BYTES, Pushing, now_ms};
-use crate::builder::{Artifact, Expected, api_fingerprint};
+use crate::builder::{Artifact, Expected, api_fingerprint, checker_fingerprint};
 use crate::config::{ConfigError, write_private};
 use crate::extensions::{BudgetOverride, Extension, Library};
 use crate::tenants::{Directory, Loaded, Notice, Snapshot, TenantView};
@@ -152,6 +152,7 @@ impl Pushing {
             name: name.to_owned(),
             compiler: self.builder.as_ref().ok().and_then(|builder| builder.compiler()),
             api_fingerprint: api_fingerprint(),
+            checker: checker_fingerprint(),
             abi_version: ABI_VERSION,
             highest,
         }

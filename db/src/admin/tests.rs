@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::builder::{
     Artifact, BuildError, BuilderKey, CompileLimits, Diagnostic, Header, Job, Launcher, PublicKey, Source, Toolchain,
-    ToolchainConfig, api_fingerprint, check, compile,
+    ToolchainConfig, api_fingerprint, check, checker_fingerprint, compile,
 };
 use crate::limits::tenants::{CHANGES_AT_ONCE, CHANGES_PER_S};
 use crate::store::Epochs;
@@ -48,6 +48,7 @@ impl Build for TestBuilder {
             version,
             compiler: 7,
             api_fingerprint: api_fingerprint(),
+            checker: checker_fingerprint(),
             source_digest: source.digest(),
             elf_digest: [0; 32],
             name: source.manifest.name.clone(),

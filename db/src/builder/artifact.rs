@@ -9,7 +9,9 @@ use super::limits;
 use super::sign::{BuilderKey, PublicKey};
 
 /// First bytes of every artifact; the last is the format's version.
-const MAGIC: [u8; 8] = *b"sandart\x01";
+const MAGIC: [u8; 8] = *b"sandart\x02";
+/// Those of formats that are not read any more: their headers do not say by which rules the source was checked.
+const OLD_MAGIC: [u8; 8] = *b"sandart\x01";
 
 /// Who and what an artifact is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct Header {
     pub compiler: u64,
     /// Fingerprint of the extension API it was built against.
     pub api_fingerprint: u64,
+    /// Fingerprint of the rules that its source passed.
+    pub checker: u64,
     /// SHA-256 of the source, see [`Source::digest`](super::Source::digest).
     pub source_digest: [u8; 32],
     /// SHA-256 of the library.
@@ -57,6 +61,8 @@ pub struct Expected {
     pub compiler: Option<u64>,
     /// The server's API fingerprint.
     pub api_fingerprint: u64,
+    /// The server's own rules.
+    pub checker: u64,
     /// The server's ABI version.
     pub abi_version: u32,
     /// The highest version of that name that this server has ever loaded for the tenant, if any: only a higher one
@@ -120,6 +126,16 @@ pub enum VerifyError {
         /// Asked for.
         expected: u64,
     },
+    /// Checked by other rules, which may have let pass what is refused now.
+    #[error(
+        "the artifact was made by a builder with other rules ({found:016x}, this server has {expected:016x}): push the source again"
+    )]
+    WrongRules {
+        /// In the header.
+        found: u64,
+        /// Asked for.
+        expected: u64,
+    },
     /// Older than what was loaded before, even if that is unloaded now.
     #[error("downgrade: the artifact is version {found}, but version {highest} was loaded before")]
     Downgraded {
@@ -145,6 +161,7 @@ impl VerifyError {
             VerifyError::WrongCompiler { .. } => "artifact_stale_compiler",
             VerifyError::WrongAbi { .. } => "artifact_stale_abi",
             VerifyError::WrongApi { .. } => "artifact_stale_api",
+            VerifyError::WrongRules { .. } => "artifact_stale_rules",
             VerifyError::Downgraded { .. } => "artifact_downgraded",
             VerifyError::Replayed(_) => "artifact_replayed",
         }
@@ -163,6 +180,9 @@ impl VerifyError {
             VerifyError::WrongCompiler { .. } | VerifyError::WrongAbi { .. } | VerifyError::WrongApi { .. } => {
                 "build it anew with the server's compiler and sandstorm, or push the source"
             }
+            VerifyError::WrongRules { .. } => {
+                "push the source again, or build it anew with a builder of the server's own release"
+            }
             VerifyError::Downgraded { .. } | VerifyError::Replayed(_) => {
                 "build it anew with a higher --version; `sandstorm ext show NAME` prints those that were loaded"
             }
@@ -179,6 +199,7 @@ impl Header {
         out.extend(self.version.to_le_bytes());
         out.extend(self.compiler.to_le_bytes());
         out.extend(self.api_fingerprint.to_le_bytes());
+        out.extend(self.checker.to_le_bytes());
         out.extend(self.source_digest);
         out.extend(self.elf_digest);
         out.extend(self.name.as_bytes());
@@ -194,6 +215,7 @@ impl Header {
             version: u64::from_le_bytes(take(&mut rest)?),
             compiler: u64::from_le_bytes(take(&mut rest)?),
             api_fingerprint: u64::from_le_bytes(take(&mut rest)?),
+            checker: u64::from_le_bytes(take(&mut rest)?),
             source_digest: take(&mut rest)?,
             elf_digest: take(&mut rest)?,
             name: String::from_utf8(rest.to_vec()).ok().filter(|name| name.len() <= limits::NAME_BYTES)?,
@@ -246,8 +268,10 @@ impl Artifact {
     pub fn decode(bytes: &[u8]) -> Result<Artifact, VerifyError> {
         let cut = VerifyError::Malformed("it is cut short");
         let mut rest = bytes;
-        if take(&mut rest) != Some(MAGIC) {
-            return Err(VerifyError::Malformed("it does not start as one"));
+        match take(&mut rest) {
+            Some(MAGIC) => {}
+            Some(OLD_MAGIC) => return Err(VerifyError::Malformed("it is of an older format: push the source again")),
+            _ => return Err(VerifyError::Malformed("it does not start as one")),
         }
         let header_len = u32::from_le_bytes(take(&mut rest).ok_or(cut.clone())?) as usize;
         if header_len > rest.len() {
@@ -294,6 +318,9 @@ impl Artifact {
         }
         if let Some(compiler) = expected.compiler.filter(|compiler| *compiler != header.compiler) {
             return Err(VerifyError::WrongCompiler { found: header.compiler, expected: compiler });
+        }
+        if header.checker != expected.checker {
+            return Err(VerifyError::WrongRules { found: header.checker, expected: expected.checker });
         }
         match expected.highest {
             Some(highest) if header.version < highest => {

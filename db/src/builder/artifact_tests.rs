@@ -16,6 +16,7 @@ fn header() -> Header {
         version: 3,
         compiler: 0x1111,
         api_fingerprint: 0x2222,
+        checker: 0x3333,
         source_digest: [5; 32],
         elf_digest: [0; 32],
         name: "sum".to_owned(),
@@ -28,6 +29,7 @@ fn expected() -> Expected {
         name: "sum".to_owned(),
         compiler: Some(0x1111),
         api_fingerprint: 0x2222,
+        checker: 0x3333,
         abi_version: 1,
         highest: Some(2),
     }
@@ -50,6 +52,7 @@ fn each_reason_has_its_own_error() {
     assert!(matches!(wrong(|asked| asked.compiler = Some(1)), VerifyError::WrongCompiler { .. }));
     assert!(matches!(wrong(|asked| asked.abi_version = 2), VerifyError::WrongAbi { found: 1, expected: 2 }));
     assert!(matches!(wrong(|asked| asked.api_fingerprint = 1), VerifyError::WrongApi { .. }));
+    assert!(matches!(wrong(|asked| asked.checker = 1), VerifyError::WrongRules { found: 0x3333, expected: 1 }));
     assert!(matches!(wrong(|asked| asked.highest = Some(4)), VerifyError::Downgraded { found: 3, highest: 4 }));
     assert!(matches!(wrong(|asked| asked.highest = Some(3)), VerifyError::Replayed(3)));
     assert!(matches!(wrong(|asked| asked.name = "other".to_owned()), VerifyError::WrongName { .. }));
@@ -64,6 +67,10 @@ fn each_reason_has_its_own_error() {
     promoted.header.tenant = 8;
     assert_eq!(promoted.verify(&key, &Expected { tenant: 8, ..expected() }), Err(VerifyError::Tampered));
     assert!(matches!(Artifact::decode(b"\x7fELF"), Err(VerifyError::Malformed(_))));
+    let mut old = good.encode();
+    old[7] = 1;
+    let refused = Artifact::decode(&old).expect_err("headers of that format name no rules").to_string();
+    assert!(refused.contains("older format"), "{refused}");
 }
 
 #[test]
@@ -102,15 +109,15 @@ fn no_cut_passes() {
 proptest! {
     #[test]
     fn an_artifact_comes_back_as_it_was(
-        tenant: u32, version in 1..=super::limits::MAX_VERSION, compiler: u64, api_fingerprint: u64, source_digest: [u8; 32],
+        tenant: u32, version in 1..=super::limits::MAX_VERSION, compiler: u64, api_fingerprint: u64, checker: u64, source_digest: [u8; 32],
         name in "[a-z0-9_-]{1,64}", elf in proptest::collection::vec(any::<u8>(), 0..2000),
     ) {
-        let header = Header { tenant, abi_version: 1, version, compiler, api_fingerprint, source_digest, elf_digest: [0; 32], name: name.clone() };
+        let header = Header { tenant, abi_version: 1, version, compiler, api_fingerprint, checker, source_digest, elf_digest: [0; 32], name: name.clone() };
         let made = Artifact::sign(&key(9), header, elf);
         let read = Artifact::decode(&made.encode()).expect("its own bytes");
         prop_assert_eq!(&read, &made);
         let highest = Some(version - 1);
-        let asked = Expected { tenant, name, compiler: Some(compiler), api_fingerprint, abi_version: 1, highest };
+        let asked = Expected { tenant, name, compiler: Some(compiler), api_fingerprint, checker, abi_version: 1, highest };
         prop_assert_eq!(read.verify(&[key(9).public()], &asked), Ok(()));
     }
 

@@ -6,17 +6,18 @@
 //! harm where the value's type is forgotten: in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
 //! alone. So do `async` blocks and closures. And
 //! addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies. [`places`] looks at
-//! what an index of an index does to the place.
+//! what an index of an index does to the place, [`stale`] at what is used without being looked at again.
 //!
 //! The compiler's own intermediate form (`--emit=mir`, without optimisation) shows all of these: each is one line of it.
 //! Text of the tenant's that looks like such a line is refused too, which harms nobody.
 
 mod places;
+mod stale;
 
 use std::collections::{HashMap, HashSet};
 
 use super::Source;
-use super::check::rules::{ADDRESS, ERASED, FN_POINTER, INDEX, Rule};
+use super::check::rules::{ADDRESS, ERASED, FN_POINTER, INDEX, Rule, STALE};
 use super::diagnostic::Diagnostic;
 
 /// Conversions of a function or closure to a pointer.
@@ -78,6 +79,9 @@ pub(super) fn refused(mir: &str, source: &Source, parameters: &HashSet<String>) 
             if !found.contains(&diagnostic) {
                 found.push(diagnostic);
             }
+        }
+        if stale::refused(&body) {
+            found.push(refusal(&STALE, "a place is used that changed after it was looked at", body.head, source));
         }
         found.extend(places::refused(&body).map(|what| refusal(&INDEX, what, body.head, source)));
     }

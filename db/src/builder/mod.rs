@@ -44,7 +44,7 @@ pub use artifact::{Artifact, Expected, Header, VerifyError};
 pub use check::check;
 pub use compile::{Built, Job, build_library, compile};
 pub use diagnostic::{Diagnostic, Severity};
-pub use embedded::api_fingerprint;
+pub use embedded::{api_fingerprint, checker_fingerprint};
 pub use launch::{Confinement, Launcher};
 pub use limits::CompileLimits;
 pub use manifest::{MANIFEST_FILE, Manifest, ROOT_FILE, Source, SourceFile};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::artifact::{Artifact, Header};
 use super::sign::{BuilderKey, PublicKey};
 use super::{BuildError, Built, CompileLimits, Diagnostic, Job, Launcher, Source, Toolchain, ToolchainConfig};
-use super::{api_fingerprint, build_library, check};
+use super::{api_fingerprint, build_library, check, checker_fingerprint};
 
 /// How a builder is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +107,7 @@ impl Builder {
             version,
             compiler: self.compiler(),
             api_fingerprint: api_fingerprint(),
+            checker: checker_fingerprint(),
             source_digest: source.digest(),
             elf_digest: [0; 32],
             name: source.manifest.name.clone(),

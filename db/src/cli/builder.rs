@@ -162,6 +162,7 @@ fn build(global: &Global, args: &BuildArgs, out: &Out) -> Result<(), Failure> {
     let shown = json!({
         "file": args.output, "name": header.name, "tenant": tenant, "version": header.version, "source_digest": digest,
         "compiler": format!("{:016x}", header.compiler), "api": format!("{:016x}", header.api_fingerprint),
+        "rules": format!("{:016x}", header.checker),
         "abi": header.abi_version, "library_bytes": artifact.elf.len(), "public_key": builder.public_key().to_hex(),
         "diagnostics": warnings,
     });

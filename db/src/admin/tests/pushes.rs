@@ -117,6 +117,7 @@ fn signed(key: &BuilderKey, elf: &[u8], change: impl FnOnce(&mut Header)) -> Vec
         version: 5,
         compiler: 7,
         api_fingerprint: api_fingerprint(),
+        checker: checker_fingerprint(),
         source_digest: [9; 32],
         elf_digest: [0; 32],
         name: "echo".to_owned(),
@@ -152,6 +153,9 @@ fn an_artifact_is_loaded_once_and_only_if_everything_about_it_is_true() {
     refused(&signed(key, elf, |header| header.compiler = 8), 422, "artifact_stale_compiler");
     refused(&signed(key, elf, |header| header.api_fingerprint ^= 1), 422, "artifact_stale_api");
     refused(&signed(key, elf, |header| header.abi_version += 1), 422, "artifact_stale_abi");
+    for bit in 0..u64::BITS {
+        refused(&signed(key, elf, |header| header.checker ^= 1 << bit), 422, "artifact_stale_rules");
+    }
     // Every bit before the library, and some of those in it.
     let before = good.len() - elf.len();
     for at in (0..before).chain((before..good.len()).step_by(1 + elf.len() / 50)) {
@@ -185,6 +189,7 @@ fn each_reason_has_a_word_and_a_hint_of_its_own() {
         VerifyError::WrongCompiler { found: 1, expected: 2 },
         VerifyError::WrongAbi { found, expected },
         VerifyError::WrongApi { found: 1, expected: 2 },
+        VerifyError::WrongRules { found: 1, expected: 2 },
         VerifyError::Downgraded { found: 1, highest: 2 },
         VerifyError::Replayed(2),
     ];

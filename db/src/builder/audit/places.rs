@@ -25,7 +25,7 @@ pub(super) fn refused(body: &Body<'_>) -> Option<&'static str> {
 }
 
 /// A line without what stands in quotes.
-fn without_text(line: &str) -> String {
+pub(super) fn without_text(line: &str) -> String {
     match (line.find('"'), line.rfind('"')) {
         (Some(start), Some(end)) if start < end => {
             [line.get(..start).unwrap_or_default(), line.get(end..).unwrap_or_default()].concat()
@@ -35,14 +35,14 @@ fn without_text(line: &str) -> String {
 }
 
 /// The local that a text starts with: `_12`.
-fn local(text: &str) -> Option<&str> {
+pub(super) fn local(text: &str) -> Option<&str> {
     let digits = text.strip_prefix('_')?;
     let length = digits.bytes().take_while(u8::is_ascii_digit).count();
     (length > 0).then(|| text.get(..=length)).flatten()
 }
 
 /// Where `[…]` stands whose inside passes, and that inside; only the first of several in a row.
-fn brackets(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<(usize, &str)> {
+pub(super) fn brackets(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<(usize, &str)> {
     let inside = |at: usize| {
         let inside = text.get(at + 1..)?.split_once(']')?.0;
         let first = !text.get(..at)?.ends_with(']');
@@ -52,19 +52,19 @@ fn brackets(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<(usize, &str)> {
 }
 
 /// `[_5]`: an index that is known when the program runs.
-fn is_index(inside: &str) -> bool {
+pub(super) fn is_index(inside: &str) -> bool {
     local(inside).is_some_and(|found| found.len() == inside.len())
 }
 
 /// `[0 of 2]`, `[-1 of 2]`, `[1..3]`, `[1:]`, `[:-1]`, `[1:-1]`: a piece that a pattern names.
-fn is_piece(inside: &str) -> bool {
+pub(super) fn is_piece(inside: &str) -> bool {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     let parts = [" of ", "..", ":"].iter().find_map(|between| inside.split_once(between));
     parts.is_some_and(|(from, to)| plain(from) && plain(to) && !(from.is_empty() && to.is_empty()))
 }
 
 /// The place that a bracket at this byte belongs to: a local, or what stands in parentheses before it.
-fn base(text: &str, bracket: usize) -> Option<&str> {
+pub(super) fn base(text: &str, bracket: usize) -> Option<&str> {
     let before = text.get(..bracket)?;
     if !before.ends_with(')') {
         let start = before.rfind('_')?;
@@ -191,7 +191,7 @@ fn blocks(body: &Body<'_>) -> Vec<Block> {
 }
 
 /// `bb12`, `bb12:`, `bb3 (cleanup): {`.
-fn block_number(text: &str) -> Option<usize> {
+pub(super) fn block_number(text: &str) -> Option<usize> {
     let digits = text.strip_prefix("bb")?;
     let length = digits.bytes().take_while(u8::is_ascii_digit).count();
     digits.get(..length)?.parse().ok()
@@ -231,7 +231,7 @@ fn pointers<'b>(body: &'b Body<'_>) -> HashMap<&'b str, &'b str> {
 }
 
 /// A line with pointers replaced by where they came from.
-fn written_out(line: &str, pointers: &HashMap<&str, &str>) -> String {
+pub(super) fn written_out(line: &str, pointers: &HashMap<&str, &str>) -> String {
     let mut text = line.to_owned();
     for _ in 0..STEPS {
         let mut out = String::with_capacity(text.len());

@@ -98,6 +98,12 @@ rules! {
     INDEX: "index", "what an index does to the place that it stands in is missed by the compiler (rust-lang issue 160525), and an `.await` makes it forget other indexes of that place: work the index out before, in a variable",
         "fn f(mut rows: [[String; 1]; 1]) -> usize { rows[0][{ let [row] = rows; row.len() }].len() }\nasync fn g(rows: &[[u64; 2]], at: usize) -> u64 { rows[at][{ yield_now().await; 1 }] }",
         "fn f(mut rows: [[String; 1]; 1]) -> usize { rows[0][{ 0 }].push('x'); let [[cell]] = rows; cell.len() }\nasync fn g(rows: &[[u64; 2]], at: usize) -> u64 { yield_now().await; rows[at][1] }";
+    JUMP: "jump", "a jump out of what a call is given makes the compiler forget a borrow (rust-lang issue 160598): work the argument out before, in a variable",
+        "fn f(mut x: Vec<u8>, y: Option<u8>) { loop { x.push(match y { Some(y) => y, None => break }); } }",
+        "fn f(mut x: Vec<u8>, y: Option<u8>) -> Option<Vec<u8>> { loop { let Some(y) = y else { break }; x.push(y); x.push(loop { break y }) } x.push(y?); Some(x) }";
+    STALE: "stale", "what a guard or index changes can be used as if it were checked (rust-lang issues 160599, 161578, 161852): change it before or after",
+        "fn f(mut x: Option<String>) -> usize { match x { Some(_) if { x = None; false } && panic!() => 0, Some(ref x) => x.len(), None => 1 } }\nfn g(mut x: &[&[&[u8]]], y: usize) -> u8 { x[y][{ x = &[]; 0 }][{ return 1; 0 }] }",
+        "fn f(mut x: Option<String>) -> usize { if let Some(y) = &x && y.is_empty() { x = None; } match x { Some(ref x) if x.len() > 1 => x.len(), _ => 1 } }\nfn g(mut x: &[u8]) -> u8 { let mut sum = 0; while let [first, rest @ ..] = x { sum += first; x = rest; } sum + x[0] }";
     FN_POINTER: "fn-pointer", "function pointers lose bounds of lifetimes (rust-lang issues 25860, 157316): take `impl Fn` instead",
         "fn call(f: fn(u8) -> u8) -> u8 { f(1) }",
         "fn call(f: impl Fn(u8) -> u8) -> u8 { f(1) }";

@@ -73,7 +73,7 @@ fn page() -> String {
          items, types and paths (`lists.rs`) do not name is refused, with file, line and the offending text. Items under\n\
          `#[cfg(test)]` are left alone: the server never compiles them. After the tree, the compiler's own intermediate\n\
          form is looked through (`db/src/builder/audit.rs`) for what no syntax shows: function pointers, addresses, objects\n\
-         made of type parameters, and what indexes do to the places they stand in.\n",
+         made of type parameters, what indexes do to the places they stand in, and places that are used after they changed.\n",
     );
     for rule in RULES {
         page.push_str(&format!(

@@ -6,6 +6,7 @@ use syn::punctuated::Punctuated;
 use syn::visit::Visit;
 use syn::{Expr, Meta, Token};
 
+use super::jumps::Around;
 use super::walk::{Walk, is_one_of, name};
 use super::{lists, rules};
 
@@ -99,6 +100,10 @@ impl Walk<'_> {
             self.refuse(&rules::ADDRESS, literal, "`{:p}`");
         }
         match expressions {
+            // These two become a call of a method of their first.
+            Ok(expressions) if known.starts_with("write") => {
+                self.within(Around::Arguments, |walk| expressions.iter().for_each(|one| walk.visit_expr(one)));
+            }
             Ok(expressions) => expressions.iter().for_each(|expression| self.visit_expr(expression)),
             Err(error) => self.refuse(&rules::MACRO_BODY, &error.span(), ""),
         }

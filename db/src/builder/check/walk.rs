@@ -6,6 +6,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Item, TypeParamBound};
 
+use super::jumps::Around;
 use super::rules::{self, Rule};
 use super::{ModuleFile, Refusal, lists};
 
@@ -18,6 +19,8 @@ pub(super) struct Walk<'a> {
     modules: Vec<String>,
     /// Type parameters in scope, innermost last.
     pub(super) type_parameters: Vec<Vec<String>>,
+    /// Calls, loops and blocks around this place, innermost last.
+    pub(super) around: Vec<Around>,
     /// How many lifetimes are in scope.
     pub(super) lifetimes: usize,
     files: Vec<ModuleFile>,
@@ -69,6 +72,7 @@ impl<'a> Walk<'a> {
             test,
             modules,
             type_parameters,
+            around: Vec::new(),
             lifetimes: 0,
             files: Vec::new(),
             refused: Vec::new(),
@@ -122,7 +126,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Functions that give addresses, or a reference or type that the compiler cannot vouch for.
-    fn check_function_name(&mut self, function: &str, at: &impl Spanned) {
+    pub(super) fn check_function_name(&mut self, function: &str, at: &impl Spanned) {
         if is_one_of(&lists::ADDRESSES, function) {
             self.refuse(&rules::ADDRESS, at, format!("`{function}`"));
         } else if is_one_of(&lists::ERASING, function) {
@@ -354,17 +358,12 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         visit::visit_expr_path(self, found);
     }
 
-    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        self.check_function_name(&name(&call.method), &call.method);
-        visit::visit_expr_method_call(self, call);
-    }
-
     fn visit_expr(&mut self, expression: &'ast Expr) {
         match expression {
             Expr::Unsafe(found) => self.refuse(&rules::UNSAFE, &found.unsafe_token, ""),
             Expr::RawAddr(found) => self.refuse(&rules::SPECIAL, found, "the address of a place"),
             Expr::TryBlock(_) | Expr::Yield(_) | Expr::Verbatim(_) => self.refuse(&rules::SPECIAL, expression, ""),
-            _ => visit::visit_expr(self, expression),
+            _ => self.walk_jumps(expression),
         }
     }
 

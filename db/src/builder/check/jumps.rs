@@ -1,0 +1,116 @@
+//! Jumps out of what a call is given.
+//!
+//! In `v.insert(match x { Some(x) => x, None => break })` the compiler borrows `v` before it works out the argument and
+//! counts the borrow from the call on. Where a jump leaves in between, it takes the borrow for over in all that follows,
+//! though the call may have been made (rust-lang issue 160598: use after free).
+
+use syn::Expr;
+use syn::visit::{self, Visit};
+
+use super::rules;
+use super::walk::{Walk, name};
+
+/// What stands around an expression.
+pub(super) enum Around {
+    /// The arguments of a call.
+    Arguments,
+    /// A loop, and its label.
+    Loop(Option<String>),
+    /// A block with a label.
+    Block(String),
+}
+
+fn label(label: Option<&syn::Label>) -> Option<String> {
+    label.map(|label| name(&label.name.ident))
+}
+
+impl Walk<'_> {
+    /// Walks through an expression with what it stands around noted.
+    pub(super) fn walk_jumps(&mut self, expression: &Expr) {
+        match expression {
+            // Nothing is borrowed yet when the first is worked out.
+            Expr::Call(call) => {
+                call.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.visit_expr(&call.func);
+                call.args.iter().take(1).for_each(|first| self.visit_expr(first));
+                self.within(Around::Arguments, |walk| call.args.iter().skip(1).for_each(|one| walk.visit_expr(one)));
+            }
+            Expr::Binary(pair) if changes_its_left(&pair.op) => {
+                pair.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.visit_expr(&pair.left);
+                self.within(Around::Arguments, |walk| walk.visit_expr(&pair.right));
+            }
+            Expr::MethodCall(call) => {
+                self.check_function_name(&name(&call.method), &call.method);
+                call.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.visit_expr(&call.receiver);
+                call.turbofish.iter().for_each(|types| self.visit_angle_bracketed_generic_arguments(types));
+                self.within(Around::Arguments, |walk| call.args.iter().for_each(|one| walk.visit_expr(one)));
+            }
+            Expr::Loop(found) => {
+                self.within(Around::Loop(label(found.label.as_ref())), |walk| visit::visit_expr(walk, expression));
+            }
+            Expr::While(found) => {
+                self.within(Around::Loop(label(found.label.as_ref())), |walk| visit::visit_expr(walk, expression));
+            }
+            // A jump out of what a `for` goes through leaves the loop around it.
+            Expr::ForLoop(found) => {
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.visit_expr(&found.expr);
+                self.within(Around::Loop(label(found.label.as_ref())), |walk| {
+                    walk.visit_pat(&found.pat);
+                    walk.visit_block(&found.body);
+                });
+            }
+            Expr::Block(found) => match label(found.label.as_ref()) {
+                Some(label) => self.within(Around::Block(label), |walk| visit::visit_expr(walk, expression)),
+                None => visit::visit_expr(self, expression),
+            },
+            Expr::Break(found) => {
+                self.check_jump(found.label.as_ref(), found);
+                visit::visit_expr(self, expression);
+            }
+            Expr::Continue(found) => self.check_jump(found.label.as_ref(), found),
+            _ => visit::visit_expr(self, expression),
+        }
+    }
+
+    pub(super) fn within(&mut self, around: Around, inside: impl FnOnce(&mut Self)) {
+        self.around.push(around);
+        inside(self);
+        self.around.pop();
+    }
+
+    fn check_jump(&mut self, to: Option<&syn::Lifetime>, at: &impl syn::spanned::Spanned) {
+        let to = to.map(|to| name(&to.ident));
+        let is_target = |around: &&Around| match around {
+            Around::Arguments => false,
+            Around::Loop(label) => to.is_none() || *label == to,
+            Around::Block(label) => to.as_ref() == Some(label),
+        };
+        let behind = self.around.iter().rev().take_while(|around| !is_target(around));
+        if behind.filter(|around| matches!(around, Around::Arguments)).count() > 0 {
+            self.refuse(&rules::JUMP, at, "");
+        }
+    }
+}
+
+fn changes_its_left(operator: &syn::BinOp) -> bool {
+    use syn::BinOp::{
+        AddAssign, BitAndAssign, BitOrAssign, BitXorAssign, DivAssign, MulAssign, RemAssign, ShlAssign, ShrAssign,
+        SubAssign,
+    };
+    matches!(
+        operator,
+        AddAssign(_)
+            | BitAndAssign(_)
+            | BitOrAssign(_)
+            | BitXorAssign(_)
+            | DivAssign(_)
+            | MulAssign(_)
+            | RemAssign(_)
+            | ShlAssign(_)
+            | ShrAssign(_)
+            | SubAssign(_)
+    )
+}
