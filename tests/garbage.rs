@@ -39,7 +39,7 @@ fn an_innocent_writer_is_not_refused_while_others_hold_its_garbage_up() {
             while !stopped.load(Ordering::SeqCst) {
                 let answer = wire.one(Operation::invoke(b"bad", &args));
                 let seen = (answer.status, answer.number);
-                assert_eq!(seen, (Status::Killed, KillCause::TotalBudget as u64), "{}", answer.text());
+                assert_eq!(seen, (Status::Killed, KillCause::Crowded as u64), "{}", answer.text());
                 assert!(answer.text().contains("memory of replaced records"), "{}", answer.text());
             }
         });

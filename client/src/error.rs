@@ -207,6 +207,7 @@ pub fn cause_name(cause: KillCause) -> &'static str {
         KillCause::IllegalInstruction => "illegal_instruction",
         KillCause::MemoryFault => "memory_fault",
         KillCause::Unloaded => "unloaded",
+        KillCause::Crowded => "crowded",
     }
 }
 

@@ -161,6 +161,8 @@ pub enum KillCause {
     MemoryFault = 8,
     /// Its extension was unloaded, its tenant deleted, or the server stopped.
     Unloaded = 9,
+    /// It was under way for a while when much memory of replaced records waited for its end.
+    Crowded = 10,
 }
 
 macro_rules! from_byte {
@@ -215,6 +217,7 @@ from_byte!(KillCause {
     IllegalInstruction,
     MemoryFault,
     Unloaded,
+    Crowded,
 });
 
 /// The header of a message.

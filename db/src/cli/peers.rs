@@ -356,7 +356,9 @@ impl<'s> Peers<'s> {
     fn own(&self, class: Class, depth: usize, batch: usize) -> Result<Measured, Failure> {
         let config = self.server.client(&self.tenant);
         let load = TenantLoad::new("bench", config, self.data.clone(), Mix::only(class));
-        let load = load.pace(Pace::Closed { depth }).batch(batch);
+        let mut load = load.pace(Pace::Closed { depth }).batch(batch);
+        // As it was filled: not with the chains and lists that the mix would ask for.
+        load.data = self.data.clone();
         let duration = Duration::from_secs_f64(self.extent.seconds);
         let report = run(&Options { duration, warm_up: duration / 4, ..Options::new(vec![load]) }, &mut |_| {})?;
         let row: &Row = report.row("bench", class).ok_or_else(|| Failure::new("nothing was measured"))?;

@@ -328,25 +328,28 @@ fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: 
 /// Ends an invocation that is under way for too long. What was switched out of it is not resumed.
 #[cold]
 fn expire(body: &mut Body, overdue: &Overdue) -> Polled {
-    kill(body, KillCause::TotalBudget, overdue.text.as_bytes())
+    kill(body, overdue.cause, overdue.text.as_bytes())
 }
 
 /// Why an invocation is under way for longer than it may be.
 struct Overdue {
     /// Polls that it still has.
     late_polls: u32,
+    cause: KillCause,
     text: &'static str,
 }
 
 /// At any time.
 const LONG: Overdue = Overdue {
     late_polls: LIFE_LATE_POLLS,
+    cause: KillCause::TotalBudget,
     text: "the invocation was under way for 100 times the CPU time that it may use, and for a second at least",
 };
 
 /// While memory waits for it.
 const CROWDED: Overdue = Overdue {
     late_polls: CROWDED_LATE_POLLS,
+    cause: KillCause::Crowded,
     text: "the invocation was under way for more than 50 ms while much memory of replaced records waited for its end",
 };
 

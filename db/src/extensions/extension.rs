@@ -127,6 +127,7 @@ pub fn kill_text(cause: KillCause) -> &'static str {
         KillCause::IllegalInstruction => "ended: it executed an illegal instruction",
         KillCause::MemoryFault => "ended: it touched memory that is not its own",
         KillCause::Unloaded => "ended: its extension was unloaded, its tenant deleted, or the server stopped",
+        KillCause::Crowded => "ended: much memory of replaced records waited for its end; call it again",
     }
 }
 

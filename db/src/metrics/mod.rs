@@ -118,6 +118,7 @@ pub const CAUSES: &[&str] = &[
     "illegal_instruction",
     "memory_fault",
     "unloaded",
+    "crowded",
 ];
 
 /// Kinds of malformed messages.

@@ -4,7 +4,7 @@
 //! others' time only in small coin; but it is of no use to anybody, and it may be somebody who searches for a hole. What
 //! counts, per extension and over the last `kill_window_s` seconds: at least `slow_after_kills` (then `suspend_after_kills`)
 //! kills, which are also at least one in [`KILLS_ONE_IN`] of its calls. So one bad call in ten thousand never counts, at
-//! whatever rate. `Unloaded` is not held against it.
+//! whatever rate. `Unloaded` and `Crowded` are not held against it.
 //!
 //! A control thread looks every [`CONDUCT_EVERY_MS`]; workers read one word of the extension, and the
 //! directory that they have anyway.
@@ -80,10 +80,12 @@ struct Window {
 /// Steps of a window.
 const STEPS: u64 = 60;
 
-/// What ended, without kills that are the server's own doing.
+/// What ended, without kills that are the server's own doing, or may be another tenant's.
 fn ended(counts: &ExtensionCounts) -> Step {
     let mut killed = counts.killed;
-    killed[crate::metrics::cause_index(KillCause::Unloaded)] = 0;
+    for cause in [KillCause::Unloaded, KillCause::Crowded] {
+        killed[crate::metrics::cause_index(cause)] = 0;
+    }
     Step { at_ms: 0, calls: counts.ok + counts.failed + killed.iter().sum::<u64>(), killed }
 }
 
@@ -279,6 +281,7 @@ mod tests {
     fn what_the_server_ended_for_reasons_of_its_own_is_not_held_against_it() {
         let mut killed = [0; KillCause::ALL.len()];
         killed[crate::metrics::cause_index(KillCause::Unloaded)] = 7;
+        killed[crate::metrics::cause_index(KillCause::Crowded)] = 9;
         let counts = ExtensionCounts { ok: 3, killed, ..ExtensionCounts::default() };
         assert_eq!((ended(&counts).kills(), ended(&counts).calls), (0, 3));
     }

@@ -96,7 +96,7 @@ fn what_is_under_way_for_long_is_ended_when_much_memory_waits_for_it() {
         assert!(written < 2 * CROWDED_BYTES, "it is not ended: {:?}", world.shared.epochs.stats());
     }
     assert!(written > CROWDED_BYTES, "ended before there was a reason: {written}");
-    assert_eq!(world.poll(&mut invocation), Polled::Killed(KillCause::TotalBudget));
+    assert_eq!(world.poll(&mut invocation), Polled::Killed(KillCause::Crowded));
     let text = String::from_utf8_lossy(invocation.text()).into_owned();
     assert!(text.contains("memory of replaced records"), "{text}");
     world.engine.finish(&world.participant, invocation);
