@@ -6,8 +6,8 @@ use common::{BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant};
 use sandstorm_client::Error;
 use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_net::rpc::{
-    Answers, Condition, MESSAGE_HEADER_LEN, MessageHeader, OP_HEADER_LEN, Op, Operation, Status, encode_message,
-    push_key,
+    Answers, Condition, MAX_OPERATIONS, MESSAGE_HEADER_LEN, MessageHeader, OP_HEADER_LEN, Op, Operation, Status,
+    encode_message, push_key,
 };
 
 #[test]
@@ -138,7 +138,7 @@ fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
     let plane = data_plane(1);
     let (closed, _) = tenant(&plane, "closed", false);
     let mut wire = Wire::new(&plane, 0, closed);
-    let many = vec![Operation::get(1, b""); 1024];
+    let many = vec![Operation::get(1, b""); MAX_OPERATIONS];
     let questions = [
         vec![Operation::get(1, b"")],
         vec![Operation::get(1, b"a key of a few bytes, and a few more")],
@@ -190,7 +190,7 @@ fn an_answer_to_a_stranger_is_one_packet_that_is_sent_once() {
     let long = vec![1; 3000];
     let questions = [
         vec![Operation { value: &long, ..Operation::new(Op::Ping) }],
-        vec![Operation::new(Op::Ping); 1024],
+        vec![Operation::new(Op::Ping); MAX_OPERATIONS],
         vec![Operation { key: &long, ..Operation::new(Op::Ping) }; 2],
     ];
     for question in questions {

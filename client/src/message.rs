@@ -114,7 +114,7 @@ impl Message {
         } else if value_len > MAX_VALUE_LEN {
             self.too_large = Some("a value, arguments or list of keys is over 8 MiB");
         } else if self.operations == MAX_OPERATIONS {
-            self.too_large = Some("over 1024 operations in one message");
+            self.too_large = Some("over 256 operations in one message");
         } else if self.bytes.len() + OP_HEADER_LEN + operation.key.len() + value_len > MAX_MESSAGE_LEN {
             self.too_large = Some("the operations of one message are over its limit of about 8 MiB together");
         } else {

@@ -233,8 +233,9 @@ pub const BURST: usize = 32;
 /// Operations planned (hashed and prefetched) before they are run: as many as the processor has misses in flight,
 /// and a little more, since a message may carry several.
 pub const PLAN: usize = 64;
-/// Keys of all multigets of one message: at 60-90 ns each they hold a worker for less than a millisecond.
-pub const MULTIGET_KEYS: u64 = 10_000;
+/// Keys of all multigets of one message: at 60-90 ns each they hold a worker for about as long as a slice. A message is served in
+/// one go, so this is what its neighbours wait.
+pub const MULTIGET_KEYS: u64 = 1_000;
 /// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.
 pub const POLLS_PER_TURN: usize = 1024;
 /// Invocations under way on a worker beyond which it polls tasks after each part of its burst: each invocation touches

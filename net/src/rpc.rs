@@ -27,8 +27,9 @@ pub const VERSION: u8 = 1;
 pub const MESSAGE_HEADER_LEN: usize = 32;
 /// Bytes of an operation header.
 pub const OP_HEADER_LEN: usize = 32;
-/// Operations in one message, at most: bounds the work that one message makes.
-pub const MAX_OPERATIONS: usize = 1024;
+/// Operations in one message, at most. A message is served in one go, so this bounds what it makes others wait: 256 puts take about
+/// as long as a slice.
+pub const MAX_OPERATIONS: usize = 256;
 /// Longest key in bytes; a server may set its own limit lower.
 pub const MAX_KEY_LEN: usize = 64 << 10;
 /// Longest value, arguments or reply in bytes; a server may set its own limit lower.

@@ -326,7 +326,7 @@ impl<'s> Peers<'s> {
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..self.extent.rounds.max(1) {
             theirs.push(self.measure(&one)?);
-            ours.push(self.own(Class::Get, 512, 8)?);
+            ours.push(self.own(Class::Get, 64, 32)?);
         }
         let sides = vec![Side::of("memcached, one at a time", theirs), Side::of("sandstorm, own protocol, deep", ours)];
         Ok(Comparison::of("Plain gets, own protocol over kernel UDP with offloads", 20.0, 1, sides))
@@ -346,7 +346,7 @@ impl<'s> Peers<'s> {
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..self.extent.rounds.max(1) {
             theirs.push(self.measure(&lua)?);
-            ours.push(self.own(class, 64, 1)?);
+            ours.push(self.own(class, 256, 1)?);
         }
         let sides = vec![Side::of("Redis, EVALSHA, pipelined", theirs), Side::of("sandstorm, own protocol", ours)];
         Ok(Comparison::of(&format!("Pushed code: {name}"), target, 1, sides))

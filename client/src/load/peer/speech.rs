@@ -93,7 +93,7 @@ impl Ask {
     pub(super) fn draw(&self, _data: &Data, chooser: &Chooser, rng: &mut SmallRng) -> Asked {
         use rand::Rng;
         let id = chooser.next(rng);
-        Asked { id, seed: if self.keys() > 1 || *self == Ask::Set { rng.random() } else { 0 } }
+        Asked { id, seed: if self.keys() > 1 { rng.random() } else { 0 } }
     }
 
     /// The record that key `at` of a request asks for.
@@ -127,7 +127,8 @@ impl Ask {
             }
             Ask::Set => {
                 write_key(keys::RECORD, asked.id, data.key_len, key);
-                write_value(asked.id, asked.seed, data.value_len, value);
+                // As it was filled, so that whatever is computed from the records stays what it was.
+                write_value(asked.id, Data::first_salt(asked.id), data.value_len, value);
                 set(speech, key, value, out);
             }
             Ask::Call { words, more, class } => {

@@ -22,9 +22,9 @@ const CALLS: usize = 24;
 /// Large messages that an attacker has under way.
 const LARGE: usize = 4;
 /// Keys of a large multiget: the most that one message may have.
-const LARGE_KEYS: usize = 10_000;
-/// Writes of a large message, and the bytes of each: 1 MiB in all.
-const LARGE_PUTS: usize = 1_024;
+const LARGE_KEYS: usize = 1_000;
+/// Writes of a large message, the most that one may have, and the bytes of each.
+const LARGE_PUTS: usize = 256;
 const LARGE_VALUE: [u8; 1_024] = [7; 1_024];
 /// Datagrams that a flood sends in one turn: one segmented send.
 const FLOOD: usize = 64;
