@@ -312,7 +312,8 @@ impl Invocation {
             body.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
         }
         let used = body.abi.arena.next.addr().saturating_sub(body.arena.low().addr()).min(body.arena.len());
-        body.soiled = used;
+        // What an invocation before it left of which not all went back yet may reach further.
+        body.soiled = body.soiled.max(used);
         body.dirty = body.dirty.max(used).min(ARENA_HOT_BYTES);
         body.reply.clear();
         if body.reply.capacity() > REPLY_HOT_BYTES {
@@ -448,7 +449,7 @@ impl Body {
         let len = self.arena.len() - COLOURS_BYTES;
         if bytes > len && len < ARENA_MAX_BYTES {
             self.arena = Mapping::new(bytes.min(ARENA_MAX_BYTES) + COLOURS_BYTES, 0)?;
-            self.dirty = 0;
+            (self.dirty, self.soiled) = (0, 0);
         }
         if self.owner != tenant {
             self.arena.clear(self.dirty);

@@ -47,6 +47,7 @@ fn nothing_of_another_tenants_invocation_is_left() {
     for len in [1, 100, 4096, ARENA_HOT_BYTES - 200, ARENA_HOT_BYTES, ARENA_HOT_BYTES + 5000, (4 << 20) - 4096] {
         world.view = Arc::clone(&ada);
         assert_eq!(world.run(&native(scribbles), &len.to_le_bytes(), long()).0, Polled::Done);
+        while world.engine.tidy() {}
         world.view = Arc::clone(&bob);
         assert_eq!(found(&mut world), 0, "after {len} bytes");
     }
@@ -78,6 +79,21 @@ fn a_tenant_gets_its_own_memory_again_where_it_can() {
         world.view = view;
         assert!(found(&mut world) >= 64, "its own bytes, which cost nothing to keep");
     }
+}
+
+#[test]
+fn megabytes_that_did_not_go_back_yet_wait_for_their_tenants_next_call_and_for_nobody_elses() {
+    let mut world = World::new();
+    let (ada, bob) = (world.shared.view("ada"), world.shared.view("bob"));
+    let len = (4_usize << 20) - 4096;
+    world.view = Arc::clone(&ada);
+    assert_eq!(world.run(&native(scribbles), &len.to_le_bytes(), long()).0, Polled::Done);
+    assert!(found(&mut world) >= len - 4096, "its own, without the wait for the kernel to take megabytes back");
+    assert_eq!(world.run(&native(scribbles), &64_usize.to_le_bytes(), long()).0, Polled::Done);
+    world.view = Arc::clone(&bob);
+    assert_eq!(found(&mut world), 0, "not while some of it is left");
+    while world.engine.tidy() {}
+    assert_eq!(found(&mut world), 0, "nor afterwards: what the longest call used went back, not what the last one did");
 }
 
 static SLOT: AtomicUsize = AtomicUsize::new(0);
