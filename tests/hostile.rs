@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use sandstorm_db::builder::{
     Artifact, BuildError, Builder, BuilderConfig, MANIFEST_FILE, ROOT_FILE, Source, SourceFile, api_fingerprint,
 };
-use sandstorm_db::extensions::{self, Budget, BudgetOverride, Engine, Extension, Library, Polled, Watchdog};
+use sandstorm_db::extensions::{self, Budget, BudgetOverride, Engine, Extension, KillCause, Library, Polled, Watchdog};
 use sandstorm_db::store::{Epochs, Participant, Write};
 use sandstorm_db::tenants::{Directory, NewTable, NewTenant, TenantView};
 
@@ -229,6 +229,8 @@ impl World {
         let end = match polled {
             Polled::Pending | Polled::Preempted | Polled::Done => End::new("ok", "", text),
             Polled::Failed { code } => End::new("failed", error_kind(code), text),
+            // Whoever goes on for long ends sooner while replaced records wait for it, its own or another program's.
+            Polled::Killed(KillCause::Crowded) => End::new("killed", "TotalBudget", text),
             Polled::Killed(cause) => End::new("killed", &format!("{cause:?}"), text),
         };
         let reply = invocation.reply().to_vec();
