@@ -2,6 +2,9 @@
 //! to believe and no other, takes a renewed one without a restart, and says what is wrong and what to do when the two do not
 //! fit. Runs the real binary on free ports.
 
+#[path = "common/certificates.rs"]
+mod certificates;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use sandstorm_db::builder::{BuilderConfig, RemoteBuilder, RemoteCertificate, RemoteConfig, Source, SourceFile};
 use sandstorm_db::config::{Config, Overrides};
 use serde_json::Value;
@@ -76,18 +78,10 @@ fn source() -> Source {
         .expect("a source")
 }
 
-/// A certificate for `name` and its key, valid up to a year's beginning, as files.
+/// A certificate and its key, as the command line names them.
 fn certificate(folder: &Path, name: &str, last_year: i32) -> (String, String) {
-    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-    params.not_before = date_time_ymd(2000, 1, 1);
-    params.not_after = date_time_ymd(last_year, 1, 1);
-    let key = KeyPair::generate().unwrap();
-    let made = params.self_signed(&key).unwrap();
-    let files = (folder.join("certificate.pem"), folder.join("key.pem"));
-    fs::write(&files.1, key.serialize_pem()).unwrap();
-    fs::set_permissions(&files.1, PermissionsExt::from_mode(0o600)).unwrap();
-    fs::write(&files.0, made.pem()).unwrap();
-    (files.0.display().to_string(), files.1.display().to_string())
+    let (file, key) = certificates::certificate(folder, name, last_year);
+    (file.display().to_string(), key.display().to_string())
 }
 
 fn pinned(fingerprint: &str) -> RemoteCertificate {

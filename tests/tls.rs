@@ -2,6 +2,9 @@
 //! believe and by nobody else, takes a new certificate without a restart, and is not locked up by those who never finish a
 //! handshake. Runs the real binary on free ports.
 
+#[path = "common/certificates.rs"]
+mod certificates;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use certificates::certificate;
+use rcgen::KeyPair;
 use sandstorm_client::control::{Control, Trust};
 use serde_json::Value;
 
@@ -97,20 +101,6 @@ fn fails(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("error: ") && text.contains("hint: "), "{text}");
     text
-}
-
-/// A certificate for `name` and its key, valid up to a year's beginning, as files.
-fn certificate(folder: &Path, name: &str, last_year: i32) -> (PathBuf, PathBuf) {
-    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-    params.not_before = date_time_ymd(2000, 1, 1);
-    params.not_after = date_time_ymd(last_year, 1, 1);
-    let key = KeyPair::generate().unwrap();
-    let made = params.self_signed(&key).unwrap();
-    let files = (folder.join("certificate.pem"), folder.join("key.pem"));
-    fs::write(&files.1, key.serialize_pem()).unwrap();
-    fs::set_permissions(&files.1, PermissionsExt::from_mode(0o600)).unwrap();
-    fs::write(&files.0, made.pem()).unwrap();
-    files
 }
 
 #[test]

@@ -73,7 +73,8 @@ struct Ratio {
     reached: bool,
 }
 
-fn median(values: &mut [f64]) -> f64 {
+/// The median; sorts the values.
+pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

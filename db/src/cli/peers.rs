@@ -9,6 +9,7 @@ use sandstorm_client::load::peer::{self, Ask, PeerLoad, PeerReport, Speech};
 use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Row, TenantLoad, fill, run};
 use serde::Serialize;
 
+use super::bench::median;
 use super::local::{LocalServer, LocalTenant};
 use super::output::{Failure, Out};
 
@@ -129,15 +130,9 @@ struct RatioOf {
     reached: bool,
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 impl Side {
     fn of(name: &str, rounds: Vec<Measured>) -> Side {
-        let of = |value: fn(&Measured) -> f64| median(rounds.iter().map(value));
+        let of = |value: fn(&Measured) -> f64| median(&mut rounds.iter().map(value).collect::<Vec<_>>());
         Side {
             name: name.to_owned(),
             thousand_requests_per_s: of(|round| round.requests_per_s / 1000.0),
@@ -159,14 +154,14 @@ impl Comparison {
                 let best = there.max_by(|a, b| a.keys_per_s.total_cmp(&b.keys_per_s))?;
                 Some((measured.keys_per_s / best.keys_per_s, measured.p99_us / best.p99_us))
             });
-            let (ratios, p99): (Vec<f64>, Vec<f64>) = rounds.unzip();
-            let middle = median(ratios.iter().copied());
+            let (ratios, mut p99): (Vec<f64>, Vec<f64>) = rounds.unzip();
+            let middle = median(&mut ratios.clone());
             RatioOf {
                 name: side.name.clone(),
                 median: middle,
                 least: ratios.iter().copied().fold(f64::INFINITY, f64::min),
                 most: ratios.iter().copied().fold(0.0, f64::max),
-                p99: median(p99.into_iter()),
+                p99: median(&mut p99),
                 reached: middle >= target,
             }
         };
