@@ -26,6 +26,12 @@ fn server(workers: usize) -> (DataPlane, SocketAddr) {
     (plane, address)
 }
 
+/// A memcached whose answers do not depend on when its threads run: the one that moves items about holds on to those that were
+/// read, and then `incr` makes a new item in place of filling the old one with blanks, now and then.
+fn start_peer() -> Option<Memcached> {
+    Memcached::start(&["-o", "no_lru_maintainer"])
+}
+
 /// An answer without what must differ: the numbers of records, and seconds that pass.
 fn comparable(answer: &[u8]) -> String {
     let answer = text(answer);
@@ -57,7 +63,7 @@ fn cases() -> Vec<String> {
 
 #[test]
 fn each_case_is_answered_as_memcached_answers_it() {
-    let Some(memcached) = Memcached::start(&[]) else { return };
+    let Some(memcached) = start_peer() else { return };
     let (_plane, address) = server(1);
     for case in cases() {
         for peer in [memcached.address, address] {
@@ -124,9 +130,7 @@ fn meta(random: &mut StdRng, [key, texts, numbers]: [&str; 3], value: &str, len:
 
 #[test]
 fn streams_of_commands_are_answered_as_memcached_answers_them() {
-    // Its thread that moves items about holds on to those that were read: then `incr` makes a new item in place of filling the
-    // old one with blanks, now and then.
-    let Some(memcached) = Memcached::start(&["-o", "no_lru_maintainer"]) else { return };
+    let Some(memcached) = start_peer() else { return };
     let (_plane, address) = server(1);
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");

@@ -78,15 +78,28 @@ pub fn talk(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
     hear(stream, b"MN\r\n")
 }
 
-/// The same, where what is said may take a little of what follows for its own: a line is lost to that.
+/// The same, where what is said may take a little of what follows for its own (a line is lost to that), or may itself be a command
+/// that does nothing: the end is where the version is told, which no case asks for.
 pub fn talk_through(stream: &mut TcpStream, said: &[u8]) -> Vec<u8> {
-    talk(stream, &[said, b"\r\nlost"].concat())
+    let _may_be_closed = stream.write_all(&[said, b"\r\nlost\r\nversion\r\n"].concat());
+    let version = |heard: &[u8]| {
+        let from = heard.windows(8).rposition(|word| word == b"VERSION ")?;
+        heard.ends_with(b"\r\n").then_some(from)
+    };
+    let mut heard = hear_until(stream, |heard| version(heard).is_some());
+    heard.truncate(version(&heard).unwrap_or(heard.len()));
+    heard
 }
 
 /// Hears until the answers end so.
 pub fn hear(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    hear_until(stream, |heard| heard.ends_with(end))
+}
+
+/// Hears until what was heard is all there is, or to the end of the connection, which is shown.
+fn hear_until(stream: &mut TcpStream, is_all: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let (mut heard, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-    while !heard.ends_with(end) {
+    while !is_all(&heard) {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => {
                 heard.extend_from_slice(b"<closed>");
