@@ -1,6 +1,9 @@
 //! `sandstorm bench`: the first figures, side by side in one run: a server on one core, the load generator on another,
 //! rounds interleaved, ratios with their spread.
 
+mod neighbours;
+mod peers;
+
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -12,10 +15,10 @@ use sandstorm_db::limits::SLICE_US;
 use sandstorm_db::protocols::Protocol;
 use serde::Serialize;
 
-use super::local::{AGGREGATE, BAD, CHAIN, GET, LocalServer, LocalTenant};
-use super::neighbours::Neighbours;
-use super::output::{Failure, Out};
-use super::peers::{Extent, Peers};
+use self::neighbours::Neighbours;
+use self::peers::{Extent, Peers};
+use crate::cli::local::{AGGREGATE, BAD, CHAIN, GET, LocalServer, LocalTenant};
+use crate::cli::output::{Failure, Out};
 
 /// Records of the tenant whose code runs away.
 const MALLORYS_RECORDS: u64 = 10_000;

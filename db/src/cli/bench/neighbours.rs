@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use self::attackers::{Attack, Attacker, push_for_ever};
 use self::samples::{Clock, Seen, stolen_ms};
-use super::local::{BAD, GET, LONG, LocalServer, LocalTenant};
-use super::output::{Failure, Out};
+use crate::cli::local::{BAD, GET, LONG, LocalServer, LocalTenant};
+use crate::cli::output::{Failure, Out};
 
 mod attackers;
 mod samples;

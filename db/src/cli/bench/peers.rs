@@ -9,9 +9,9 @@ use sandstorm_client::load::peer::{self, Ask, PeerLoad, PeerReport, Speech};
 use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Row, TenantLoad, fill, run};
 use serde::Serialize;
 
-use super::bench::median;
-use super::local::{LocalServer, LocalTenant};
-use super::output::{Failure, Out};
+use super::median;
+use crate::cli::local::{LocalServer, LocalTenant};
+use crate::cli::output::{Failure, Out};
 
 /// How long a peer may take until it listens.
 const START: Duration = Duration::from_secs(20);

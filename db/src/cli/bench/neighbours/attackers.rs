@@ -12,9 +12,9 @@ use sandstorm_net::r2p2::Transmit;
 use sandstorm_net::r2p2::header::{Kind, single};
 use sandstorm_net::rpc::{MessageHeader, Op, Operation, encode_message};
 
-use super::super::local::{GET, LocalServer, LocalTenant};
-use super::super::output::Failure;
 use super::{RECORDS, key};
+use crate::cli::local::{GET, LocalServer, LocalTenant};
+use crate::cli::output::Failure;
 
 /// Calls that an attacker has under way: enough that its lane is never empty, few enough that they have ended a quarter of a second
 /// after it stops.
