@@ -26,10 +26,13 @@ fn binary() -> Command {
 
 impl Server {
     fn start(options: &[&str]) -> Server {
+        Server::start_as(&[&["--no-pin", "--workers", "2"], options].concat())
+    }
+
+    fn start_as(options: &[&str]) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let mut process = binary()
-            .args(["serve", "--json", "--no-pin", "--workers", "2", "--data", "127.0.0.1:0"])
-            .args(["--control", "127.0.0.1:0"])
+            .args(["serve", "--json", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"])
             .args(options)
             .arg("--state")
             .arg(folder.path().join("state"))
@@ -294,4 +297,39 @@ fn errors_name_what_was_meant_and_what_to_do() {
     assert!(server.run(&line).status.success());
     assert_eq!(server.ok("get t k"), "ends its line\n", "shown on one line");
     assert_eq!(server.run(&["get", "t", "k", "--raw"]).stdout, b"ends its line\n");
+}
+
+#[test]
+fn no_other_thread_runs_on_a_workers_processor() {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    if processors < 2 {
+        println!("skipped: there is one processor only");
+        return;
+    }
+    let server = Server::start_as(&["--workers", "1"]);
+    server.ok("tenant create shop");
+    // So that the threads of the control port and of the builder are there, too.
+    server.ok("ext push ../ext/get");
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.id())).unwrap();
+    let mut found = Vec::new();
+    for task in tasks.flatten() {
+        // A thread may have ended meanwhile.
+        let Ok(status) = std::fs::read_to_string(task.path().join("status")) else { continue };
+        let field =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(|text| text.trim().to_owned());
+        found.extend(field("Name:").zip(field("Cpus_allowed_list:")));
+    }
+    let (workers, others): (Vec<_>, Vec<_>) = found.iter().partition(|(name, _)| name.starts_with("worker-"));
+    let [(_, processor)] = workers[..] else { panic!("one worker: {found:?}") };
+    assert!(processor.parse::<usize>().is_ok(), "bound to one processor: {found:?}");
+    for name in ["watchdog", "janitor", "control", "control-blockin"] {
+        assert!(others.iter().any(|(other, _)| other == name), "{name} is not there: {found:?}");
+    }
+    let is_on = |list: &str| {
+        list.split(',').any(|range| {
+            let (from, to) = range.split_once('-').unwrap_or((range, range));
+            (from.parse::<usize>().unwrap()..=to.parse().unwrap()).contains(&processor.parse().unwrap())
+        })
+    };
+    assert!(!others.iter().any(|(_, list)| is_on(list)), "{found:?}");
 }

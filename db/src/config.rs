@@ -25,6 +25,7 @@ use serde::Deserialize;
 use crate::builder::BuilderConfig;
 use crate::limits::tenants::TENANTS;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
+use crate::processors;
 use crate::store::Mode;
 use crate::tenants::{
     Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, Origin, QuotaChanges, Quotas, TokenHash,
@@ -338,6 +339,11 @@ impl Config {
         self.allow_open || !self.data_is_public()
     }
 
+    /// Starts threads that are not workers: where workers have processors of their own, on the others.
+    pub fn beside_workers<T>(&self, start: impl FnOnce() -> T) -> T {
+        if self.pin { processors::beside_workers(self.workers, start) } else { start() }
+    }
+
     /// What holds for all tenants.
     pub fn directory_options(&self) -> Options {
         Options {
@@ -359,7 +365,7 @@ impl Config {
             allow_unsandboxed: self.builder.allow_unsandboxed,
             limits: self.builder.compile,
             compilers: self.builder.compilers,
-            cores: if self.pin { crate::workers::free_processors(self.workers) } else { Vec::new() },
+            cores: if self.pin { processors::free_of(self.workers).to_vec() } else { Vec::new() },
             program: None,
         }
     }

@@ -9,6 +9,7 @@ pub mod gate;
 pub mod janitor;
 pub mod limits;
 pub mod metrics;
+pub mod processors;
 // The commands come with the next changes.
 #[allow(dead_code)]
 pub mod protocols;

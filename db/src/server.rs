@@ -101,7 +101,7 @@ impl Prepared {
     pub fn start(self, config: &Config) -> Result<DataPlane, StartError> {
         let Prepared { epochs, directory } = self;
         let metrics = Metrics::new(config.workers);
-        let watchdog = Watchdog::spawn()?;
+        let watchdog = config.beside_workers(Watchdog::spawn)?;
         let options = WorkerOptions {
             workers: config.workers,
             address: config.data,
@@ -112,7 +112,8 @@ impl Prepared {
             listen: config.listen.clone(),
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
-        let janitor = Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics))?;
+        let janitor = config
+            .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
         Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog })
     }
 }

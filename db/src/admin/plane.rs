@@ -57,8 +57,12 @@ impl Extensions {
         let builder: Result<Arc<dyn Build>, String> = match &config.builder {
             settings if !settings.enabled => Err("the server was started without one".to_owned()),
             settings => match &settings.remote {
-                Some(remote) => Ok(RemoteBuilder::open(remote, &builder).map_err(ControlStartError::Builder)?),
-                None => Ok(BuilderHandle::start(builder).map_err(ControlStartError::Builder)?),
+                Some(remote) => Ok(config
+                    .beside_workers(|| RemoteBuilder::open(remote, &builder))
+                    .map_err(ControlStartError::Builder)?),
+                None => {
+                    Ok(config.beside_workers(|| BuilderHandle::start(builder)).map_err(ControlStartError::Builder)?)
+                }
             },
         };
         let pushing = Pushing { builder, trusted_keys: config.builder.trusted_keys.clone() };
@@ -137,22 +141,20 @@ impl ControlPlane {
         let identity = Identity::open(&CONTROL_PORT, &config.control_tls, &config.state)?;
         let operator = Operator::new(&operator, Some(config.state.clone()));
         let control = Control::new(served.directory, served.metrics, extensions, served.data, operator, stop);
-        let admin =
-            Admin::start(config.control, control.clone(), identity.as_ref()).map_err(|error| match error.kind() {
-                std::io::ErrorKind::AddrInUse => ControlStartError::Taken(config.control),
-                _ => ControlStartError::Port(config.control, error),
-            })?;
+        let admin = config.beside_workers(|| Admin::start(config.control, control.clone(), identity.as_ref()));
+        let admin = admin.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => ControlStartError::Taken(config.control),
+            _ => ControlStartError::Port(config.control, error),
+        })?;
         let found = Found { state: config.state.clone(), address: admin.address() };
         found.write(identity.as_deref())?;
-        let renewal = identity.map(|identity| {
-            Renewal::start(identity, move |identity| {
-                if let Err(error) = found.write(Some(identity)) {
-                    tracing::error!(%error, "the command line on this machine does not know the new certificate");
-                }
-            })
-        });
-        let renewal = renewal.transpose();
-        let renewal = renewal.map_err(|error| ControlStartError::Port(config.control, error))?;
+        let changed = move |identity: &Identity| {
+            if let Err(error) = found.write(Some(identity)) {
+                tracing::error!(%error, "the command line on this machine does not know the new certificate");
+            }
+        };
+        let renewal = identity.map(|identity| config.beside_workers(|| Renewal::start(identity, changed)));
+        let renewal = renewal.transpose().map_err(|error| ControlStartError::Port(config.control, error))?;
         Ok(ControlPlane { admin, control, state: config.state.clone(), renewal })
     }
 

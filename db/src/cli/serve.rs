@@ -130,7 +130,7 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     let control = ControlPlane::start_loaded(&config, extensions, served, move || asked.notify_one())
         .map_err(|error| start(&error))?;
     announce(&config, &data, &control, out)?;
-    wait(&stop, &control)?;
+    config.beside_workers(|| wait(&stop, &control))?;
     // Control first: no push is taken while the workers finish what is under way.
     drop(control);
     drop(data);

@@ -45,7 +45,7 @@ use crate::protocols::Facts;
 use crate::store::Participant;
 use crate::tenants::{Directory, Snapshot};
 
-pub use start::{ListenAt, WorkerOptions, WorkerStartError, Workers, free_processors};
+pub use start::{ListenAt, WorkerOptions, WorkerStartError, Workers};
 
 /// What the workers share.
 struct Shared {

@@ -27,6 +27,7 @@ use super::{Shared, Worker};
 use crate::extensions::{Engine, Watchdog};
 use crate::limits::{BURST, MAX_WORKERS, SESSIONS_PER_PORT};
 use crate::metrics::Metrics;
+use crate::processors;
 use crate::protocols::{Entrance, Facts};
 use crate::store::Epochs;
 use crate::tenants::Directory;
@@ -179,8 +180,8 @@ impl Workers {
         let counters = metrics.worker(index).cloned().unwrap_or_default();
         let (report, started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            if pin {
-                pin_to(index);
+            if let Err(error) = if pin { processors::bind_worker(index) } else { Ok(()) } {
+                tracing::warn!(worker = index, %error, "cannot bind the worker to a processor; it runs where the kernel puts it");
             }
             let mut engine = match Engine::new(&watchdog, index) {
                 Ok(engine) => engine,
@@ -290,25 +291,4 @@ fn desk() -> Desk {
     // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
     let seal = ServerSeal::new(SealLimits::default(), clock_ms());
     Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), Outbox::default())
-}
-
-/// The processors that no worker is bound to, where each of so many workers has one of its own.
-pub fn free_processors(workers: usize) -> Vec<usize> {
-    use rustix::thread::{CpuSet, sched_getaffinity};
-    let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
-    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).skip(workers).collect()
-}
-
-/// Binds the calling thread to the processor of that number among those that the process may use.
-fn pin_to(index: usize) {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-    if let Some(cpu) = processors.get(index % processors.len().max(1)) {
-        let mut set = CpuSet::new();
-        set.set(*cpu);
-        if let Err(error) = sched_setaffinity(None, &set) {
-            tracing::warn!(worker = index, %error, "cannot bind the worker to a processor; it runs where the kernel puts it");
-        }
-    }
 }
