@@ -60,6 +60,11 @@ struct Shared {
     resting: AtomicU64,
     /// Requests of one port after which all ports stop taking datagrams.
     stall_after: AtomicU64,
+    /// Every so many gets are answered with another value than is stored; 0: none.
+    lie_every: AtomicU64,
+    /// Gets answered, and how many of them with a lie.
+    gets: AtomicU64,
+    lies: AtomicU64,
     /// Grows when the server "restarts" and forgets its sessions.
     life: AtomicU64,
     requests: Vec<AtomicU64>,
@@ -82,6 +87,9 @@ impl Fake {
             stalled: AtomicBool::new(false),
             resting: AtomicU64::new(0),
             stall_after: AtomicU64::new(u64::MAX),
+            lie_every: AtomicU64::new(0),
+            gets: AtomicU64::new(0),
+            lies: AtomicU64::new(0),
             life: AtomicU64::new(0),
             requests: (0..options.workers).map(|_| AtomicU64::new(0)).collect(),
         });
@@ -112,6 +120,16 @@ impl Fake {
     /// Stops taking datagrams, all by itself, when so many requests have come to a worker's port.
     pub(crate) fn stall_after(&self, requests: u64) {
         self.shared.stall_after.store(requests, Relaxed);
+    }
+
+    /// Answers every so many gets with another value than is stored.
+    pub(crate) fn lie_every(&self, gets: u64) {
+        self.shared.lie_every.store(gets, Relaxed);
+    }
+
+    /// How many gets were answered so.
+    pub(crate) fn lies(&self) -> u64 {
+        self.shared.lies.load(Relaxed)
     }
 
     /// Requests that arrived at a worker's port, repeated ones included.
@@ -309,7 +327,13 @@ impl Port {
         let mut store = self.shared.store.lock();
         let mut bytes = respond_header(header, operations.len()).to_vec();
         for operation in operations {
-            let (status, number, user_flags, value) = store.run(operation);
+            let (status, number, user_flags, mut value) = store.run(operation);
+            let Shared { lie_every, gets, lies, .. } = &*self.shared;
+            let every = lie_every.load(Relaxed);
+            if operation.op == Op::Get && every > 0 && (gets.fetch_add(1, Relaxed) + 1).is_multiple_of(every) {
+                value.last_mut().into_iter().for_each(|last| *last ^= 1);
+                lies.fetch_add(1, Relaxed);
+            }
             let answer =
                 Operation { status, number, user_flags, value: &value, key: &[], ..Operation::new(operation.op) };
             encode_operation(&answer, &mut bytes);
@@ -435,6 +459,33 @@ impl Store {
                     counted += 1;
                 }
                 ok([&sum.to_le_bytes()[..], &counted.to_le_bytes(), &[0; 4]].concat())
+            }
+            b"checksum" => {
+                let mut digest = hmac_sha256::Hash::new();
+                let mut rest = &self.get(&args[8..]).unwrap().value[..];
+                while let Some((len, tail)) = rest.split_first_chunk::<2>() {
+                    let (key, tail) = tail.split_at(usize::from(u16::from_le_bytes(*len)));
+                    rest = tail;
+                    digest.update(&self.get(key).unwrap().value);
+                }
+                ok(digest.finalize().to_vec())
+            }
+            b"range" => {
+                let (count, key) = args[8..].split_first_chunk::<4>().unwrap();
+                let first: u64 = std::str::from_utf8(&key[1..]).unwrap().parse().unwrap();
+                let mut reply = Vec::new();
+                for id in first..first + u64::from(u32::from_le_bytes(*count)) {
+                    let mut key = [b'k'].to_vec();
+                    key.extend(format!("{id:0>width$}", width = args.len() - 13).bytes());
+                    match self.get(&key) {
+                        Some(stored) => {
+                            reply.extend_from_slice(&(stored.value.len() as u32).to_le_bytes());
+                            reply.extend_from_slice(&stored.value);
+                        }
+                        None => reply.extend_from_slice(&u32::MAX.to_le_bytes()),
+                    }
+                }
+                ok(reply)
             }
             b"long" => {
                 let gets = u32::from_le_bytes(args[8..12].try_into().unwrap());

@@ -44,6 +44,12 @@ pub const LOAD_DRAIN: Duration = Duration::from_millis(500);
 pub const LOAD_SHARE_NS: u64 = 100_000_000;
 /// How often the line of progress looks at the time.
 pub const LOAD_WATCH: Duration = Duration::from_millis(20);
+/// Lists, and rows for a decision tree, that a load makes by itself: a list is some tens of times as large as a record.
+pub const LOAD_MAX_LISTS: u64 = 10_000;
+/// Users with passwords that a load makes by itself: to hash one takes half a millisecond.
+pub const LOAD_MAX_USERS: u64 = 1_000;
+/// Tenants of a load up to which each has histograms of three digits; beyond it they have two, for 230 KB each are too much.
+pub const LOAD_FINE_TENANTS: usize = 64;
 /// A datagram of another server's protocol is given up after this long without an answer, and the next is sent.
 pub const PEER_LOST: Duration = Duration::from_millis(100);
 /// How long another server may take to answer a greeting, or what is under way at the end of a load.

@@ -1,13 +1,15 @@
 //! Runs a load: threads, time, progress, and the report in the end.
 
-use super::lane::{Lane, Times};
-use super::report::{Report, Tally, TenantReport, histogram};
-use super::workload::Class;
-use super::{Options, TenantLoad, keys};
+use super::growth::Growth;
+use super::lane::{Habits, Lane, Shares, Times};
+use super::report::{COARSE_DIGITS, FINE_DIGITS, Report, Row, Tally, TenantReport, histogram};
+use super::{Class, Options, TenantLoad, keys};
 use crate::{Error, limits};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -46,25 +48,17 @@ struct Shared {
     running: AtomicUsize,
 }
 
-/// What a thread brings back: for each of its lanes the tenant, its tallies, and packets resent.
-type Brought = Vec<(usize, Vec<Option<Box<Tally>>>, u64)>;
+/// What a lane brings back: the tenant, its tallies, and packets resent.
+type BroughtLane = (usize, Vec<Option<Box<Tally>>>, u64);
+type Brought = Vec<BroughtLane>;
 
 /// Runs the load. `progress` is called about once a second.
 ///
 /// # Errors
 /// What stood in the way of connecting; what goes wrong later stands in the report.
 pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Report, Error> {
-    let threads = options.threads.max(1);
-    let mut shares: Vec<Vec<(usize, &TenantLoad)>> = vec![Vec::new(); threads];
-    let connections = (0..)
-        .zip(&options.tenants)
-        .flat_map(|(tenant, load)| std::iter::repeat_n((tenant, load), load.connections.max(1)));
-    for (index, connection) in connections.enumerate() {
-        if let Some(share) = shares.get_mut(index % threads) {
-            share.push(connection);
-        }
-    }
-    shares.retain(|share| !share.is_empty());
+    let growths: Vec<Growth> = options.tenants.iter().map(|load| Growth::new(load.data.records)).collect();
+    let shares = deal(options, &growths);
     let shared = Shared {
         done: AtomicU64::new(0),
         failed: AtomicU64::new(0),
@@ -78,11 +72,13 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Rep
             .zip(shares)
             .map(|(index, share)| {
                 scope.spawn(move || {
-                    let result = connect(index, &share, options).inspect_err(|_| failed.store(true, Relaxed));
+                    let recent_ns = Rc::new(RefCell::new(histogram()));
+                    let result = connect(index, &share, &recent_ns, options);
+                    failed.fetch_or(result.is_err(), Relaxed);
                     barrier.wait();
                     let result = match result {
                         Ok(_) if failed.load(Relaxed) => Err(Error::Closed),
-                        Ok(lanes) => Ok(drive(lanes, options, shared)),
+                        Ok(lanes) => Ok(drive(lanes, &recent_ns, options, shared)),
                         Err(error) => Err(error),
                     };
                     shared.running.fetch_sub(1, Relaxed);
@@ -114,30 +110,63 @@ fn times(options: &Options) -> Times {
     Times { start: Instant::now(), counts_from_ns, ends_ns: counts_from_ns + options.duration.as_nanos() as u64 }
 }
 
-fn connect<'l>(thread: u64, share: &[(usize, &'l TenantLoad)], options: &Options) -> Result<Vec<Lane<'l>>, Error> {
+/// A connection to be made: its tenant's number, load and records.
+type Place<'l> = (usize, &'l TenantLoad, &'l Growth);
+
+/// Deals the connections out to the threads.
+fn deal<'l>(options: &'l Options, growths: &'l [Growth]) -> Vec<Vec<Place<'l>>> {
+    let threads = options.threads.max(1);
+    let mut shares: Vec<Vec<Place<'l>>> = vec![Vec::new(); threads];
+    let connections = (0..)
+        .zip(options.tenants.iter().zip(growths))
+        .flat_map(|(tenant, (load, growth))| std::iter::repeat_n((tenant, load, growth), load.connections.max(1)));
+    for (index, connection) in connections.enumerate() {
+        if let Some(share) = shares.get_mut(index % threads) {
+            share.push(connection);
+        }
+    }
+    shares.retain(|share| !share.is_empty());
+    shares
+}
+
+fn connect<'l>(
+    thread: u64,
+    share: &[Place<'l>],
+    recent_ns: &Rc<RefCell<Histogram<u64>>>,
+    options: &Options,
+) -> Result<Vec<Lane<'l>>, Error> {
+    let digits = if options.tenants.len() > limits::LOAD_FINE_TENANTS { COARSE_DIGITS } else { FINE_DIGITS };
     let mut lanes = Vec::new();
-    for (index, (tenant, load)) in (0..).zip(share) {
+    for (index, (tenant, load, growth)) in (0..).zip(share) {
         let seed = keys::mix(options.seed ^ keys::mix(thread << 32 | index));
-        lanes.push(Lane::connect(*tenant, load, seed, options.verify_every, times(options))?);
+        let shares = Shares { growth, recent_ns: Rc::clone(recent_ns) };
+        let habits = Habits { seed, verify_every: options.verify_every, digits };
+        lanes.push(Lane::connect(*tenant, load, shares, habits, times(options))?);
     }
     Ok(lanes)
 }
 
 /// Turns the lanes of one thread until the run has ended and all is answered, or the wait for that is over.
-fn drive(mut lanes: Vec<Lane<'_>>, options: &Options, shared: &Shared) -> Brought {
+fn drive(mut lanes: Vec<Lane<'_>>, recent_ns: &RefCell<Histogram<u64>>, options: &Options, shared: &Shared) -> Brought {
     let mut times = times(options);
     lanes.iter_mut().for_each(|lane| lane.begin(times));
     let longest = lanes_deadline(options) + limits::LOAD_DRAIN;
     let mut shared_at_ns = 0;
+    // When each lane has something to do, side by side: of hundreds of tenants most have nothing.
+    let mut turns_ns: Vec<u64> = vec![0; lanes.len()];
     loop {
         let mut busy = false;
-        for lane in &mut lanes {
-            busy |= lane.turn();
+        let begun_ns = times.now_ns();
+        for (lane, turn_ns) in lanes.iter_mut().zip(&mut turns_ns) {
+            if *turn_ns <= begun_ns {
+                busy |= lane.turn();
+                *turn_ns = lane.next_turn_ns();
+            }
         }
         let now_ns = times.now_ns();
         if now_ns - shared_at_ns > limits::LOAD_SHARE_NS {
             shared_at_ns = now_ns;
-            share(&mut lanes, shared);
+            share(&mut lanes, recent_ns, shared);
             if options.stop.load(Relaxed) && now_ns < times.ends_ns {
                 times.ends_ns = now_ns;
                 lanes.iter_mut().for_each(|lane| lane.end_at(now_ns));
@@ -154,7 +183,7 @@ fn drive(mut lanes: Vec<Lane<'_>>, options: &Options, shared: &Shared) -> Brough
         }
     }
     lanes.iter_mut().for_each(Lane::abandon);
-    share(&mut lanes, shared);
+    share(&mut lanes, recent_ns, shared);
     lanes
         .into_iter()
         .map(|mut lane| (lane.tenant, std::mem::take(&mut lane.book().tallies), lane.retransmissions()))
@@ -166,16 +195,16 @@ fn lanes_deadline(options: &Options) -> Duration {
 }
 
 /// Adds what ended since the last time to what is shared.
-fn share(lanes: &mut [Lane<'_>], shared: &Shared) {
-    let mut recent_ns = shared.recent_ns.lock();
+fn share(lanes: &mut [Lane<'_>], recent_ns: &RefCell<Histogram<u64>>, shared: &Shared) {
     for lane in lanes {
         let book = lane.book();
         shared.done.fetch_add(std::mem::take(&mut book.done), Relaxed);
         shared.failed.fetch_add(std::mem::take(&mut book.failed), Relaxed);
-        let added = recent_ns.add(&book.recent_ns);
-        debug_assert!(added.is_ok());
-        book.recent_ns.reset();
     }
+    let mut recent_ns = recent_ns.borrow_mut();
+    let added = shared.recent_ns.lock().add(&*recent_ns);
+    debug_assert!(added.is_ok());
+    recent_ns.reset();
 }
 
 /// Calls `progress` once a second until the threads have ended.
@@ -212,17 +241,9 @@ fn report(options: &Options, brought: &Brought) -> Report {
     let seconds = last_ns.map_or(0.0, |last_ns| last_ns.saturating_sub(counts_from_ns) as f64 / 1e9);
     let stopped = options.stop.load(Relaxed);
     let seconds = if stopped { seconds.max(1e-9) } else { seconds.max(options.duration.as_secs_f64()).max(1e-9) };
-    let tenants = (0..).zip(&options.tenants).map(|(tenant, load)| {
-        let lanes = || brought.iter().filter(|(whose, _, _)| *whose == tenant);
-        let mut rows = Vec::new();
-        for class in Class::ALL {
-            let mut tallies = lanes().filter_map(|(_, tallies, _)| tallies.get(class.index())?.as_ref()).peekable();
-            if tallies.peek().is_some() {
-                let mut sum = Tally::new();
-                tallies.for_each(|tally| sum.add(tally));
-                rows.push(sum.row(class, seconds));
-            }
-        }
+    let by_tenant = lanes_of(options.tenants.len(), brought);
+    let tenants = options.tenants.iter().zip(by_tenant).map(|(load, lanes)| {
+        let rows = rows(&lanes, seconds);
         TenantReport {
             name: load.name.clone(),
             mix: load.mix.to_string(),
@@ -230,7 +251,7 @@ fn report(options: &Options, brought: &Brought) -> Report {
             skew: load.skew.to_string(),
             batch: load.batch,
             per_s: rows.iter().map(|row| row.per_s).sum(),
-            retransmissions: lanes().map(|(_, _, retransmissions)| retransmissions).sum(),
+            retransmissions: lanes.iter().map(|(_, _, retransmissions)| retransmissions).sum(),
             rows,
         }
     });
@@ -239,6 +260,32 @@ fn report(options: &Options, brought: &Brought) -> Report {
         seconds,
         per_s: tenants.iter().map(|tenant| tenant.per_s).sum(),
         wrong: tenants.iter().flat_map(|tenant| &tenant.rows).map(|row| row.wrong).sum(),
+        classes: rows(&brought.iter().collect::<Vec<_>>(), seconds),
         tenants,
     }
+}
+
+/// What the threads have brought, by tenant.
+fn lanes_of(tenants: usize, brought: &Brought) -> Vec<Vec<&BroughtLane>> {
+    let mut by_tenant = vec![Vec::new(); tenants];
+    for lane in brought {
+        if let Some(lanes) = by_tenant.get_mut(lane.0) {
+            lanes.push(lane);
+        }
+    }
+    by_tenant
+}
+
+/// A row for each class that these lanes have asked.
+fn rows(lanes: &[&BroughtLane], seconds: f64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for class in Class::ALL {
+        let mut tallies = lanes.iter().filter_map(|(_, tallies, _)| tallies.get(class.index())?.as_ref()).peekable();
+        if tallies.peek().is_some() {
+            let mut sum = Tally::new(FINE_DIGITS);
+            tallies.for_each(|tally| sum.add(tally));
+            rows.push(sum.row(class, seconds));
+        }
+    }
+    rows
 }

@@ -1,6 +1,6 @@
 //! Fills a table with the records of a load, as fast as the server takes them.
 
-use super::workload::Data;
+use super::Data;
 use crate::raw::{Connection, error_of};
 use crate::{Config, Error, PutOptions, limits};
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ struct Filler<'d> {
 
 impl Filler<'_> {
     fn total(&self) -> u64 {
-        self.data.records + self.data.links + self.data.lists
+        self.data.total()
     }
 
     fn has_more(&self) -> bool {

@@ -1,15 +1,20 @@
 //! One connection of a load: draws requests, packs them into messages, and accounts for their answers.
 
+use super::ask::{Ask, Rules, Scratch, Seen};
+use super::class::{Class, Population};
+use super::growth::Growth;
 use super::keys::Chooser;
 use super::report::Tally;
-use super::workload::{Ask, Class, Data, Scratch, Seen};
-use super::{Arrivals, Pace, TenantLoad};
+use super::{Arrivals, Data, Pace, TenantLoad};
 use crate::Error;
 use crate::raw::{Connection, Response, error_of};
+use hdrhistogram::Histogram;
 use rand::{Rng, RngCore, SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, Exp1};
 use sandstorm_net::rpc::Status;
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// When a run begins to count and when it ends, in nanoseconds since its start.
@@ -26,13 +31,34 @@ impl Times {
     }
 }
 
-/// Which of three populations a class draws from.
-fn population(class: Class) -> usize {
-    match class {
-        Class::Chain | Class::ChainGets => 1,
-        Class::MultiGet | Class::Aggregate | Class::AggregateGets | Class::Long => 2,
-        _ => 0,
-    }
+/// One in so many passwords is wrong.
+const WRONG_PASSWORD_ONE_IN: u32 = 8;
+
+/// What a lane shares with others: those of its tenant, and those of its thread.
+#[derive(Clone)]
+pub(super) struct Shares<'l> {
+    pub(super) growth: &'l Growth,
+    /// Latencies since they were last taken, for the line of progress.
+    pub(super) recent_ns: Rc<RefCell<Histogram<u64>>>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Done,
+    /// There was no record, which is as it should be.
+    Missed,
+    Wrong,
+    Error(&'static str),
+}
+
+/// How a lane draws and accounts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Habits {
+    pub(super) seed: u64,
+    pub(super) verify_every: u64,
+    /// Digits to which latencies are told apart.
+    pub(super) digits: u8,
 }
 
 /// A connection and what is under way on it.
@@ -53,7 +79,9 @@ pub(super) struct Lane<'l> {
 /// Draws requests.
 struct Drawer<'l> {
     load: &'l TenantLoad,
-    choosers: [Chooser; 3],
+    growth: &'l Growth,
+    /// By population.
+    choosers: [Chooser; Population::COUNT],
     rng: SmallRng,
     drawn: u64,
     verify_every: u64,
@@ -66,44 +94,43 @@ struct Drawer<'l> {
 pub(super) struct Book<'l> {
     data: &'l Data,
     times: Times,
-    read_only: bool,
+    rules: Rules,
+    digits: u8,
+    shares: Shares<'l>,
     pub(super) tallies: Vec<Option<Box<Tally>>>,
     /// Operations that ended since the start, and those of them with an error.
     pub(super) done: u64,
     pub(super) failed: u64,
-    /// Latencies since they were last taken, for the line of progress.
-    pub(super) recent_ns: hdrhistogram::Histogram<u64>,
 }
 
 impl<'l> Lane<'l> {
     pub(super) fn connect(
         tenant: usize,
         load: &'l TenantLoad,
-        seed: u64,
-        verify_every: u64,
+        shares: Shares<'l>,
+        habits: Habits,
         times: Times,
     ) -> Result<Lane<'l>, Error> {
         let data = &load.data;
-        let choosers = [data.records, data.links, data.lists].map(|count| Chooser::new(load.skew, count));
-        let [records, links, lists] = choosers;
-        let invalid = |text| Error::TooLarge { what: text };
-        let choosers = [records.map_err(invalid)?, links.map_err(invalid)?, lists.map_err(invalid)?];
-        let read_only = !load.mix.has(Class::Put);
+        let choose =
+            |population| Chooser::new(load.skew, data.count(population)).map_err(|text| Error::TooLarge { what: text });
+        let choosers = [
+            choose(Population::Records)?,
+            choose(Population::Links)?,
+            choose(Population::Lists)?,
+            choose(Population::RowLists)?,
+            choose(Population::Users)?,
+        ];
         let gap_ns = match load.pace {
             Pace::Open { per_s, .. } => 1e9 * load.connections.max(1) as f64 / per_s.max(1e-3),
             Pace::Closed { .. } => 0.0,
         };
-        let rng = SmallRng::seed_from_u64(seed);
-        let drawer = Drawer { load, choosers, rng, drawn: 0, verify_every, gap_ns, next_ns: 0.0 };
-        let book = Book {
-            data,
-            times,
-            read_only,
-            tallies: Class::ALL.map(|_| None).into(),
-            done: 0,
-            failed: 0,
-            recent_ns: super::report::histogram(),
-        };
+        let Habits { seed, verify_every, digits } = habits;
+        let (rng, growth) = (SmallRng::seed_from_u64(seed), shares.growth);
+        let drawer = Drawer { load, growth, choosers, rng, drawn: 0, verify_every, gap_ns, next_ns: 0.0 };
+        let rules = Rules::of(&load.mix, data);
+        let tallies = Class::ALL.map(|_| None).into();
+        let book = Book { data, times, rules, digits, shares, tallies, done: 0, failed: 0 };
         let connection = Connection::connect(&load.config)?;
         let (scratch, again) = (Scratch::default(), VecDeque::new());
         Ok(Lane { tenant, load, connection, drawer, scratch, flights: Vec::new(), free: Vec::new(), again, book })
@@ -131,6 +158,16 @@ impl<'l> Lane<'l> {
     /// Nothing is under way, and nothing is due before the end.
     pub(super) fn is_idle(&self) -> bool {
         self.free.len() == self.flights.len() && self.again.is_empty() && !self.drawer.due(self.book.times.ends_ns)
+    }
+
+    /// The next time, in nanoseconds since the start, at which there is something to do; at once while answers are awaited.
+    pub(super) fn next_turn_ns(&self) -> u64 {
+        let waits = self.free.len() == self.flights.len() && self.again.is_empty();
+        match self.load.pace {
+            Pace::Open { .. } if waits => self.drawer.next_ns as u64,
+            // A closed loop always has something under way.
+            _ => 0,
+        }
     }
 
     /// Takes answers and sends what is due. Returns whether anything happened.
@@ -169,7 +206,7 @@ impl<'l> Lane<'l> {
             let Some(asks) = flights.get_mut(slot) else { return };
             match answer {
                 Ok(response) => book.answered(now_ns, asks, &response, again, scratch),
-                Err(error) => asks.iter().for_each(|ask| book.enter(now_ns, ask, Some(error.code()), false)),
+                Err(error) => asks.iter().for_each(|ask| book.enter(now_ns, ask, End::Error(error.code()))),
             }
             asks.clear();
             free.push(slot);
@@ -205,7 +242,7 @@ impl<'l> Lane<'l> {
             asks.push(ask);
         }
         if let Err(error) = self.connection.send(slot as u64, message) {
-            asks.iter().for_each(|ask| self.book.enter(now_ns, ask, Some(error.code()), false));
+            asks.iter().for_each(|ask| self.book.enter(now_ns, ask, End::Error(error.code())));
             asks.clear();
             self.free.push(slot);
         }
@@ -215,13 +252,13 @@ impl<'l> Lane<'l> {
     pub(super) fn abandon(&mut self) {
         let now_ns = self.book.times.now_ns();
         for asks in &mut self.flights {
-            asks.drain(..).for_each(|ask| self.book.enter(now_ns, &ask, Some("timeout"), false));
+            asks.drain(..).for_each(|ask| self.book.enter(now_ns, &ask, End::Error("timeout")));
         }
         for ask in self.again.drain(..) {
-            self.book.enter(now_ns, &ask, Some("unsent"), false);
+            self.book.enter(now_ns, &ask, End::Error("unsent"));
         }
         while let Some(ask) = self.drawer.arrival(self.book.times.ends_ns) {
-            self.book.enter(now_ns, &ask, Some("unsent"), false);
+            self.book.enter(now_ns, &ask, End::Error("unsent"));
         }
     }
 }
@@ -241,11 +278,7 @@ impl Drawer<'_> {
             Pace::Open { arrivals, .. } => arrivals,
             Pace::Closed { .. } => Arrivals::Fixed,
         };
-        let gaps: f64 = match arrivals {
-            Arrivals::Poisson => Exp1.sample(&mut self.rng),
-            Arrivals::Fixed => 1.0,
-        };
-        self.next_ns += gaps * self.gap_ns;
+        self.next_ns += arrivals.gap(&mut self.rng) * self.gap_ns;
         Some(ask)
     }
 
@@ -253,15 +286,46 @@ impl Drawer<'_> {
         self.drawn += 1;
         let bad = self.load.bad_every > 0 && self.drawn.is_multiple_of(self.load.bad_every);
         let class = if bad { Class::Bad } else { self.load.mix.pick(self.rng.random()) };
-        let [records, links, lists] = &self.choosers;
-        let chooser = match population(class) {
-            1 => links,
-            2 => lists,
-            _ => records,
-        };
-        let id = chooser.next(&mut self.rng);
         let verify = self.verify_every > 0 && self.drawn.is_multiple_of(self.verify_every);
-        Ask { class, id, step: 0, intended_ns, verify }
+        let id = if class == Class::Insert { self.growth.take() } else { self.choose(class) };
+        Ask { class, id, step: 0, twist: self.twist(class), intended_ns, verify }
+    }
+
+    fn choose(&mut self, class: Class) -> u64 {
+        let population = class.population();
+        let chooser = &mut self.choosers[population as usize];
+        if population == Population::Records {
+            chooser.resize(self.growth.there());
+        }
+        chooser.next(&mut self.rng)
+    }
+
+    fn twist(&mut self, class: Class) -> u32 {
+        let data = &self.load.data;
+        match (class, data.pool) {
+            (Class::Scan, _) => self.rng.random_range(1..=data.scan_most.max(1)),
+            (Class::Auth, _) => u32::from(self.rng.random_ratio(1, WRONG_PASSWORD_ONE_IN)),
+            (Class::Get, Some(pool)) => u32::from(self.rng.random::<f64>() >= pool.hit_share()),
+            // What a pool deletes is not there: else its share of hits would not last.
+            (Class::Delete, Some(_)) => 1,
+            _ => 0,
+        }
+    }
+}
+
+impl Arrivals {
+    /// A gap between two requests, in parts of the mean.
+    pub(super) fn gap(self, rng: &mut impl Rng) -> f64 {
+        match self {
+            Arrivals::Poisson => Exp1.sample(rng),
+            Arrivals::Pareto => {
+                let shape = super::ETC_GAP_SHAPE;
+                // 1 - a number from 0 up to 1 is never 0; the mean of the distribution is scale / (1 - shape).
+                let left: f64 = 1.0 - rng.random::<f64>();
+                (1.0 - shape) / shape * (left.powf(-shape) - 1.0)
+            }
+            Arrivals::Fixed => 1.0,
+        }
     }
 }
 
@@ -281,43 +345,49 @@ impl Book<'_> {
             let answer = match answers.next() {
                 Some(Ok(answer)) => answer,
                 Some(Err(_)) | None => {
-                    self.enter(now_ns, ask, Some(whole), false);
+                    self.enter(now_ns, ask, End::Error(whole));
                     continue;
                 }
             };
             if let Some(error) = error_of(&answer) {
                 whole = error.code();
-                self.enter(now_ns, ask, Some(whole), false);
+                self.enter(now_ns, ask, End::Error(whole));
                 continue;
             }
             let found = answer.status == Status::Ok;
-            match self.data.see(ask, found, answer.value, self.read_only, scratch) {
+            match self.data.see(ask, found, answer.value, self.rules, scratch) {
                 Seen::Again => again.push_back(*ask),
-                Seen::Done => self.enter(now_ns, ask, None, false),
-                Seen::Wrong => self.enter(now_ns, ask, None, true),
+                Seen::Done if found => self.enter(now_ns, ask, End::Done),
+                Seen::Done => self.enter(now_ns, ask, End::Missed),
+                Seen::Wrong => self.enter(now_ns, ask, End::Wrong),
             }
         }
     }
 
     /// Enters a request that ended.
-    fn enter(&mut self, now_ns: u64, ask: &Ask, error: Option<&'static str>, wrong: bool) {
+    fn enter(&mut self, now_ns: u64, ask: &Ask, end: End) {
+        let well = !matches!(end, End::Error(_));
         self.done += 1;
-        self.failed += u64::from(error.is_some());
+        self.failed += u64::from(!well);
         let latency_ns = now_ns.saturating_sub(ask.intended_ns).max(1);
-        self.recent_ns.saturating_record(latency_ns);
+        self.shares.recent_ns.borrow_mut().saturating_record(latency_ns);
+        if ask.class == Class::Insert {
+            self.shares.growth.ended(ask.id, well);
+        }
         if ask.intended_ns < self.times.counts_from_ns {
             return;
         }
         let Some(tally) = self.tallies.get_mut(ask.class.index()) else { return };
-        let tally = tally.get_or_insert_with(|| Box::new(Tally::new()));
+        let tally = tally.get_or_insert_with(|| Box::new(Tally::new(self.digits)));
         tally.latency_ns.saturating_record(latency_ns);
-        match error {
-            Some(code) => *tally.errors.entry(code).or_default() += 1,
-            None => {
+        match end {
+            End::Error(code) => *tally.errors.entry(code).or_default() += 1,
+            End::Done | End::Missed | End::Wrong => {
                 tally.last_ns = tally.last_ns.max(now_ns);
                 tally.ok += 1;
-                tally.verified += u64::from(ask.verify || wrong);
-                tally.wrong += u64::from(wrong);
+                tally.missed += u64::from(end == End::Missed);
+                tally.verified += u64::from(ask.verify || end == End::Wrong);
+                tally.wrong += u64::from(end == End::Wrong);
             }
         }
     }

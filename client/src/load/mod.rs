@@ -20,21 +20,30 @@
 //! # }
 //! ```
 
+mod ask;
+mod class;
 mod engine;
 mod filler;
+mod growth;
 pub mod keys;
 mod lane;
 pub mod peer;
+mod plan;
+mod pools;
 mod report;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod workload;
 
+pub use class::{Class, Mix};
 pub use engine::{Progress, run};
 pub use filler::{Filled, fill};
 pub use keys::Skew;
+pub use plan::Plan;
+pub use pools::Pool;
 pub use report::{Report, Row, TenantReport};
-pub use workload::{Class, Data, Mix};
+pub use workload::Data;
 
 use crate::Config;
 use std::fmt;
@@ -72,6 +81,7 @@ impl fmt::Display for Pace {
             Pace::Closed { depth } => write!(f, "{depth} under way"),
             Pace::Open { per_s, arrivals: Arrivals::Poisson } => write!(f, "{per_s}/s at random"),
             Pace::Open { per_s, arrivals: Arrivals::Fixed } => write!(f, "{per_s}/s evenly"),
+            Pace::Open { per_s, arrivals: Arrivals::Pareto } => write!(f, "{per_s}/s in bursts"),
         }
     }
 }
@@ -83,7 +93,13 @@ pub enum Arrivals {
     Poisson,
     /// With equal gaps.
     Fixed,
+    /// With gaps as those that were fitted to Facebook's pool ETC (Atikoglu et al., SIGMETRICS'12), a generalised Pareto
+    /// distribution: more of them are short than at random, and a few are long.
+    Pareto,
 }
+
+/// Shape of the distribution of ETC's gaps; the scale follows from the rate.
+const ETC_GAP_SHAPE: f64 = 0.154_971;
 
 /// What one tenant does.
 #[derive(Clone, Debug)]

@@ -9,10 +9,20 @@ use std::fmt;
 /// Highest latency told apart, in nanoseconds: two minutes, twice the longest deadline.
 const MAX_LATENCY_NS: u64 = 120_000_000_000;
 
+/// Digits to which latencies are told apart.
+pub(super) const FINE_DIGITS: u8 = 3;
+/// The same where there are too many tenants to give each a fine histogram.
+pub(super) const COARSE_DIGITS: u8 = 2;
+
 /// A histogram of latencies in nanoseconds, to three digits.
 pub(super) fn histogram() -> Histogram<u64> {
+    histogram_to(FINE_DIGITS)
+}
+
+/// A histogram of latencies in nanoseconds, to so many digits (at most 5).
+fn histogram_to(digits: u8) -> Histogram<u64> {
     // The bounds are constants that the library accepts; a plain histogram is the same, only larger.
-    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).unwrap_or_else(|_| Histogram::new_from(&empty()))
+    Histogram::new_with_bounds(1, MAX_LATENCY_NS, digits).unwrap_or_else(|_| Histogram::new_from(&empty()))
 }
 
 fn empty() -> Histogram<u64> {
@@ -27,6 +37,7 @@ fn empty() -> Histogram<u64> {
 pub(super) struct Tally {
     pub(super) latency_ns: Histogram<u64>,
     pub(super) ok: u64,
+    pub(super) missed: u64,
     pub(super) verified: u64,
     pub(super) wrong: u64,
     pub(super) errors: BTreeMap<&'static str, u64>,
@@ -35,8 +46,16 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new() -> Tally {
-        Tally { latency_ns: histogram(), ok: 0, verified: 0, wrong: 0, errors: BTreeMap::new(), last_ns: 0 }
+    pub(super) fn new(digits: u8) -> Tally {
+        Tally {
+            latency_ns: histogram_to(digits),
+            ok: 0,
+            missed: 0,
+            verified: 0,
+            wrong: 0,
+            errors: BTreeMap::new(),
+            last_ns: 0,
+        }
     }
 
     pub(super) fn add(&mut self, other: &Tally) {
@@ -44,6 +63,7 @@ impl Tally {
         let added = self.latency_ns.add(&other.latency_ns);
         debug_assert!(added.is_ok());
         self.ok += other.ok;
+        self.missed += other.missed;
         self.verified += other.verified;
         self.wrong += other.wrong;
         self.last_ns = self.last_ns.max(other.last_ns);
@@ -64,6 +84,7 @@ impl Tally {
             ok: self.ok,
             per_s: (self.latency_ns.len() - self.unanswered()) as f64 / seconds,
             errors: self.errors.iter().map(|(code, count)| ((*code).to_owned(), *count)).collect(),
+            missed: self.missed,
             verified: self.verified,
             wrong: self.wrong,
             mean_us: self.latency_ns.mean() / 1000.0,
@@ -89,6 +110,9 @@ pub struct Row {
     pub per_s: f64,
     /// Operations that ended otherwise, by [`crate::Error::code`]; `unsent` never left, for the server was behind.
     pub errors: BTreeMap<String, u64>,
+    /// Of these, those that found no record.
+    #[serde(default)]
+    pub missed: u64,
     /// Replies that were checked.
     pub verified: u64,
     /// Replies that were wrong; anything but 0 is a defect of the server (or the table was filled otherwise).
@@ -137,6 +161,8 @@ pub struct Report {
     pub per_s: f64,
     /// Wrong replies, all tenants.
     pub wrong: u64,
+    /// By class, over all tenants.
+    pub classes: Vec<Row>,
     /// By tenant.
     pub tenants: Vec<TenantReport>,
 }
@@ -148,40 +174,78 @@ impl Report {
     }
 }
 
+impl Row {
+    /// The head of a table of rows.
+    fn write_head(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["class", "count", "per s", "mean us", "p50", "p90", "p99", "p99.9", "max", "errors"];
+        let [class, count, rate, mean, p50, p90, p99, p999, max, errors] = head;
+        writeln!(
+            f,
+            "  {class:<17} {count:>10} {rate:>10} {mean:>9} {p50:>9} {p90:>9} {p99:>9} {p999:>9} {max:>10}  {errors}"
+        )
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Row { count, per_s, mean_us, p50_us, p90_us, p99_us, p999_us, max_us, .. } = self;
+        let errors: Vec<String> = self.errors.iter().map(|(code, count)| format!("{code} {count}")).collect();
+        let errors = if errors.is_empty() { "-".to_owned() } else { errors.join(", ") };
+        writeln!(
+            f,
+            "  {:<17} {count:>10} {per_s:>10.0} {mean_us:>9.1} {p50_us:>9.1} {p90_us:>9.1} {p99_us:>9.1} \
+             {p999_us:>9.1} {max_us:>10.1}  {errors}",
+            self.class.name()
+        )
+    }
+}
+
+impl TenantReport {
+    /// Its slowest class' 99th percentile, microseconds.
+    fn p99_us(&self) -> f64 {
+        self.rows.iter().map(|row| row.p99_us).fold(0.0, f64::max)
+    }
+}
+
+/// More tenants than this are told of in two lines; each stands in the JSON.
+const TENANTS_IN_FULL: usize = 8;
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:.0} operations/s over {:.1} s", self.per_s, self.seconds)?;
-        for tenant in &self.tenants {
-            let TenantReport { name, mix, pace, skew, batch, per_s, retransmissions, rows } = tenant;
-            writeln!(
-                f,
-                "\n{name}: {mix}, {pace}, {batch} a message, keys {skew}: {per_s:.0}/s, {retransmissions} resent"
-            )?;
-            let head = ["class", "count", "per s", "mean us", "p50", "p90", "p99", "p99.9", "max", "errors"];
-            let [class, count, rate, mean, p50, p90, p99, p999, max, errors] = head;
-            writeln!(
-                f,
-                "  {class:<14} {count:>10} {rate:>10} {mean:>9} {p50:>9} {p90:>9} {p99:>9} {p999:>9} {max:>10}  {errors}"
-            )?;
-            for row in rows {
-                write!(
+        if self.tenants.len() > 1 {
+            writeln!(f, "\nall {} tenants", self.tenants.len())?;
+            Row::write_head(f)?;
+            self.classes.iter().try_for_each(|row| row.write(f))?;
+        }
+        if self.tenants.len() > TENANTS_IN_FULL {
+            self.write_spread(f)?;
+        } else {
+            for tenant in &self.tenants {
+                let TenantReport { name, mix, pace, skew, batch, per_s, retransmissions, rows } = tenant;
+                writeln!(
                     f,
-                    "  {:<14} {:>10} {:>10.0} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>10.1}  ",
-                    row.class.name(),
-                    row.count,
-                    row.per_s,
-                    row.mean_us,
-                    row.p50_us,
-                    row.p90_us,
-                    row.p99_us,
-                    row.p999_us,
-                    row.max_us
+                    "\n{name}: {mix}, {pace}, {batch} a message, keys {skew}: {per_s:.0}/s, {retransmissions} resent"
                 )?;
-                let errors: Vec<String> = row.errors.iter().map(|(code, count)| format!("{code} {count}")).collect();
-                writeln!(f, "{}", if errors.is_empty() { "-".to_owned() } else { errors.join(", ") })?;
+                Row::write_head(f)?;
+                rows.iter().try_for_each(|row| row.write(f))?;
             }
         }
-        let verified: u64 = self.tenants.iter().flat_map(|tenant| &tenant.rows).map(|row| row.verified).sum();
+        let verified: u64 = self.classes.iter().map(|row| row.verified).sum();
         write!(f, "\n{verified} replies checked, {} wrong", self.wrong)
+    }
+}
+
+impl Report {
+    /// How far the tenants lie apart.
+    fn write_spread(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spread = |of: fn(&TenantReport) -> f64| {
+            let mut values: Vec<f64> = self.tenants.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            let at = |index: usize| values.get(index).copied().unwrap_or_default();
+            [at(0), at(values.len() / 2), at(values.len().saturating_sub(1))]
+        };
+        let [least, median, most] = spread(|tenant| tenant.per_s);
+        writeln!(f, "\noperations/s of a tenant: least {least:.0}, median {median:.0}, most {most:.0}")?;
+        let [least, median, most] = spread(TenantReport::p99_us);
+        writeln!(f, "p99 of a tenant, us: least {least:.1}, median {median:.1}, most {most:.1}")
     }
 }

@@ -33,8 +33,10 @@ fn quiet() -> impl FnMut(&Progress) {
     |_| {}
 }
 
-const EVERY_CLASS: &str = "get=1,put=1,multi-get=1,increment=1,invoke-get=1,chain=1,chain-gets=1,aggregate-gets=1,long=1,\
-                           aggregate=1";
+/// Every class that the fake server can answer.
+const EVERY_CLASS: &str = "get=1,put=1,insert=1,read-modify-write=1,multi-get=1,increment=1,invoke-get=1,scan=1,chain=1,\
+                           chain-gets=1,aggregate-gets=1,long=1,aggregate=1,checksum=1";
+const CLASSES: usize = 14;
 
 #[test]
 fn every_class_is_asked_answered_and_checked_in_either_loop() {
@@ -45,15 +47,15 @@ fn every_class_is_asked_answered_and_checked_in_either_loop() {
     assert_eq!((filled.records, fake.records()), (1020, 1020));
     let paces = [Pace::Closed { depth: 4 }, Pace::per_second(2000.0)];
     for (pace, batch) in paces.into_iter().zip([1, 5]) {
-        let report = run_until_answered(&[load.clone().pace(pace).batch(batch)], 10, 300);
+        let report = run_until_answered(&[load.clone().pace(pace).batch(batch)], CLASSES, 300);
         assert_eq!(report.wrong, 0, "{report}");
-        assert_eq!(report.tenants[0].rows.len(), 10, "{report}");
+        assert_eq!(report.tenants[0].rows.len(), CLASSES, "{report}");
         for row in &report.tenants[0].rows {
             assert!(row.ok > 0 && row.ok == row.count && row.verified == row.ok && row.errors.is_empty(), "{report}");
             assert!(row.p50_us <= row.p99_us && row.p99_us <= row.max_us * 1.01, "{report}");
         }
         let json = serde_json::to_string(&report).unwrap();
-        assert_eq!(serde_json::from_str::<Report>(&json).unwrap().tenants[0].rows.len(), 10);
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap().tenants[0].rows.len(), CLASSES);
         assert!(json.contains("\"class\":\"multi-get\""), "{json}");
     }
 }
@@ -61,10 +63,12 @@ fn every_class_is_asked_answered_and_checked_in_either_loop() {
 #[test]
 fn sums_are_checked_where_nobody_writes() {
     let fake = Fake::start(fake::Options::default());
-    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), Mix::only(Class::Aggregate));
+    let mix = "aggregate,checksum".parse().unwrap();
+    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), mix);
     fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
-    let report = run_until_answered(std::slice::from_ref(&load), 1, 100);
+    let report = run_until_answered(std::slice::from_ref(&load), 2, 100);
     assert!(report.wrong == 0 && report.row("t", Class::Aggregate).unwrap().verified > 0, "{report}");
+    assert!(report.row("t", Class::Checksum).unwrap().verified > 0, "{report}");
     // Any record of every list takes another value: the sums differ, and a plain get sees it too.
     let client = blocking::Client::connect(config(&fake)).unwrap();
     let mut key = Vec::new();
@@ -72,11 +76,105 @@ fn sums_are_checked_where_nobody_writes() {
         write_key(RECORD, id, load.data.key_len, &mut key);
         client.put(TABLE, &key, &[0; 100], &PutOptions::default()).unwrap();
     }
-    let report = run_until_answered(std::slice::from_ref(&load), 1, 100);
-    assert_eq!(report.wrong, report.row("t", Class::Aggregate).unwrap().count, "{report}");
+    let report = run_until_answered(std::slice::from_ref(&load), 2, 100);
+    for row in &report.classes {
+        assert_eq!((row.wrong, row.verified), (row.count, row.count), "{report}");
+    }
     let gets = TenantLoad { mix: Mix::only(Class::Get), ..load };
     let report = run_until_answered(&[gets], 1, 100);
     assert!(report.wrong > 0, "{report}");
+}
+
+#[test]
+fn a_server_that_lies_is_found_out_on_a_sample() {
+    let fake = Fake::start(fake::Options::default());
+    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), Mix::only(Class::Get));
+    fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
+    fake.lie_every(3);
+    let load = load.pace(Pace::Closed { depth: 8 });
+    for verify_every in [1, 7] {
+        // On a sample it may take a while.
+        let found_out = (0..8).any(|doublings| {
+            let options = Options { verify_every, ..short(vec![load.clone()], 100 << doublings) };
+            let before = fake.lies();
+            let report = run(&options, &mut quiet()).unwrap();
+            let Some(row) = report.row("t", Class::Get) else { return false };
+            assert!(row.verified.abs_diff(row.count / verify_every) <= 1, "{report}");
+            assert!(row.wrong <= row.verified && row.wrong <= fake.lies() - before, "{report}");
+            assert!(report.to_string().ends_with(&format!("{} wrong", row.wrong)), "{report}");
+            row.wrong > 0
+        });
+        assert!(found_out, "of one in {verify_every}");
+    }
+}
+
+#[test]
+fn a_pool_asks_for_what_is_not_there_as_often_as_published() {
+    let fake = Fake::start(fake::Options::default());
+    let plan: Plan = "etc".parse().unwrap();
+    let load = TenantLoad::new("t", config(&fake), plan.data(TABLE, 1000), plan.mix).skew(plan.skew);
+    fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
+    assert_eq!(fake.records(), 1000);
+    let mut options = short(vec![load.pace(Pace::Closed { depth: 8 })], 200);
+    for _ in 0..8 {
+        let report = run(&options, &mut quiet()).unwrap();
+        assert_eq!(report.wrong, 0, "{report}");
+        let rows = [Class::Get, Class::Put, Class::Delete].map(|class| report.row("t", class));
+        if let [Some(gets), Some(puts), Some(deletes)] = rows
+            && gets.count > 3000
+        {
+            let missed = gets.missed as f64 / gets.ok as f64;
+            assert!((0.13..0.24).contains(&missed), "{missed}: {report}");
+            assert!(puts.missed == 0 && deletes.missed == deletes.ok, "{report}");
+            assert_eq!(fake.records(), 1000, "its deletes take nothing away, its puts add nothing");
+            return;
+        }
+        options.duration *= 2;
+    }
+    panic!("too few were answered");
+}
+
+#[test]
+fn what_is_inserted_is_asked_for_and_all_of_it_is_there() {
+    let fake = Fake::start(fake::Options { loss: 0.02, twice: 0.02, ..fake::Options::default() });
+    let plan: Plan = "ycsb-d".parse().unwrap();
+    let mut load = TenantLoad::new("t", config(&fake), plan.data(TABLE, 50), plan.mix).skew(plan.skew);
+    load.connections = 2;
+    fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
+    let report = run_until_answered(&[load.pace(Pace::Closed { depth: 4 })], 2, 500);
+    let (gets, inserts) = (report.row("t", Class::Get).unwrap(), report.row("t", Class::Insert).unwrap());
+    assert!(report.wrong == 0 && gets.missed == 0 && inserts.errors.is_empty(), "{report}");
+    // A shorter run before may have come further than this one.
+    assert!(fake.records() as u64 >= 50 + inserts.ok, "{report}");
+    let mut key = Vec::new();
+    for id in 0..fake.records() as u64 {
+        write_key(RECORD, id, 30, &mut key);
+        assert!(fake.value(&key).is_some(), "record {id} of {}", fake.records());
+    }
+}
+
+#[test]
+fn gaps_have_the_mean_and_the_spread_that_they_should() {
+    use rand::{SeedableRng, rngs::SmallRng};
+    const GAPS: usize = 200_000;
+    // Quantiles of 10, 50 and 99 % in parts of the mean.
+    let pareto = |share: f64| (1.0 - ETC_GAP_SHAPE) / ETC_GAP_SHAPE * ((1.0 - share).powf(-ETC_GAP_SHAPE) - 1.0);
+    let poisson = |share: f64| -(1.0 - share).ln();
+    for (arrivals, expected) in [
+        (Arrivals::Poisson, [0.1, 0.5, 0.99].map(poisson)),
+        (Arrivals::Pareto, [0.1, 0.5, 0.99].map(pareto)),
+        (Arrivals::Fixed, [1.0; 3]),
+    ] {
+        let mut rng = SmallRng::seed_from_u64(3);
+        let mut gaps: Vec<f64> = (0..GAPS).map(|_| arrivals.gap(&mut rng)).collect();
+        let mean = gaps.iter().sum::<f64>() / GAPS as f64;
+        assert!((mean - 1.0).abs() < 0.02, "{arrivals:?}: {mean}");
+        gaps.sort_by(f64::total_cmp);
+        let found = [GAPS / 10, GAPS / 2, GAPS / 100 * 99].map(|at| gaps[at]);
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found / expected - 1.0).abs() < 0.05, "{arrivals:?}: {found} for {expected}");
+        }
+    }
 }
 
 #[test]
@@ -136,7 +234,34 @@ fn one_call_in_n_is_bad_and_tenants_are_told_apart() {
     assert!(report.row("good", Class::Bad).is_none() && report.row("good", Class::Get).unwrap().ok > 0, "{report}");
     assert_eq!(report.wrong, 0);
     let text = report.to_string();
-    assert!(text.contains("killed") && text.contains("p99.9"), "{text}");
+    assert!(text.contains("killed") && text.contains("p99.9") && text.contains("all 2 tenants"), "{text}");
+    let of_class = |class| report.classes.iter().find(|row| row.class == class).unwrap();
+    assert_eq!(of_class(Class::Bad).count, killed.count, "{report}");
+    let gets = report.row("good", Class::Get).unwrap();
+    assert_eq!((of_class(Class::Get).count, of_class(Class::Get).max_us), (gets.count, gets.max_us), "{report}");
+}
+
+#[test]
+fn many_tenants_are_accounted_for_each_and_told_of_in_short() {
+    let fake = Fake::start(fake::Options::default());
+    let data = Data::new(TABLE, 100);
+    let even = |per_s| Pace::Open { per_s, arrivals: Arrivals::Fixed };
+    let tenants: Vec<TenantLoad> = (0..80)
+        .map(|tenant| {
+            let load = TenantLoad::new(&format!("t{tenant}"), config(&fake), data.clone(), Mix::only(Class::Get));
+            load.pace(even(if tenant == 0 { 500.0 } else { 5.0 }))
+        })
+        .collect();
+    fill(&tenants[0].config, &data, &mut |_, _| {}).unwrap();
+    let report = run(&short(tenants, 1000), &mut quiet()).unwrap();
+    assert_eq!((report.tenants.len(), report.wrong), (80, 0));
+    for (tenant, meant) in report.tenants.iter().zip(std::iter::once(500).chain(std::iter::repeat(5))) {
+        let count = tenant.rows.iter().map(|row| row.count).sum::<u64>();
+        assert!(count.abs_diff(meant) <= 1, "{}: {count} of {meant}", tenant.name);
+    }
+    let text = report.to_string();
+    assert!(text.contains("all 80 tenants") && text.contains("operations/s of a tenant: least"), "{text}");
+    assert!(text.lines().count() < 15, "{text}");
 }
 
 #[test]

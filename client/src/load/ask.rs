@@ -1,0 +1,250 @@
+//! A request's way: what is sent, and what its reply has to be.
+
+use super::keys::{check_value, write_value};
+use super::{Class, Data, Mix, rows};
+use crate::message::{Message, PutOptions};
+
+/// A request on its way through its steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    pub(super) class: Class,
+    pub(super) id: u64,
+    /// Of a chase by gets: hops done; of an aggregate by gets and a read-modify-write: steps done.
+    pub(super) step: u32,
+    /// Of a scan: its records; of an auth: 1 if the password is wrong; of a get or delete: 1 if there is no such record.
+    pub(super) twist: u32,
+    /// When it was meant to be sent, in nanoseconds since the run's start.
+    pub(super) intended_ns: u64,
+    /// Whether to check its reply.
+    pub(super) verify: bool,
+}
+
+/// What else the tenant does, as far as replies depend on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rules {
+    /// Nobody writes plain records, so that sums are known.
+    read_only: bool,
+    /// Plain records are deleted, so that any may be absent.
+    deletes: bool,
+}
+
+impl Rules {
+    /// The deletes of a pool are of what is not there.
+    pub(super) fn of(mix: &Mix, data: &Data) -> Rules {
+        let deletes = mix.has(Class::Delete) && data.pool.is_none();
+        Rules { read_only: !mix.classes().any(Class::rewrites), deletes }
+    }
+}
+
+/// What the reply to an [`Ask`] means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It is done, and the reply, if checked, is right.
+    Done,
+    /// It goes on with another step.
+    Again,
+    /// The reply is wrong.
+    Wrong,
+}
+
+/// Buffers for keys and values, reused from request to request.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    keys: Vec<Vec<u8>>,
+}
+
+/// What stands in the reply of `range` where there is no record.
+const NO_RECORD: u32 = u32::MAX;
+
+impl Data {
+    /// Appends the operation of `ask`'s present step.
+    pub(super) fn write_ask(&self, ask: &Ask, salt: u64, message: &mut Message, scratch: &mut Scratch) {
+        let Scratch { key, value, keys } = scratch;
+        match ask.class {
+            Class::Get | Class::Delete if ask.twist != 0 => self.write_missing_key(ask.id, key),
+            class => self.write_key_of(class, ask.id, key),
+        }
+        match ask.class {
+            Class::Get | Class::ChainGets => message.get(self.table, key),
+            Class::ReadModifyWrite | Class::AggregateGets if ask.step == 0 => message.get(self.table, key),
+            Class::Put | Class::Insert | Class::ReadModifyWrite => {
+                write_value(ask.id, salt, self.value_len_of(ask.id), value);
+                message.put(self.table, key, value, &PutOptions::default());
+            }
+            Class::Delete => message.delete(self.table, key, None),
+            Class::Increment => message.increment(self.table, key, 1),
+            Class::MultiGet | Class::AggregateGets => {
+                keys.resize_with(self.list_len as usize, Vec::new);
+                for (at, key) in (0..).zip(keys.iter_mut()) {
+                    self.write_record_key(self.list_member(ask.id, at), key);
+                }
+                message.multi_get(self.table, keys);
+            }
+            class => {
+                self.write_args(ask, key, value);
+                message.invoke(class.extension().unwrap_or_default(), 0, value);
+            }
+        }
+    }
+
+    /// Writes the arguments of a call about the record under `key`.
+    fn write_args(&self, ask: &Ask, key: &mut Vec<u8>, args: &mut Vec<u8>) {
+        args.clear();
+        args.extend_from_slice(&self.table.to_le_bytes());
+        match ask.class {
+            Class::Chain => args.extend_from_slice(&self.depth.to_le_bytes()),
+            Class::Aggregate => args.extend_from_slice(&self.rounds.to_le_bytes()),
+            Class::Scan => args.extend_from_slice(&ask.twist.to_le_bytes()),
+            Class::Long => {
+                args.extend_from_slice(&self.long_gets.to_le_bytes());
+                args.extend_from_slice(&self.long_yield_every.to_le_bytes());
+            }
+            Class::Auth => {
+                args.push(0);
+                args.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                args.extend_from_slice(key);
+                args.extend_from_slice(rows::password(ask.id, ask.twist == 0).as_bytes());
+                return;
+            }
+            Class::Analysis => {
+                args.extend_from_slice(&self.table.to_le_bytes());
+                let list = std::mem::take(key);
+                self.write_tree_key(key);
+                args.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                args.extend_from_slice(key);
+                *key = list;
+            }
+            _ => {}
+        }
+        args.extend_from_slice(if ask.class == Class::Bad { self.bad.as_bytes() } else { key });
+    }
+
+    /// Looks at a successful reply.
+    pub(super) fn see(&self, ask: &mut Ask, found: bool, reply: &[u8], rules: Rules, scratch: &mut Scratch) -> Seen {
+        match ask.class {
+            Class::ChainGets if ask.step + 1 < self.depth => {
+                if !found {
+                    return Seen::Wrong;
+                }
+                // The client needs the reply for its next step, as any client would; it is checked at the end.
+                ask.id = self.next_link(ask.id);
+                ask.step += 1;
+                return Seen::Again;
+            }
+            Class::AggregateGets if ask.step == 0 => {
+                ask.step = 1;
+                return if found { Seen::Again } else { Seen::Wrong };
+            }
+            Class::ReadModifyWrite if ask.step == 0 => {
+                ask.step = 1;
+                let right = !ask.verify || self.is_record(ask.id, found, reply, rules);
+                return if right { Seen::Again } else { Seen::Wrong };
+            }
+            _ => {}
+        }
+        if !ask.verify || self.is_right(ask, found, reply, rules, scratch) { Seen::Done } else { Seen::Wrong }
+    }
+
+    /// Whether a get of plain record `id` may be answered so.
+    fn is_record(&self, id: u64, found: bool, reply: &[u8], rules: Rules) -> bool {
+        if found { reply.len() == self.value_len_of(id) && check_value(id, reply) } else { rules.deletes }
+    }
+
+    fn is_right(&self, ask: &Ask, found: bool, reply: &[u8], rules: Rules, scratch: &mut Scratch) -> bool {
+        let Scratch { key, value, .. } = scratch;
+        match ask.class {
+            Class::Get if ask.twist != 0 => !found,
+            Class::Get | Class::InvokeGet => self.is_record(ask.id, found, reply, rules),
+            Class::Delete => ask.twist == 0 || !found,
+            Class::Put | Class::Insert | Class::ReadModifyWrite | Class::Increment | Class::Bad => found,
+            Class::Long => found && reply.first_chunk::<4>() == Some(&self.long_gets.to_le_bytes()),
+            Class::ChainGets => {
+                self.write_link(ask.id, value, key);
+                found && reply == value.as_slice()
+            }
+            Class::Chain => {
+                self.write_link(self.link_after(ask.id, u64::from(self.depth.max(1)) - 1), value, key);
+                found && reply == value.as_slice()
+            }
+            Class::MultiGet | Class::AggregateGets => found && self.members_are_right(ask.id, reply, rules),
+            Class::Aggregate => {
+                let Some((sum, counts)) = reply.split_first_chunk::<8>() else { return false };
+                let counted = [self.list_len.to_le_bytes(), [0; 4]].concat();
+                found
+                    && (rules.deletes || counts == counted)
+                    && (!rules.read_only || u64::from_le_bytes(*sum) == self.sum_of(ask.id))
+            }
+            Class::Checksum => {
+                found && reply.len() == 32 && (!rules.read_only || reply == self.digest_of(ask.id).as_slice())
+            }
+            Class::Analysis => {
+                let rows = (0..self.list_len).map(|at| self.row_member(ask.id, at));
+                found && reply == rows::analysed(rows).as_slice()
+            }
+            Class::Auth => found && *reply == [u8::from(ask.twist == 0)],
+            Class::Scan => found && self.range_is_right(ask, reply, rules),
+        }
+    }
+
+    /// Whether a multi-get's answer holds the records of list `id` in order.
+    fn members_are_right(&self, id: u64, mut reply: &[u8], rules: Rules) -> bool {
+        for at in 0..self.list_len {
+            let Some((head, rest)) = reply.split_first_chunk::<17>() else { return false };
+            let len = u32::from_le_bytes([head[13], head[14], head[15], head[16]]) as usize;
+            let Some((value, rest)) = rest.split_at_checked(len) else { return false };
+            if !self.is_record(self.list_member(id, at), head[0] == 0, value, rules) {
+                return false;
+            }
+            reply = rest;
+        }
+        reply.is_empty()
+    }
+
+    /// Whether `range` has answered with the records of a scan. Those that are being inserted may be there or not.
+    fn range_is_right(&self, ask: &Ask, mut reply: &[u8], rules: Rules) -> bool {
+        for id in ask.id..ask.id + u64::from(ask.twist) {
+            let Some((len, rest)) = reply.split_first_chunk::<4>() else { return false };
+            let len = u32::from_le_bytes(*len);
+            let found = len != NO_RECORD;
+            let Some((value, rest)) = rest.split_at_checked(if found { len as usize } else { 0 }) else { return false };
+            let may_lack = !found && id >= self.records;
+            if !may_lack && !self.is_record(id, found, value, rules) {
+                return false;
+            }
+            reply = rest;
+        }
+        reply.is_empty()
+    }
+
+    /// What `aggregate` answers for list `id` while every record is as first loaded.
+    fn sum_of(&self, id: u64) -> u64 {
+        let mut sum = 0u64;
+        self.for_members(id, |value| {
+            value.resize(value.len().max(8), 0);
+            let number = value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            let churned = (0..self.rounds)
+                .fold(number, |x, _| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+            sum = sum.wrapping_add(churned);
+        });
+        sum
+    }
+
+    /// What `checksum` answers for list `id` while every record is as first loaded.
+    fn digest_of(&self, id: u64) -> [u8; 32] {
+        let mut digest = hmac_sha256::Hash::new();
+        self.for_members(id, |value| digest.update(value));
+        digest.finalize()
+    }
+
+    /// The values of a list's records as they are first loaded.
+    fn for_members(&self, id: u64, mut each: impl FnMut(&mut Vec<u8>)) {
+        let mut value = Vec::new();
+        for at in 0..self.list_len {
+            let member = self.list_member(id, at);
+            write_value(member, Data::first_salt(member), self.value_len_of(member), &mut value);
+            each(&mut value);
+        }
+    }
+}

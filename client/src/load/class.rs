@@ -1,0 +1,277 @@
+//! Classes of operations, and mixes of them.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A kind of request. Each has its own row in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// Reads one record.
+    Get,
+    /// Writes one record.
+    Put,
+    /// Writes a record that is not there yet: one behind the last.
+    Insert,
+    /// Deletes one record.
+    Delete,
+    /// Reads one record, then writes it; its latency is that of both.
+    ReadModifyWrite,
+    /// Reads the records of a list in one operation.
+    MultiGet,
+    /// Adds one to a counter.
+    Increment,
+    /// Calls `get`.
+    InvokeGet,
+    /// Calls `range`: a few records whose keys follow one another.
+    Scan,
+    /// Calls `chain`: a pointer chase inside of the server.
+    Chain,
+    /// The same pointer chase by gets, one after another; its latency is that of the whole chase.
+    ChainGets,
+    /// Calls `aggregate` on a list.
+    Aggregate,
+    /// What `aggregate` does by a get of the list and a multi-get; its latency is that of both.
+    AggregateGets,
+    /// Calls `checksum` on a list.
+    Checksum,
+    /// Calls `analysis`: a decision tree over a list of rows.
+    Analysis,
+    /// Calls `auth`: checks a password, one in eight of them wrong.
+    Auth,
+    /// Calls `long`: many gets of the records of a list.
+    Long,
+    /// Calls `bad` with the way that the options name; being killed is its expected end.
+    Bad,
+}
+
+/// Which records a class asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Population {
+    /// Plain ones.
+    Records,
+    /// The links of chains.
+    Links,
+    /// Lists of plain records.
+    Lists,
+    /// Lists of rows for the decision tree.
+    RowLists,
+    /// Users with passwords.
+    Users,
+}
+
+impl Population {
+    pub(super) const COUNT: usize = 5;
+}
+
+impl Class {
+    /// All classes, in the order of the type.
+    pub const ALL: [Class; 18] = [
+        Class::Get,
+        Class::Put,
+        Class::Insert,
+        Class::Delete,
+        Class::ReadModifyWrite,
+        Class::MultiGet,
+        Class::Increment,
+        Class::InvokeGet,
+        Class::Scan,
+        Class::Chain,
+        Class::ChainGets,
+        Class::Aggregate,
+        Class::AggregateGets,
+        Class::Checksum,
+        Class::Analysis,
+        Class::Auth,
+        Class::Long,
+        Class::Bad,
+    ];
+
+    /// Its name in mixes and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Get => "get",
+            Class::Put => "put",
+            Class::Insert => "insert",
+            Class::Delete => "delete",
+            Class::ReadModifyWrite => "read-modify-write",
+            Class::MultiGet => "multi-get",
+            Class::Increment => "increment",
+            Class::InvokeGet => "invoke-get",
+            Class::Scan => "scan",
+            Class::Chain => "chain",
+            Class::ChainGets => "chain-gets",
+            Class::Aggregate => "aggregate",
+            Class::AggregateGets => "aggregate-gets",
+            Class::Checksum => "checksum",
+            Class::Analysis => "analysis",
+            Class::Auth => "auth",
+            Class::Long => "long",
+            Class::Bad => "bad",
+        }
+    }
+
+    /// The extension that it calls, if it calls one.
+    pub fn extension(self) -> Option<&'static str> {
+        match self {
+            Class::InvokeGet => Some("get"),
+            Class::Scan => Some("range"),
+            Class::Chain => Some("chain"),
+            Class::Aggregate => Some("aggregate"),
+            Class::Checksum => Some("checksum"),
+            Class::Analysis => Some("analysis"),
+            Class::Auth => Some("auth"),
+            Class::Long => Some("long"),
+            Class::Bad => Some("bad"),
+            _ => None,
+        }
+    }
+
+    pub(super) fn population(self) -> Population {
+        match self {
+            Class::Chain | Class::ChainGets => Population::Links,
+            Class::MultiGet | Class::Aggregate | Class::AggregateGets | Class::Checksum | Class::Long => {
+                Population::Lists
+            }
+            Class::Analysis => Population::RowLists,
+            Class::Auth => Population::Users,
+            _ => Population::Records,
+        }
+    }
+
+    /// Whether it writes plain records that others read.
+    pub(super) fn rewrites(self) -> bool {
+        matches!(self, Class::Put | Class::Delete | Class::ReadModifyWrite)
+    }
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Shares of classes, such as `get=95,put=5`; also a class alone, or the shares of a workload that has a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mix {
+    shares: Vec<(Class, f64)>,
+    total: f64,
+}
+
+impl Mix {
+    /// A mix of one class.
+    pub fn only(class: Class) -> Mix {
+        Mix { shares: vec![(class, 1.0)], total: 1.0 }
+    }
+
+    /// The class for `draw`, a number from 0 up to 1.
+    pub fn pick(&self, draw: f64) -> Class {
+        let mut rest = draw * self.total;
+        for (class, share) in &self.shares {
+            rest -= share;
+            if rest < 0.0 {
+                return *class;
+            }
+        }
+        self.shares.last().map_or(Class::Get, |(class, _)| *class)
+    }
+
+    /// The classes in it.
+    pub fn classes(&self) -> impl Iterator<Item = Class> + '_ {
+        self.shares.iter().map(|(class, _)| *class)
+    }
+
+    /// Whether the class is in it.
+    pub fn has(&self, class: Class) -> bool {
+        self.classes().any(|one| one == class)
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (class, share)) in self.shares.iter().enumerate() {
+            write!(f, "{}{}={share}", if index > 0 { "," } else { "" }, class.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// The workloads that have a name, and their shares: YCSB's (Cooper et al., SoCC'10), and Facebook's pools of memcached
+/// (Atikoglu et al., SIGMETRICS'12).
+pub(super) const NAMED: [(&str, &str); 11] = [
+    ("ycsb-a", "get=50,put=50"),
+    ("ycsb-b", "get=95,put=5"),
+    ("ycsb-c", "get=100"),
+    ("ycsb-d", "get=95,insert=5"),
+    ("ycsb-e", "scan=95,insert=5"),
+    ("ycsb-f", "get=50,read-modify-write=50"),
+    ("usr", "get=99.7,put=0.2,delete=0.1"),
+    ("app", "get=83.4,put=5.2,delete=11.4"),
+    ("etc", "get=73.4,put=2.3,delete=24"),
+    ("var", "get=18,put=82"),
+    ("sys", "get=67.5,put=32.5"),
+];
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mix, String> {
+        let text = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, shares)| shares);
+        let mut shares: Vec<(Class, f64)> = Vec::new();
+        for part in text.split(',') {
+            let (name, share) = part.split_once('=').unwrap_or((part, "1"));
+            let class = Class::ALL.into_iter().find(|class| class.name() == name.trim());
+            let class = class.ok_or_else(|| {
+                let whole: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
+                let names: Vec<&str> = Class::ALL.iter().map(|class| class.name()).collect();
+                format!("'{name}' is no workload: {}, or shares of {}", whole.join(", "), names.join(", "))
+            })?;
+            let share: f64 = share.trim().parse().map_err(|_| format!("'{part}': the share is no number"))?;
+            if !(share > 0.0 && share.is_finite()) {
+                return Err(format!("'{part}': a share is above 0"));
+            }
+            if shares.iter().any(|(known, _)| *known == class) {
+                return Err(format!("'{part}': {} has a share already", class.name()));
+            }
+            shares.push((class, share));
+        }
+        let total = shares.iter().map(|(_, share)| share).sum();
+        Ok(Mix { shares, total })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixes_parse_as_they_print_and_pick_in_proportion() {
+        let mix: Mix = "get=95,put=5".parse().unwrap();
+        assert_eq!(mix, "ycsb-b".parse().unwrap());
+        assert_eq!(mix.to_string().parse::<Mix>().unwrap(), mix);
+        let gets = (0..1000).filter(|draw| mix.pick(f64::from(*draw) / 1000.0) == Class::Get).count();
+        assert_eq!(gets, 950);
+        for class in Class::ALL {
+            assert_eq!(class.name().parse::<Mix>().unwrap(), Mix::only(class));
+            assert_eq!(Class::ALL[class.index()], class);
+        }
+        for (name, _) in NAMED {
+            assert!((99.0..=100.5).contains(&name.parse::<Mix>().unwrap().total), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_mix_is_refused_with_what_is_wrong() {
+        for (text, reason) in [
+            ("", "'' is no workload: ycsb-a, "),
+            ("gets", "'gets' is no workload"),
+            ("get=0", "above 0"),
+            ("get=x", "'get=x': the share is no number"),
+            ("get=-1,put=2", "above 0"),
+            ("get=inf", "above 0"),
+            ("get=1,put=1,get=2", "'get=2': get has a share already"),
+        ] {
+            let said = text.parse::<Mix>().unwrap_err();
+            assert!(said.contains(reason), "{text}: {said}");
+        }
+    }
+}

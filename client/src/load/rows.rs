@@ -1,0 +1,137 @@
+//! What `analysis` and `auth` work on: rows and a decision tree, users and their passwords. All follow from ids, and so do the
+//! replies.
+
+use super::keys::mix;
+use hmac_sha256::HMAC;
+use std::collections::BTreeMap;
+
+/// Numbers of a row.
+const FEATURES: u64 = 8;
+/// Numbers of rows and thresholds of the tree lie below this.
+const NUMBERS_BELOW: u64 = 1000;
+/// Decisions on the way from the tree's root to a leaf.
+const TREE_DEPTH: u32 = 6;
+/// Nodes of the tree that decide; as many and one more are leaves.
+const DECIDING: u64 = (1 << TREE_DEPTH) - 1;
+/// What stands for the feature of a leaf.
+const LEAF: u16 = u16::MAX;
+
+fn number(id: u64, feature: u64) -> i64 {
+    (mix(id.wrapping_mul(FEATURES).wrapping_add(feature)) % NUMBERS_BELOW).cast_signed()
+}
+
+fn threshold(node: u64) -> i64 {
+    (mix(!node) % NUMBERS_BELOW).cast_signed()
+}
+
+/// Writes row `id`: numbers, i64 each.
+pub(super) fn write_row(id: u64, value: &mut Vec<u8>) {
+    value.clear();
+    for feature in 0..FEATURES {
+        value.extend_from_slice(&number(id, feature).to_le_bytes());
+    }
+}
+
+/// Writes the tree, a full one: `feature u16 | left u16 | right u16 | class u16 | threshold i64` for each node.
+pub(super) fn write_tree(value: &mut Vec<u8>) {
+    value.clear();
+    for node in 0..=2 * DECIDING {
+        let (feature, left, right, class) = if node < DECIDING {
+            ((node % FEATURES) as u16, (2 * node + 1) as u16, (2 * node + 2) as u16, 0)
+        } else {
+            (LEAF, 0, 0, (node - DECIDING) as u16)
+        };
+        for part in [feature, left, right, class] {
+            value.extend_from_slice(&part.to_le_bytes());
+        }
+        value.extend_from_slice(&threshold(node).to_le_bytes());
+    }
+}
+
+/// The class that the tree gives row `id`.
+fn class_of(id: u64) -> u16 {
+    let mut node = 0;
+    while node < DECIDING {
+        let left = number(id, node % FEATURES) <= threshold(node);
+        node = 2 * node + if left { 1 } else { 2 };
+    }
+    (node - DECIDING) as u16
+}
+
+/// What `analysis` replies for these rows: `classified u64 | skipped u64`, then `class u16 | count u64`, ascending.
+pub(super) fn analysed(rows: impl Iterator<Item = u64>) -> Vec<u8> {
+    let mut classes: BTreeMap<u16, u64> = BTreeMap::new();
+    rows.for_each(|id| *classes.entry(class_of(id)).or_default() += 1);
+    let mut reply = [classes.values().sum::<u64>().to_le_bytes(), [0; 8]].concat();
+    for (class, count) in classes {
+        reply.extend_from_slice(&class.to_le_bytes());
+        reply.extend_from_slice(&count.to_le_bytes());
+    }
+    reply
+}
+
+/// The password of user `id`, or one that is not.
+pub(super) fn password(id: u64, right: bool) -> String {
+    format!("{} of user {id}", if right { "password" } else { "no password" })
+}
+
+/// Writes the record of user `id` as `auth` stores it: `rounds u32 | salt_len u8 | salt | hash`.
+pub(super) fn write_user(id: u64, rounds: u32, value: &mut Vec<u8>) {
+    let salt = mix(id ^ 0x5A17).to_le_bytes();
+    value.clear();
+    value.extend_from_slice(&rounds.to_le_bytes());
+    value.push(salt.len() as u8);
+    value.extend_from_slice(&salt);
+    value.extend_from_slice(&pbkdf2(password(id, true).as_bytes(), &salt, rounds));
+}
+
+/// PBKDF2 with HMAC-SHA256, one block of output (RFC 8018).
+fn pbkdf2(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 32] {
+    let keyed = HMAC::new(password);
+    let of = |parts: [&[u8]; 2]| {
+        let mut mac = keyed.clone();
+        parts.iter().for_each(|part| mac.update(part));
+        mac.finalize()
+    };
+    let mut last = of([salt, &1u32.to_be_bytes()]);
+    let mut hash = last;
+    for _ in 1..rounds {
+        last = of([&last, &[]]);
+        hash.iter_mut().zip(last).for_each(|(to, from)| *to ^= from);
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_passwords_hash_is_the_published_one() {
+        // RFC 7914, section 11: password "passwd", salt "salt", one round; the first block.
+        let hash = pbkdf2(b"passwd", b"salt", 1);
+        assert_eq!(hash[..8], [0x55, 0xac, 0x04, 0x6e, 0x56, 0xe3, 0x08, 0x9f]);
+    }
+
+    #[test]
+    fn the_tree_that_is_written_gives_the_classes_that_are_expected() {
+        let (mut tree, mut row) = (Vec::new(), Vec::new());
+        write_tree(&mut tree);
+        let u16_at = |at: usize| u16::from_le_bytes([tree[at], tree[at + 1]]);
+        let i64_at = |bytes: &[u8], at: usize| i64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+        let mut classes = BTreeMap::new();
+        for id in 0..1000 {
+            write_row(id, &mut row);
+            let mut at = 0;
+            while u16_at(at) != LEAF {
+                let left = i64_at(&row, 8 * usize::from(u16_at(at))) <= i64_at(&tree, at + 8);
+                at = 16 * usize::from(u16_at(at + if left { 2 } else { 4 }));
+            }
+            assert_eq!(u16_at(at + 6), class_of(id));
+            *classes.entry(class_of(id)).or_insert(0u64) += 1;
+        }
+        assert!(classes.len() > 10, "rows are told apart: {classes:?}");
+        let reply = analysed(0..1000);
+        assert_eq!((reply[..8].to_vec(), reply.len()), (1000u64.to_le_bytes().to_vec(), 16 + 10 * classes.len()));
+    }
+}
