@@ -123,6 +123,14 @@ pub const EVICTIONS_PER_WRITE: usize = 4096;
 /// Queue entries that are looked at for one eviction; those of the second half get no second chance.
 pub const EVICTION_VISITS: usize = 64;
 
+// ---- transactions ----
+
+/// Times that a commit to a cache evicts and adds up anew what it needs: what it evicted may have been what it replaces.
+pub const COMMIT_EVICTION_ROUNDS: usize = 4;
+
+/// Times that a snapshot of several records is tried without locks, before it holds their writers off.
+pub const SNAPSHOT_TRIES: usize = 4;
+
 /// Limits of the directory of tenants. A tenant's own quotas stand in `tenants::Quotas`.
 pub mod tenants {
     /// Tenants on one server, by default: bounds what a snapshot costs to rebuild (about 50 ns a tenant).

@@ -12,6 +12,7 @@ mod record;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod transactions;
 mod types;
 
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};

@@ -37,6 +37,8 @@ pub struct Epochs {
     /// Bytes of records that wait to be freed, beside what threads retired since their last quiescent point. Without what
     /// is freed piece by piece: a large table that was dropped waits for the time that takes, not for a reader.
     waiting_bytes: CachePadded<AtomicU64>,
+    /// The latest time that a commit has gone by, milliseconds since the Unix epoch.
+    commit_ms: AtomicU64,
 }
 
 /// What reclamation holds back.
@@ -92,6 +94,7 @@ impl Epochs {
             freed_items: AtomicU64::new(0),
             freed_bytes: AtomicU64::new(0),
             waiting_bytes: CachePadded::default(),
+            commit_ms: AtomicU64::new(0),
         })
     }
 
@@ -112,6 +115,16 @@ impl Epochs {
     /// Whether so many replaced records wait to be freed that whoever has been reading for long should stop.
     pub fn is_crowded(&self) -> bool {
         self.waiting_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
+    }
+
+    /// The time that a commit goes by whose thread brings `now_ms`: never before that of a commit that was over when it began, so
+    /// that no transaction finds a record that an earlier one found expired.
+    pub(super) fn commit_time(&self, now_ms: u64) -> u64 {
+        let latest_ms = self.commit_ms.load(Ordering::Acquire);
+        if now_ms <= latest_ms {
+            return latest_ms;
+        }
+        self.commit_ms.fetch_max(now_ms, Ordering::AcqRel).max(now_ms)
     }
 
     /// What reclamation holds back, but for what threads retired since their last quiescent point.

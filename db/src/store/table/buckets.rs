@@ -307,6 +307,22 @@ impl Buckets {
         Ok(())
     }
 
+    /// How many more records the chain of `hash` can take.
+    ///
+    /// # Safety
+    /// Locked.
+    pub(super) unsafe fn room(&self, hash: u64) -> usize {
+        let (mut slots, mut empty) = (0, 0);
+        let count = |slot: &Slot| -> Option<()> {
+            (slots, empty) = (slots + 1, empty + usize::from(slot.is_empty()));
+            None
+        };
+        // SAFETY: locked (caller).
+        let _ = unsafe { self.walk(hash, count) };
+        // Each further bucket takes over the record whose slot becomes the link to it.
+        empty + (MAX_CHAIN_BUCKETS - slots / SLOTS) * (SLOTS - 1)
+    }
+
     unsafe fn chain_len(&self, hash: u64) -> usize {
         let mut slots = 0;
         // SAFETY: the callers of this private function hold the lock.

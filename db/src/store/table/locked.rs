@@ -39,12 +39,22 @@ pub(super) struct Found<'t> {
     pub(super) record: RecordRef<'t>,
 }
 
+/// A record that is not in the table; freed if it never gets there.
+pub(super) struct Fresh(RecordPtr);
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        // SAFETY: it never was in the table; `publish_fresh` does not drop it.
+        unsafe { self.0.free() }
+    }
+}
+
 /// Bytes that a record counts against the quota.
-fn charge(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> u64 {
+pub(super) fn charge(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> u64 {
     allocation_bytes(key_len, value_len, flags, expires_at_ms) as u64 + RECORD_CHARGE_BYTES
 }
 
-fn charge_of(record: RecordRef<'_>) -> u64 {
+pub(super) fn charge_of(record: RecordRef<'_>) -> u64 {
     charge(record.key().len(), record.value().len(), record.flags(), record.expires_at_ms())
 }
 
@@ -78,6 +88,11 @@ impl<'t> Locked<'t> {
     /// Takes a record out of the table.
     pub(super) fn remove(&mut self, hash: u64, found: Found<'t>) {
         self.table.bytes.fetch_sub(charge_of(found.record), Ordering::Relaxed);
+        self.take_out(hash, found);
+    }
+
+    /// The same for who has accounted for it.
+    pub(super) fn take_out(&mut self, hash: u64, found: Found<'t>) {
         self.stripe.records.sub(1);
         self.stripe.expiring.sub(u64::from(found.record.expires_at_ms() != 0));
         // SAFETY: locked: see `Locked`; the slot was found under this lock.
@@ -120,9 +135,7 @@ impl<'t> Locked<'t> {
         (flags, expires_at_ms): (u32, u64),
         now_ms: u64,
     ) -> Result<u64, StoreError> {
-        if self.table.garbage.bytes() > self.table.garbage_limit {
-            self.free_garbage()?;
-        }
+        self.bound_garbage()?;
         let old = found.map_or(0, |found| charge_of(found.record));
         let new = charge(key.len(), parts_len(value), flags, expires_at_ms);
         self.reserve(hash, old, new)?;
@@ -145,6 +158,11 @@ impl<'t> Locked<'t> {
         Ok(version)
     }
 
+    /// Refuses to put anything while too much of the table's garbage waits for its readers.
+    pub(super) fn bound_garbage(&mut self) -> Result<(), StoreError> {
+        if self.table.garbage.bytes() > self.table.garbage_limit { self.free_garbage() } else { Ok(()) }
+    }
+
     /// Has too many of the table's replaced and deleted records freed, if nobody reads them any more. Only writes that put
     /// something are refused: what is deleted without them is bounded by what there is.
     #[cold]
@@ -155,6 +173,28 @@ impl<'t> Locked<'t> {
         }
         self.stripe.held_back.add(1);
         Err(StoreError::StillRead)
+    }
+
+    /// A record to be published under this lock; `None` when memory is out.
+    pub(super) fn fresh(&mut self, key: &[u8], value: &[u8], flags: u32, expires_at_ms: u64) -> Option<Fresh> {
+        let version = self.state.last_version + 1;
+        let record = RecordPtr::allocate(version, key, [value, b"", b""], flags, expires_at_ms)?;
+        self.state.last_version = version;
+        Some(Fresh(record))
+    }
+
+    /// How many more records the chain of `hash` can take.
+    pub(super) fn room(&self, hash: u64) -> usize {
+        debug_assert_eq!(stripe_of(hash), self.index);
+        // SAFETY: locked: see `Locked`.
+        unsafe { self.buckets.room(hash) }
+    }
+
+    /// Publishes a record that was accounted for, and for which there is room.
+    pub(super) fn publish_fresh(&mut self, hash: u64, fresh: Fresh, replaced: Option<Found<'t>>) {
+        let fresh = std::mem::ManuallyDrop::new(fresh);
+        let published = self.publish(hash, fresh.0, replaced);
+        debug_assert!(published.is_ok(), "the caller made sure that there is room");
     }
 
     /// Puts an allocated record into its slot, in place of `replaced`.

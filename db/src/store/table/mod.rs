@@ -10,6 +10,7 @@
 #![allow(unsafe_code)]
 
 mod buckets;
+mod commit;
 mod locked;
 mod pages;
 mod queues;
@@ -26,6 +27,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use self::buckets::{Buckets, Discarded, Retired, bucket_offset, prefetch, stripe_of};
+pub(in crate::store) use self::commit::Prepared;
 use self::locked::Locked;
 use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
@@ -52,6 +54,9 @@ pub struct Table {
     epochs: Arc<Epochs>,
     tablets: Tablets,
     current: AtomicPtr<Buckets>,
+    /// Stripes that a transaction is writing to: a set as in [`Stripes`]. Whoever looks for a key of theirs waits, so that it
+    /// sees all of what the transaction writes or nothing. Beside `current`, so that looking here costs no cache line.
+    installing: AtomicU64,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
     base: AtomicPtr<u8>,
     count: AtomicUsize,
@@ -92,6 +97,7 @@ impl Table {
             base: AtomicPtr::new(buckets.base()),
             count: AtomicUsize::new(buckets.count()),
             current: AtomicPtr::new(Box::into_raw(buckets)),
+            installing: AtomicU64::new(0),
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
             growth: Mutex::new(()),
             growths: AtomicU64::new(0),
@@ -157,6 +163,23 @@ impl Table {
     /// # Safety
     /// The caller holds a [`super::Pin`] of the table's epochs, and keeps it during 'a.
     pub unsafe fn get_pinned<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
+        if self.installing.load(Ordering::Acquire) != 0 {
+            self.wait_for_commit(hash);
+        }
+        // SAFETY: the caller's promise.
+        let record: RecordRef<'a> = unsafe { self.look(hash, key, now_ms) }?;
+        if self.config.mode == Mode::Cache {
+            record.touch();
+        }
+        Some(record)
+    }
+
+    /// The live record of `key` as it is at this moment, also in the middle of a commit.
+    ///
+    /// # Safety
+    /// As for [`Table::get_pinned`].
+    #[inline(always)]
+    unsafe fn look<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
         loop {
             // SAFETY: protected by the pin (caller), and the table lives during the call.
             let (found, buckets) = unsafe {
@@ -166,13 +189,7 @@ impl Table {
             if let Some((_, record)) = found {
                 // SAFETY: a record that was found stays while the pin is held, which is during 'a (caller).
                 let record: RecordRef<'a> = unsafe { record.as_ref() };
-                if record.is_expired(now_ms) {
-                    return None;
-                }
-                if self.config.mode == Mode::Cache {
-                    record.touch();
-                }
-                return Some(record);
+                return Some(record).filter(|record| !record.is_expired(now_ms));
             }
             // Had the record been moved to another array while we looked, then `current` would have changed before it.
             if ptr::eq(self.current.load(Ordering::Acquire), buckets) {

@@ -80,6 +80,11 @@ impl Stripes {
         self.0 |= 1 << stripe_of(hash);
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     pub(crate) fn contains(self, stripe: usize) -> bool {
         self.0 >> stripe & 1 == 1
     }
@@ -182,11 +187,11 @@ impl<'t> Locked<'t> {
 
 /// The right to change the records of some stripes while nobody else writes them.
 pub struct Exclusive<'t> {
-    table: &'t Table,
-    participant: &'t Participant,
-    stripes: Stripes,
+    pub(super) table: &'t Table,
+    pub(super) participant: &'t Participant,
+    pub(super) stripes: Stripes,
     /// Of `stripes`, by number.
-    locked: Vec<Locked<'t>>,
+    pub(super) locked: Vec<Locked<'t>>,
     /// Held if `stripes` are all.
     growth: Option<MutexGuard<'t, ()>>,
 }
@@ -218,12 +223,8 @@ impl<'t> Exclusive<'t> {
         't: 'a,
     {
         self.table.check_key(hash, key)?;
-        let stripe = stripe_of(hash);
-        let held = self.stripes.contains(stripe);
-        debug_assert!(held, "a key of a stripe that was not asked for");
-        let before = self.stripes.0 & ((1 << stripe) - 1);
-        let index = before.count_ones() as usize;
-        let Some(locked) = self.locked.get_mut(index).filter(|_| held) else { return Err(StoreError::Conflict) };
+        let Some(index) = self.index_of(hash) else { return Err(StoreError::Conflict) };
+        let locked = &mut self.locked[index];
         self.table.refresh(locked);
         let found = locked.find(hash, key);
         let change = f(live(found, now_ms));
@@ -235,6 +236,16 @@ impl<'t> Exclusive<'t> {
         }
         self.keep_up(index);
         result.map(|version| (change.answer(), version))
+    }
+
+    /// Where in `locked` the stripe of a hash is; `None` for one that is not held, which is a mistake in the program.
+    pub(super) fn index_of(&self, hash: u64) -> Option<usize> {
+        let stripe = stripe_of(hash);
+        let held = self.stripes.contains(stripe);
+        debug_assert!(held, "a key of a stripe that was not asked for");
+        let before = self.stripes.0 & ((1 << stripe) - 1);
+        let index = before.count_ones() as usize;
+        (held && index < self.locked.len()).then_some(index)
     }
 
     /// Removes every record, if all stripes are held; answers whether they are.
@@ -268,7 +279,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// What a write does for the growth of the table, with the locks that are held.
-    fn keep_up(&mut self, index: usize) {
+    pub(super) fn keep_up(&mut self, index: usize) {
         let locked = &mut self.locked[index];
         let is_full = locked.is_full();
         let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };

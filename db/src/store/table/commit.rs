@@ -1,0 +1,218 @@
+//! What a transaction does to one table: it looks at versions, makes sure that all of its changes fit, installs them, and
+//! has readers wait meanwhile. What it does to several tables, and in which order: `store::transactions`.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::buckets::stripe_of;
+use super::locked::{Fresh, Locked, charge, charge_of};
+use super::{Exclusive, Stripes, Table};
+use crate::limits::{COMMIT_EVICTION_ROUNDS, EVICTIONS_PER_WRITE, STRIPES};
+use crate::store::transactions::Change;
+use crate::store::{Guard, Mode, StoreError};
+
+/// While this lives, whoever looks for a key of these stripes waits for their locks.
+pub(in crate::store) struct Installing<'t> {
+    table: &'t Table,
+    stripes: Stripes,
+}
+
+impl Drop for Installing<'_> {
+    fn drop(&mut self) {
+        self.table.installing.fetch_and(!self.stripes.0, Ordering::Release);
+    }
+}
+
+/// All that a table's part of a commit needs: what was accounted for, and the new records in the order of the changes.
+pub(in crate::store) struct Prepared {
+    /// Bytes, which may be less than none.
+    growth: i64,
+    records: Vec<Option<Fresh>>,
+}
+
+impl Table {
+    /// Waits until the commit that is writing to the stripe of `hash`, if any, has installed all of its changes: it holds
+    /// the stripe's lock until then, and waits for nothing itself. Takes its variables of the thread here, within the call.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wait_for_commit(&self, hash: u64) {
+        let stripe = stripe_of(hash);
+        if Stripes(self.installing.load(Ordering::Acquire)).contains(stripe) {
+            drop(self.stripes[stripe].state.lock());
+        }
+    }
+
+    /// Has readers of some stripes wait, whose locks the caller holds.
+    pub(in crate::store) fn announce(&self, stripes: Stripes) -> Installing<'_> {
+        self.installing.fetch_or(stripes.0, Ordering::SeqCst);
+        Installing { table: self, stripes }
+    }
+
+    /// Whether somebody is writing to the stripe of `hash`. If not, then what was written before the caller's last fence is
+    /// seen by what the caller reads next.
+    pub(in crate::store) fn is_written(&self, hash: u64) -> bool {
+        let written = self.stripes[stripe_of(hash)].state.is_locked();
+        fence(Ordering::Acquire);
+        written
+    }
+
+    /// The version of the live record of `key` at this moment, also in the middle of a commit.
+    pub(in crate::store) fn version_now(&self, guard: &Guard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
+        self.check(guard.epochs());
+        // SAFETY: protected by the guard; the record is not kept.
+        unsafe { self.look(hash, key, now_ms) }.map(|record| record.version())
+    }
+
+    /// Refuses keys and values that the table does not take.
+    pub(in crate::store) fn check_change(&self, change: &Change<'_>) -> Result<(), StoreError> {
+        self.check_key(change.hash, change.key)?;
+        match &change.becomes {
+            Some(new) if new.value.len() > self.config.max_value_len => Err(StoreError::ValueTooLarge),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Exclusive<'_> {
+    /// The version of the live record of `key`, which stays while this lives.
+    pub(in crate::store) fn version(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
+        let index = self.index_of(hash)?;
+        let found = self.locked[index].find(hash, key)?;
+        Some(found.record).filter(|record| !record.is_expired(now_ms)).map(|record| record.version())
+    }
+
+    /// Takes room and memory for all changes, which are in the order of their hashes and of stripes that are held; or for none.
+    pub(in crate::store) fn prepare(&mut self, changes: &[Change<'_>]) -> Result<Prepared, StoreError> {
+        // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but nothing moves
+        // there out of stripes that are held.
+        for locked in &mut self.locked {
+            self.table.refresh(locked);
+        }
+        if changes.iter().any(|change| change.becomes.is_some())
+            && let Some(locked) = self.locked.first_mut()
+        {
+            locked.bound_garbage()?;
+        }
+        let growth = self.reserve(changes)?;
+        self.records_of(changes).map(|records| Prepared { growth, records }).inspect_err(|_| {
+            self.account(growth.wrapping_neg());
+        })
+    }
+
+    /// Gives back what was prepared.
+    pub(in crate::store) fn abandon(&self, prepared: Prepared) {
+        self.account(prepared.growth.wrapping_neg());
+    }
+
+    /// Makes the changes that were prepared.
+    pub(in crate::store) fn install(&mut self, prepared: Prepared, changes: &[Change<'_>], now_ms: u64) {
+        for (change, record) in changes.iter().zip(prepared.records) {
+            let Some(index) = self.index_of(change.hash) else { continue };
+            let locked = &mut self.locked[index];
+            let found = locked.find(change.hash, change.key);
+            if found.is_some_and(|found| found.record.is_expired(now_ms)) {
+                locked.stripe.expirations.add(1);
+            }
+            match (record, found) {
+                (Some(record), found) => locked.publish_fresh(change.hash, record, found),
+                (None, Some(found)) => locked.take_out(change.hash, found),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// What as many writes do for the growth of the table.
+    pub(in crate::store) fn grow_with(&mut self, changes: &[Change<'_>]) {
+        for change in changes {
+            if let Some(index) = self.index_of(change.hash) {
+                self.table.refresh(&mut self.locked[index]);
+                self.keep_up(index);
+            }
+        }
+    }
+
+    fn account(&self, growth: i64) -> u64 {
+        let growth = growth as u64;
+        self.table.bytes.fetch_add(growth, Ordering::Relaxed).wrapping_add(growth)
+    }
+
+    /// Accounts for what the table grows by, making room in a cache.
+    fn reserve(&mut self, changes: &[Change<'_>]) -> Result<i64, StoreError> {
+        let config = &self.table.config;
+        for _ in 0..COMMIT_EVICTION_ROUNDS {
+            let (growth, new) = self.growth_of(changes);
+            if self.account(growth) <= config.quota_bytes || growth <= 0 {
+                return Ok(growth);
+            }
+            self.account(growth.wrapping_neg());
+            // For all that is new: what is evicted may be what was to be replaced. So it is added up again, too.
+            if config.mode != Mode::Cache || new > config.quota_bytes || !self.evict(new) {
+                break;
+            }
+        }
+        if let Some(locked) = self.locked.first() {
+            locked.stripe.refusals.add(1);
+        }
+        Err(StoreError::OutOfMemory)
+    }
+
+    /// Bytes that the table has more when all changes are made, and those of the new records alone.
+    fn growth_of(&self, changes: &[Change<'_>]) -> (i64, u64) {
+        let (mut old_bytes, mut new_bytes) = (0, 0);
+        for change in changes {
+            let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
+            let found = locked.and_then(|locked| locked.find(change.hash, change.key));
+            old_bytes += found.map_or(0, |found| charge_of(found.record));
+            if let Some(new) = &change.becomes {
+                new_bytes += charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms);
+            }
+        }
+        (new_bytes as i64 - old_bytes as i64, new_bytes)
+    }
+
+    /// Evicts until there is room for so many bytes, from the stripes that are held first; whether anything was.
+    fn evict(&mut self, bytes: u64) -> bool {
+        /// No hash, so that no record is spared.
+        const NONE: u64 = 0;
+        let (table, participant, held) = (self.table, self.participant, self.stripes);
+        let full = || table.bytes.load(Ordering::Relaxed).saturating_add(bytes) > table.config.quota_bytes;
+        let mut left = EVICTIONS_PER_WRITE;
+        let mut evict = |locked: &mut Locked<'_>| {
+            while left != 0 && full() && locked.evict_one(NONE) {
+                left -= 1;
+            }
+        };
+        self.locked.iter_mut().for_each(&mut evict);
+        for other in (0..STRIPES).filter(|stripe| !held.contains(*stripe)) {
+            // Never waits for a further lock, so that no two wait for each other.
+            if let Some(mut locked) = full().then(|| table.try_lock_stripe(participant, other)).flatten() {
+                evict(&mut locked);
+            }
+        }
+        left != EVICTIONS_PER_WRITE
+    }
+
+    /// The new records, each with a place that it can have.
+    fn records_of(&mut self, changes: &[Change<'_>]) -> Result<Vec<Option<Fresh>>, StoreError> {
+        let mut records = Vec::with_capacity(changes.len());
+        let (mut bucket, mut inserts) = (None, 0);
+        for change in changes {
+            let Some(new) = &change.becomes else {
+                records.push(None);
+                continue;
+            };
+            let locked = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index));
+            let locked = locked.ok_or(StoreError::WrongServer)?;
+            if locked.find(change.hash, change.key).is_none() {
+                let own = Some((locked.index, locked.buckets.index_of(change.hash)));
+                inserts = if own == bucket { inserts + 1 } else { 1 };
+                bucket = own;
+                if inserts > locked.room(change.hash) {
+                    return Err(StoreError::OutOfMemory);
+                }
+            }
+            let record = locked.fresh(change.key, new.value, new.flags, new.expires_at_ms);
+            records.push(Some(record.ok_or(StoreError::OutOfMemory)?));
+        }
+        Ok(records)
+    }
+}

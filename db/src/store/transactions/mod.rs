@@ -1,0 +1,253 @@
+//! Transactions: any number of reads are found to hold and any number of changes are made at one moment, or nothing happens.
+//!
+//! Optimistic: whoever prepares a transaction reads without locks and notes the versions (0: no record). [`commit`] then
+//! 1. locks the stripes of what it changes and of what it found absent, tables by address, stripes by number: the order of all
+//!    who take several, so that none of them wait for each other in a ring;
+//! 2. has readers of the stripes that it changes wait (in [`Table::get`]), so that they see all of the changes or none;
+//! 3. looks at what it has read: the versions must be those that were noted. Here, after the fence, is the moment at which the
+//!    transaction takes place. A stripe that it has not locked must not be locked by anybody else either: a writer whose
+//!    moment was before would have its lock still, or have installed everything. If one is, all that was read is locked as well,
+//!    once, and looked at again: so nobody is refused because of a neighbour in the same stripe;
+//! 4. takes room and memory for all changes, in all tables; if there is none, nothing has happened;
+//! 5. installs them, and lets go.
+//!
+//! Why an absent key is locked: it may come and go between the fence and the look, which a version would show and absence
+//! does not. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
+
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{Ordering, fence};
+
+pub use self::snapshot::snapshot;
+use super::table::Prepared;
+use super::{Exclusive, Participant, StoreError, Stripes, Table};
+
+/// What a transaction has read.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'k> {
+    /// Where.
+    pub table: &'k Table,
+    /// [`Table::hash`] of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: &'k [u8],
+    /// The record's version; 0: there was none.
+    pub version: u64,
+}
+
+/// What a transaction changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'k> {
+    /// Where.
+    pub table: &'k Table,
+    /// [`Table::hash`] of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: &'k [u8],
+    /// The record that is to be there; `None`: there is to be none.
+    pub becomes: Option<New<'k>>,
+}
+
+/// A record to be.
+#[derive(Clone, Copy, Debug)]
+pub struct New<'k> {
+    /// Its value.
+    pub value: &'k [u8],
+    /// Its flags.
+    pub flags: u32,
+    /// Milliseconds since the Unix epoch from which on it counts as absent; 0: never.
+    pub expires_at_ms: u64,
+}
+
+/// Why a transaction did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// What it has read is no longer so.
+    #[error("what the transaction has read was changed by others: begin it anew")]
+    Conflict,
+    /// A table does not take the changes.
+    #[error(transparent)]
+    Refused(#[from] StoreError),
+    /// Two changes of one key.
+    #[error("the transaction changes a key twice: say only what becomes of it in the end")]
+    Twice,
+}
+
+/// Makes all changes at one moment at which everything that was read is so, or none. Puts the changes into its own order.
+///
+/// # Errors
+/// See [`CommitError`]; nothing has changed then.
+pub fn commit(
+    participant: &Participant,
+    reads: &[Read<'_>],
+    changes: &mut [Change<'_>],
+    now_ms: u64,
+) -> Result<(), CommitError> {
+    changes.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
+    if changes.windows(2).any(|pair| place(&pair[0]) == place(&pair[1])) {
+        return Err(CommitError::Twice);
+    }
+    for change in &*changes {
+        change.table.check_change(change)?;
+    }
+    for reach in [Reach::Necessary, Reach::All] {
+        let mut parts = Part::of(reads, changes, reach);
+        match attempt(&mut parts, participant, reads, changes, now_ms) {
+            Err(Failure::Unsure) => {}
+            Err(Failure::Final(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+    // With everything locked there is nothing to be unsure of.
+    Err(CommitError::Conflict)
+}
+
+/// The order of changes: by table, as they are locked, and by hash, as they lie in it.
+fn place<'c>(change: &Change<'c>) -> (usize, u64, &'c [u8]) {
+    (ptr::from_ref(change.table).addr(), change.hash, change.key)
+}
+
+/// What is locked beside the stripes of changes and of absent keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Necessary,
+    All,
+}
+
+enum Failure {
+    /// Somebody is writing to a stripe of what was read.
+    Unsure,
+    Final(CommitError),
+}
+
+/// What a transaction does with one table.
+struct Part<'t> {
+    table: &'t Table,
+    /// To be locked.
+    stripes: Stripes,
+    /// Of them, those that are changed.
+    changed: Stripes,
+    /// Its changes among all.
+    changes: Range<usize>,
+    held: Option<Exclusive<'t>>,
+}
+
+impl<'t> Part<'t> {
+    /// The parts of a transaction, in the order of locks.
+    fn of(reads: &[Read<'t>], changes: &[Change<'t>], reach: Reach) -> Vec<Part<'t>> {
+        let mut parts = Vec::new();
+        for (index, change) in changes.iter().enumerate() {
+            let part = Part::find(&mut parts, change.table);
+            if part.changed.is_empty() {
+                part.changes = index..index;
+            }
+            part.stripes.add(change.hash);
+            part.changed.add(change.hash);
+            part.changes.end = index + 1;
+        }
+        for read in reads {
+            let part = Part::find(&mut parts, read.table);
+            if read.version == 0 || reach == Reach::All {
+                part.stripes.add(read.hash);
+            }
+        }
+        parts.sort_unstable_by_key(|part| ptr::from_ref(part.table).addr());
+        parts
+    }
+
+    fn find<'p>(parts: &'p mut Vec<Part<'t>>, table: &'t Table) -> &'p mut Part<'t> {
+        let index = parts.iter().position(|part| ptr::eq(part.table, table)).unwrap_or_else(|| {
+            let none = Stripes::default();
+            parts.push(Part { table, stripes: none, changed: none, changes: 0..0, held: None });
+            parts.len() - 1
+        });
+        &mut parts[index]
+    }
+
+    /// Whether the stripe of what was read is to be locked.
+    fn locks(&self, read: &Read<'_>) -> bool {
+        let mut own = Stripes::default();
+        own.add(read.hash);
+        ptr::eq(self.table, read.table) && own.0 & self.stripes.0 != 0
+    }
+
+    /// Whether a read is so at this moment, and stays so or was not touched by an earlier commit.
+    fn holds(&mut self, participant: &Participant, read: &Read<'_>, now_ms: u64) -> Result<bool, Failure> {
+        let noted = (read.version != 0).then_some(read.version);
+        if self.locks(read)
+            && let Some(held) = &mut self.held
+        {
+            return Ok(held.version(read.hash, read.key, now_ms) == noted);
+        }
+        if read.table.is_written(read.hash) {
+            return Err(Failure::Unsure);
+        }
+        Ok(read.table.version_now(&participant.guard(), read.hash, read.key, now_ms) == noted)
+    }
+}
+
+/// Steps 1 to 5.
+fn attempt<'t>(
+    parts: &mut [Part<'t>],
+    participant: &'t Participant,
+    reads: &[Read<'_>],
+    changes: &[Change<'_>],
+    now_ms: u64,
+) -> Result<(), Failure> {
+    for part in parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
+        part.held = Some(part.table.exclusive(participant, part.stripes));
+    }
+    // A single change, with everything locked that was read, is made at one moment by itself.
+    let by_itself = changes.len() == 1 && reads.iter().all(|read| parts.iter().any(|part| part.locks(read)));
+    let installing: Vec<_> = (parts.iter().filter(|part| !by_itself && !part.changed.is_empty()))
+        .map(|part| part.table.announce(part.changed))
+        .collect();
+    fence(Ordering::SeqCst);
+    let now_ms = participant.epochs().commit_time(now_ms);
+    for read in reads {
+        let part = parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
+        if !part.map_or(Ok(false), |part| part.holds(participant, read, now_ms))? {
+            return Err(Failure::Final(CommitError::Conflict));
+        }
+    }
+    make(parts, changes, now_ms).map_err(|error| Failure::Final(error.into()))?;
+    drop(installing);
+    for part in parts {
+        if let Some(held) = &mut part.held {
+            held.grow_with(&changes[part.changes.clone()]);
+        }
+    }
+    Ok(())
+}
+
+/// Prepares the changes of all tables, then installs them; or none.
+fn make(parts: &mut [Part<'_>], changes: &[Change<'_>], now_ms: u64) -> Result<(), StoreError> {
+    let mut prepared: Vec<Option<Prepared>> = Vec::with_capacity(parts.len());
+    for part in &mut *parts {
+        let next = match part.held.as_mut().filter(|_| !part.changes.is_empty()) {
+            Some(held) => held.prepare(&changes[part.changes.clone()]).map(Some),
+            None => Ok(None),
+        };
+        match next {
+            Ok(next) => prepared.push(next),
+            Err(error) => {
+                for (part, prepared) in parts.iter().zip(prepared) {
+                    if let Some((held, prepared)) = part.held.as_ref().zip(prepared) {
+                        held.abandon(prepared);
+                    }
+                }
+                return Err(error);
+            }
+        }
+    }
+    for (part, prepared) in parts.iter_mut().zip(prepared) {
+        if let Some((held, prepared)) = part.held.as_mut().zip(prepared) {
+            held.install(prepared, &changes[part.changes.clone()], now_ms);
+        }
+    }
+    Ok(())
+}

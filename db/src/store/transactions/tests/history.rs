@@ -1,0 +1,195 @@
+//! Histories of concurrent transactions, checked for serialisability: what each read and wrote is recorded, with versions; then
+//! the graph of who must have come before whom (wrote what the other read, was overwritten by the other, read what the
+//! other overwrote, or ended before the other of the same thread began) must have no cycle.
+//!
+//! Each value names the transaction that wrote it. A key's versions, as reads have seen them, give the order of its writes.
+//! Keys of one kind are only ever made, so that an absent read comes before the one that made the key.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::*;
+
+/// Keys that are always there, and that are made once, in each table.
+const KEYS: usize = 6;
+const MADE_ONCE: usize = 120;
+
+/// A transaction that was committed, by its number.
+#[derive(Debug, Default)]
+struct Done {
+    id: u64,
+    /// Key, version (0: absent), and the number of its writer.
+    reads: Vec<(usize, u64, u64)>,
+    writes: Vec<usize>,
+}
+
+fn name(key: usize) -> [u8; 2] {
+    (key as u16).to_le_bytes()
+}
+
+fn id_of(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value.try_into().expect("8 bytes"))
+}
+
+fn table_of(tables: &[Table], key: usize) -> &Table {
+    &tables[key % tables.len()]
+}
+
+/// Reads some keys, writes some of them and some others.
+fn transaction(tables: &[Table], participant: &Participant, random: &mut Random, id: u64) -> Option<Done> {
+    let mut done = Done { id, ..Done::default() };
+    for _ in 0..random.below(5) {
+        let key = if random.below(4) == 0 { KEYS + random.below(MADE_ONCE) } else { random.below(KEYS) };
+        if done.reads.iter().all(|(read, ..)| *read != key) {
+            let found = get(table_of(tables, key), participant, &name(key), 0);
+            done.reads.push(found.map_or((key, 0, 0), |(value, version)| (key, version, id_of(&value))));
+        }
+        if random.below(2) == 0 {
+            std::thread::yield_now();
+        }
+    }
+    for (key, version, _) in &done.reads {
+        // What is made once is made by who has seen that it is not there.
+        if if *key >= KEYS { *version == 0 } else { random.below(2) == 0 } {
+            done.writes.push(*key);
+        }
+    }
+    let blind = random.below(KEYS);
+    if random.below(3) == 0 && !done.writes.contains(&blind) {
+        done.writes.push(blind);
+    }
+    let (names, value) = (done.reads.iter().map(|(key, ..)| name(*key)).collect::<Vec<_>>(), id.to_le_bytes());
+    let reads: Vec<_> = (done.reads.iter().zip(&names))
+        .map(|((key, version, _), name)| read(table_of(tables, *key), name, *version))
+        .collect();
+    let names: Vec<_> = done.writes.iter().map(|key| (*key, name(*key))).collect();
+    let mut changes: Vec<_> = names.iter().map(|(key, name)| writes(table_of(tables, *key), name, &value)).collect();
+    match commit(participant, &reads, &mut changes, 0) {
+        Ok(()) => Some(done),
+        Err(CommitError::Conflict) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A single write, or reads of one moment, by who knows nothing of transactions.
+fn plain(tables: &[Table], participant: &Participant, random: &mut Random, id: u64) -> Done {
+    let key = random.below(KEYS);
+    let mut done = Done { id, ..Done::default() };
+    if random.below(2) == 0 {
+        put(table_of(tables, key), participant, &name(key), &id.to_le_bytes());
+        done.writes.push(key);
+        return done;
+    }
+    let (table, guard) = (table_of(tables, key), participant.guard());
+    let keys: Vec<_> = (0..KEYS + MADE_ONCE).filter(|other| other % tables.len() == key % tables.len()).collect();
+    let names: Vec<_> = keys.iter().map(|key| name(*key)).collect();
+    let hashed: Vec<_> = names.iter().map(|name| (table.hash(name), &name[..])).collect();
+    for (key, record) in keys.into_iter().zip(snapshot(participant, &guard, table, &hashed, 0)) {
+        done.reads.push(record.map_or((key, 0, 0), |record| (key, record.version(), id_of(record.value()))));
+    }
+    done
+}
+
+fn run(seed: u64, threads: u64, each: u64) -> Vec<Vec<Done>> {
+    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let first = epochs.register();
+    for key in 0..KEYS {
+        put(table_of(&tables, key), &first, &name(key), &0u64.to_le_bytes());
+    }
+    drop(first);
+    std::thread::scope(|scope| {
+        let (epochs, tables) = (&epochs, &tables);
+        let work = |thread: u64| {
+            let (mut participant, mut random) = (epochs.register(), Random(seed * 31 + thread));
+            let mut history = Vec::new();
+            for number in 1..=each {
+                let id = thread << 32 | number;
+                let done = match random.below(6) {
+                    0 => Some(plain(tables, &participant, &mut random, id)),
+                    _ => transaction(tables, &participant, &mut random, id),
+                };
+                history.extend(done);
+                participant.quiescent();
+            }
+            history
+        };
+        let running: Vec<_> = (1..=threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        running.into_iter().map(|thread| thread.join().expect("no thread fails")).collect()
+    })
+}
+
+/// Who must have come before whom, by number; 0 made what was there at first.
+fn graph(history: &[Vec<Done>]) -> HashMap<u64, Vec<u64>> {
+    let mut before: HashMap<u64, Vec<u64>> = HashMap::new();
+    let mut versions: HashMap<usize, BTreeMap<u64, u64>> = HashMap::new();
+    for (key, version, writer) in history.iter().flatten().flat_map(|done| &done.reads) {
+        let known = versions.entry(*key).or_default();
+        // Absent is what a key that is made once was before.
+        assert_eq!(*known.entry(*version).or_insert(*writer), *writer, "two wrote one version of a key");
+    }
+    for order in versions.values() {
+        for ((_, first), (_, second)) in order.iter().zip(order.iter().skip(1)) {
+            before.entry(*first).or_default().push(*second);
+        }
+    }
+    for done in history.iter().flatten() {
+        for (key, version, writer) in &done.reads {
+            before.entry(*writer).or_default().push(done.id);
+            let next = versions[key].range(version + 1..).next();
+            if let Some((_, next)) = next.filter(|(_, next)| **next != done.id) {
+                before.entry(done.id).or_default().push(*next);
+            }
+        }
+    }
+    for thread in history {
+        for pair in thread.windows(2) {
+            before.entry(pair[0].id).or_default().push(pair[1].id);
+        }
+    }
+    before
+}
+
+/// A transaction on a cycle, if there is one: what is left when all without predecessors are taken away, again and again.
+fn cycle(before: &HashMap<u64, Vec<u64>>) -> Option<u64> {
+    let mut predecessors: HashMap<u64, usize> = before.keys().map(|id| (*id, 0)).collect();
+    for next in before.values().flatten() {
+        *predecessors.entry(*next).or_default() += 1;
+    }
+    let mut free: Vec<u64> = predecessors.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+    while let Some(id) = free.pop() {
+        predecessors.remove(&id);
+        for next in before.get(&id).into_iter().flatten() {
+            if let Some(count) = predecessors.get_mut(next) {
+                *count -= 1;
+                if *count == 0 {
+                    free.push(*next);
+                }
+            }
+        }
+    }
+    predecessors.into_keys().next()
+}
+
+#[test]
+fn histories_have_no_cycles() {
+    let each = scaled(1_500, 12) as u64;
+    let mut committed = 0;
+    for seed in 0..deep(scaled(12, 1)) as u64 {
+        let history = run(seed, 4, each);
+        let found = cycle(&graph(&history));
+        assert_eq!(found, None, "seed {seed}: {:?}", history.iter().flatten().find(|done| Some(done.id) == found));
+        committed += history.iter().map(Vec::len).sum::<usize>();
+    }
+    assert!(committed > 0);
+}
+
+#[test]
+fn the_checker_finds_a_cycle() {
+    // Write skew: each reads what the other overwrites.
+    let one = Done { id: 1, reads: vec![(0, 5, 0), (1, 5, 0)], writes: vec![0] };
+    let two = Done { id: 2, reads: vec![(0, 5, 0), (1, 5, 0)], writes: vec![1] };
+    let later = Done { id: 3, reads: vec![(0, 6, 1), (1, 6, 2)], writes: vec![] };
+    let mut history = vec![vec![one], vec![two], vec![later]];
+    assert!(cycle(&graph(&history)).is_some());
+    history[1][0].reads[0] = (0, 6, 1);
+    assert_eq!(cycle(&graph(&history)), None);
+}

@@ -1,0 +1,61 @@
+//! What transactions promise: all or nothing, at one moment, whoever writes meanwhile.
+
+mod history;
+mod invariants;
+mod refusals;
+
+use std::sync::Arc;
+
+use super::{Change, CommitError, New, Read, commit, snapshot};
+use crate::store::{Epochs, Mode, Participant, Table, TableConfig, Write};
+
+/// Work is cut down under miri, which is some hundred times slower.
+const fn scaled(work: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { work }
+}
+
+/// Histories and rounds are as many times as many where `SANDSTORM_DEEP` is set.
+fn deep(rounds: usize) -> usize {
+    if std::env::var_os("SANDSTORM_DEEP").is_some() { rounds * 25 } else { rounds }
+}
+
+fn tables(count: usize, mode: Mode, quota_bytes: u64) -> (Arc<Epochs>, Vec<Table>) {
+    let epochs = Epochs::new();
+    let config = TableConfig { mode, quota_bytes, max_value_len: 1 << 16, ..TableConfig::default() };
+    let make = |seed| Table::with_seed(config, Arc::clone(&epochs), seed);
+    let tables = (0..count as u64).map(make).collect();
+    (epochs, tables)
+}
+
+fn put(table: &Table, participant: &Participant, key: &[u8], value: &[u8]) -> u64 {
+    table.put(participant, table.hash(key), key, value, &Write::default(), 0).expect("there is room")
+}
+
+/// Value and version of the record of `key`.
+fn get(table: &Table, participant: &Participant, key: &[u8], now_ms: u64) -> Option<(Vec<u8>, u64)> {
+    let guard = participant.guard();
+    table.get(&guard, table.hash(key), key, now_ms).map(|record| (record.value().to_vec(), record.version()))
+}
+
+fn read<'k>(table: &'k Table, key: &'k [u8], version: u64) -> Read<'k> {
+    Read { table, hash: table.hash(key), key, version }
+}
+
+fn writes<'k>(table: &'k Table, key: &'k [u8], value: &'k [u8]) -> Change<'k> {
+    let becomes = Some(New { value, flags: 0, expires_at_ms: 0 });
+    Change { table, hash: table.hash(key), key, becomes }
+}
+
+fn deletes<'k>(table: &'k Table, key: &'k [u8]) -> Change<'k> {
+    Change { table, hash: table.hash(key), key, becomes: None }
+}
+
+/// Numbers of a small generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % limit
+    }
+}
