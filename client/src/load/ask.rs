@@ -24,14 +24,14 @@ pub(super) struct Ask {
 pub(super) struct Rules {
     /// Nobody writes plain records, so that sums are known.
     read_only: bool,
-    /// Plain records are deleted, so that any may be absent.
+    /// Plain records are deleted or evicted, so that any may be absent.
     deletes: bool,
 }
 
 impl Rules {
     /// The deletes of a pool are of what is not there.
     pub(super) fn of(mix: &Mix, data: &Data) -> Rules {
-        let deletes = mix.has(Class::Delete) && data.pool.is_none();
+        let deletes = data.may_lack || mix.has(Class::Delete) && data.pool.is_none();
         Rules { read_only: !mix.classes().any(Class::rewrites), deletes }
     }
 }

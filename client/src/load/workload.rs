@@ -18,6 +18,8 @@ pub struct Data {
     pub value_len: usize,
     /// Whose sizes the keys and values of plain records have instead, and how often what is asked for is not there; default: nobody's.
     pub pool: Option<Pool>,
+    /// Whether records may be gone, since the table is a cache; default no.
+    pub may_lack: bool,
     /// Links of the chains, ids `0..links` in one ring; 0: no chains.
     pub links: u64,
     /// Hops of one chase; default 8.
@@ -67,6 +69,7 @@ impl Data {
             key_len: 30,
             value_len: 100,
             pool: None,
+            may_lack: false,
             links: 0,
             depth: 8,
             lists: 0,

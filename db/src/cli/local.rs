@@ -28,12 +28,29 @@ macro_rules! examples {
             manifest: include_str!(concat!("../../../ext/", $name, "/extension.toml")),
             source: include_str!(concat!("../../../ext/", $name, "/src/lib.rs")),
         };)*
+        /// All of them.
+        const EXAMPLES: &[&Example] = &[$(&$constant),*];
     };
 }
-examples!(GET = "get", CHAIN = "chain", AGGREGATE = "aggregate", BAD = "bad", LONG = "long");
+examples!(
+    GET = "get",
+    CHAIN = "chain",
+    AGGREGATE = "aggregate",
+    BAD = "bad",
+    LONG = "long",
+    RANGE = "range",
+    CHECKSUM = "checksum",
+    ANALYSIS = "analysis",
+    AUTH = "auth",
+);
 
 impl Example {
-    fn push(&self) -> Push {
+    /// The example of that name.
+    pub(super) fn named(name: &str) -> Option<&'static Example> {
+        EXAMPLES.iter().find(|example| example.name == name).copied()
+    }
+
+    pub(super) fn push(&self) -> Push {
         let file = SourceFile { path: "src/lib.rs".into(), text: self.source.into() };
         Push { manifest: self.manifest.into(), files: vec![file] }
     }

@@ -10,6 +10,7 @@ mod data;
 mod demo;
 mod ext;
 mod grant;
+mod load;
 mod local;
 mod output;
 mod serve;
@@ -101,6 +102,8 @@ enum Command {
     Demo,
     /// Measure this machine: calls against plain gets, chains, runaways
     Bench(bench::BenchArgs),
+    /// Put a load on the server: YCSB, Facebook's pools, calls; as one tenant or as hundreds
+    Load(Box<load::LoadArgs>),
     /// Ask the server to stop
     Stop,
     /// Show whether the server runs, and where its ports are
@@ -179,6 +182,7 @@ fn run(cli: Cli, out: &Out) -> Result<(), Failure> {
         Command::Serve(args) => serve::serve(&args, cli.global.state.as_deref(), out),
         Command::Demo => demo::demo(out),
         Command::Bench(args) => bench::bench(&args, out),
+        Command::Load(args) => load::load(&session(), &args, out),
         Command::Stop => {
             session().control().shutdown()?;
             out.done("the server stops")

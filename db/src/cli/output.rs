@@ -37,6 +37,12 @@ impl Failure {
         self
     }
 
+    /// With what it is about before it.
+    pub(super) fn about(mut self, what: &str) -> Failure {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     pub(super) fn code(mut self, code: &str) -> Failure {
         self.code = code.to_owned();
         self

@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use sandstorm_client::Sealing;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{Control, Tenant, Trust};
 use sandstorm_client::limits::CONTROL_TIMEOUT;
+use sandstorm_client::{Config, Sealing};
 use sandstorm_db::config::{ControlFile, DEFAULT_CONTROL, default_state_dir, read_operator_token};
 
 use super::Global;
@@ -105,19 +105,29 @@ impl Session {
     /// A data connection as the tenant.
     pub(super) fn data(&self) -> Result<(Client, Tenant), Failure> {
         let tenant = self.show_tenant()?;
+        let config = self.config(self.data_address()?, &tenant)?;
+        Ok((Client::connect(config)?, tenant))
+    }
+
+    /// How a tenant's data are reached: with the token that was given, or the one that is kept here.
+    pub(super) fn config(&self, address: SocketAddr, tenant: &Tenant) -> Result<Config, Failure> {
         let token = self.token.clone().or_else(|| self.saved_token(&tenant.name));
         if token.is_none() && !tenant.open {
             return Err(Failure::new(format!("no token of tenant {:?} is known here", tenant.name))
                 .hint("give --token or SANDSTORM_TOKEN; the operator makes a new one with `sandstorm tenant token`")
                 .code("unauthenticated"));
         }
-        let address = self.data_address(&self.control().health()?.data_address)?;
-        let config = sandstorm_client::Config::new(address, tenant.id).token(token.unwrap_or_default());
-        Ok((Client::connect(config.sealing(self.sealing))?, tenant))
+        Ok(self.config_with(address, tenant, token.unwrap_or_default()))
+    }
+
+    /// The same with this token.
+    pub(super) fn config_with(&self, address: SocketAddr, tenant: &Tenant, token: String) -> Config {
+        Config::new(address, tenant.id).token(token).sealing(self.sealing)
     }
 
     /// The data address that the server names; where it is bound to every address, on the host that we know it by.
-    fn data_address(&self, named: &str) -> Result<SocketAddr, Failure> {
+    pub(super) fn data_address(&self) -> Result<SocketAddr, Failure> {
+        let named = &self.control().health()?.data_address;
         let unknown = |reason: &dyn std::fmt::Display| {
             Failure::new(format!("the server's data address {named:?} cannot be used: {reason}"))
         };
@@ -139,7 +149,8 @@ impl Session {
         self.state.join(TOKENS).join(plain(&self.server)).join(plain(tenant))
     }
 
-    fn saved_token(&self, tenant: &str) -> Option<String> {
+    /// The token of a tenant that is kept here.
+    pub(super) fn saved_token(&self, tenant: &str) -> Option<String> {
         let text = fs::read_to_string(self.token_file(tenant)).ok()?;
         Some(text.trim().to_owned()).filter(|token| !token.is_empty())
     }

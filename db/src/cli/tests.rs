@@ -69,6 +69,10 @@ fn every_command_of_the_manual_parses() {
         "invoke x table:t u32:5 key --as u64,u32",
         "invoke x --version 3 --raw",
         "stat --count 3 --interval 0.5",
+        "load",
+        "load --mix ycsb-b --rate 100000 --seconds 30 --fill --token x --server 127.0.0.1:9",
+        "load --create --remove --tenants 256 --tenant-skew 0.9 --rate 1e5 --arrivals even --mix get=9,auth=1",
+        "load --mix etc --depth 64 --keys uniform --sizes app --threads 2 --connections 4 --batch 16 --json",
         "stat --all",
         "kills --limit 5",
     ] {
@@ -91,6 +95,15 @@ fn what_makes_no_sense_is_refused() {
         "table create t --quota much",
         "invoke x --raw --as u64",
         "serve --data here",
+        "load --rate 10 --depth 4",
+        "load --rate 0",
+        "load --remove",
+        "load --tenant-skew 1 --tenants 4",
+        "load --tenant-skew 1 --rate 10",
+        "load --tenant-prefix x",
+        "load --arrivals even",
+        "load --batch 300",
+        "load --sizes etc --value-bytes 10",
         "builder --option",
     ] {
         assert!(cli(line).is_err(), "{line}");
@@ -106,6 +119,15 @@ fn what_is_wrong_with_an_option_is_said_in_its_own_words() {
     assert!(cli("tenant rotate a --grace 30d").is_ok());
     let empty = Cli::try_parse_from(["sandstorm", "stat", "--fingerprint", ""]).err().expect("refused").to_string();
     assert!(empty.contains("it is empty: unset SANDSTORM_FINGERPRINT"), "{empty}");
+    for (line, reason) in [
+        ("load --mix ycsb-g", "'ycsb-g' is no workload: ycsb-a"),
+        ("load --mix get=1,put=x", "'put=x': the share is no number"),
+        ("load --keys zip", "'zip' is no key distribution: uniform, zipf"),
+        ("load --sizes etx", "'etx' is no pool: usr"),
+        ("load --rate=-5", "a number above 0"),
+    ] {
+        assert!(said(line).contains(reason), "{line}: {}", said(line));
+    }
     assert!(said("builder build --help").contains("signed for one tenant"));
     assert!(cli("serve --config F --control-name db.example").is_ok(), "the file may say self_signed");
 }

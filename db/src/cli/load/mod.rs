@@ -1,0 +1,362 @@
+//! `sandstorm load`: a load on a running server, as one tenant or as hundreds, and a report of what came of it.
+
+mod tenants;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use sandstorm_client::limits::MAX_DEADLINE;
+use sandstorm_client::load::keys::MIN_KEY_LEN;
+use sandstorm_client::load::{
+    Arrivals, Class, Options, Pace, Plan, Pool, Progress, Report, Skew, TenantLoad, fill, run,
+};
+use serde::Serialize;
+
+use super::output::{Failure, Out};
+use super::session::Session;
+use tenants::{Target, Tenants};
+
+/// What a mix may be.
+const MIXES: &str = "Mixes: ycsb-a to ycsb-f (Cooper et al., SoCC'10); usr, app, etc, var, sys (Facebook's pools of memcached, \
+    Atikoglu et al., SIGMETRICS'12: with their sizes and misses); or shares, such as get=90,put=5,auth=5, of\n  \
+    get put insert delete read-modify-write multi-get increment, and of calls of the extensions\n  \
+    invoke-get (get) scan (range) chain aggregate checksum analysis auth long bad, and of what clients\n  \
+    do in place of them: chain-gets aggregate-gets\n\n\
+    Nothing is created that is not asked for: --create makes tenants and tables that are not there and pushes the \
+    extensions that the mix calls, --fill writes the records (over what is there), --remove deletes in the end what \
+    --create made.";
+
+/// Put a load on the server.
+#[derive(Debug, Args)]
+#[command(after_help = MIXES)]
+pub(super) struct LoadArgs {
+    /// What is asked: the name of a workload, or shares
+    #[arg(long, default_value = "ycsb-b", value_name = "NAME|SHARES")]
+    mix: Plan,
+    /// Operations a second, over all tenants, whether answers come or not [default: as fast as answers come]
+    #[arg(long, value_name = "PER_S", value_parser = positive, conflicts_with = "depth")]
+    rate: Option<f64>,
+    /// How they arrive at a set rate
+    #[arg(long, value_enum, default_value_t = Arrive::Poisson, requires = "rate")]
+    arrivals: Arrive,
+    /// Messages under way on each connection, where no rate is set
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1023))]
+    depth: u16,
+    /// Seconds that count; 0: fill only
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    seconds: f64,
+    /// Seconds before
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    warm_up: f64,
+    /// Table of each tenant
+    #[arg(long, default_value = "load", value_name = "NAME")]
+    table: String,
+    /// Plain records of each tenant
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    records: u64,
+    /// Write the records first
+    #[arg(long)]
+    fill: bool,
+    /// Make tenants and tables that are not there, push the extensions that the mix calls
+    #[arg(long)]
+    create: bool,
+    /// Delete in the end what --create has made
+    #[arg(long, requires = "create")]
+    remove: bool,
+    /// So many tenants, each with its own table and sessions, in place of the one of --tenant
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    tenants: Option<u32>,
+    /// What their names begin with: NAME-1, NAME-2 …
+    #[arg(long, value_name = "NAME", default_value = "load", requires = "tenants")]
+    tenant_prefix: String,
+    /// Tenant of rank r gets a share of the rate in proportion to r^-EXPONENT; 0: all the same
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0, value_parser = not_negative, requires_all = ["tenants", "rate"])]
+    tenant_skew: f64,
+    /// Which records are asked for: zipf, zipf:EXPONENT, uniform, hot:KEYS:SHARE, latest [default: the mix's, else zipf:0.99]
+    #[arg(long, value_name = "SKEW")]
+    keys: Option<Skew>,
+    /// Sizes of keys and values as in this pool [default: the mix's, else all alike]
+    #[arg(long, value_name = "POOL", conflicts_with_all = ["key_bytes", "value_bytes"])]
+    sizes: Option<Pool>,
+    /// Bytes of a key
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(2..))]
+    key_bytes: u16,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    value_bytes: u32,
+    /// Connections of each tenant
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Operations in a message, at most
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    batch: u16,
+    /// Threads that send; each takes a core
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Check one reply in so many; 0: none
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    verify_every: u64,
+    /// One operation in so many is a call of `bad`; 0: none
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    bad_every: u64,
+    /// In which way it is bad
+    #[arg(long, default_value = "loop", value_name = "WAY")]
+    bad: String,
+    /// Seconds until a request is given up
+    #[arg(long, default_value_t = 2.0, value_parser = positive)]
+    deadline: f64,
+    /// Seed of all that is drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Say nothing while it runs
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// How requests arrive at a set rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Arrive {
+    /// At random
+    Poisson,
+    /// With equal gaps
+    Even,
+    /// With the gaps of Facebook's pool ETC
+    Pareto,
+}
+
+fn number(text: &str, what: &str, fits: impl Fn(f64) -> bool) -> Result<f64, String> {
+    text.parse().ok().filter(|number: &f64| number.is_finite() && fits(*number)).ok_or_else(|| format!("write {what}"))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text, "a number above 0", |number| number > 0.0)
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, "a number, 0 or more", |number| number >= 0.0)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    number(text, "seconds, 0 to 86400", |number| (0.0..=86_400.0).contains(&number))
+}
+
+/// What was written before.
+#[derive(Debug, Serialize)]
+struct FilledAll {
+    records: u64,
+    seconds: f64,
+}
+
+/// What came of it, for programs.
+#[derive(Debug, Serialize)]
+struct Outcome<'r> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filled: Option<FilledAll>,
+    #[serde(flatten)]
+    report: Option<&'r Report>,
+}
+
+impl LoadArgs {
+    /// The plan with what the options say otherwise.
+    fn plan(&self) -> Result<Plan, Failure> {
+        let mut plan = self.mix.clone();
+        plan.skew = self.keys.unwrap_or(plan.skew);
+        plan.pool = self.sizes.or(plan.pool);
+        plan.check().map_err(Failure::new)?;
+        if plan.mix.has(Class::Scan) && usize::from(self.key_bytes) < MIN_KEY_LEN {
+            return Err(Failure::new(format!(
+                "scan reads keys of one length that follow one another: --key-bytes is at least {MIN_KEY_LEN} then"
+            )));
+        }
+        Ok(plan)
+    }
+
+    /// The extensions that will be called.
+    fn extensions(&self, plan: &Plan) -> Vec<&'static str> {
+        let bad = (self.bad_every > 0).then_some(Class::Bad);
+        let mut names: Vec<_> = plan.mix.classes().chain(bad).filter_map(Class::extension).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// What tenant number `index` of `count` does.
+    fn load(&self, plan: &Plan, target: &Target, shares: &[f64], index: usize) -> TenantLoad {
+        let mut data = plan.data(target.table.id, self.records);
+        (data.key_len, data.value_len) = (usize::from(self.key_bytes), self.value_bytes as usize);
+        data.bad.clone_from(&self.bad);
+        data.may_lack = target.evicts();
+        let deadline = Duration::from_secs_f64(self.deadline.min(MAX_DEADLINE.as_secs_f64()));
+        let config = target.config.clone().deadline(deadline);
+        let pace = match self.rate {
+            Some(rate) => {
+                let arrivals = match self.arrivals {
+                    Arrive::Poisson => Arrivals::Poisson,
+                    Arrive::Even => Arrivals::Fixed,
+                    Arrive::Pareto => Arrivals::Pareto,
+                };
+                Pace::Open { per_s: rate * shares.get(index).copied().unwrap_or_default(), arrivals }
+            }
+            None => Pace::Closed { depth: usize::from(self.depth) },
+        };
+        let load = TenantLoad::new(&target.name, config, data, plan.mix.clone()).skew(plan.skew).pace(pace);
+        let connections = usize::from(self.connections);
+        TenantLoad { connections, ..load.batch(usize::from(self.batch)).bad_every(self.bad_every) }
+    }
+}
+
+/// Each tenant's part of the rate: in proportion to its rank to the power of `-exponent`.
+fn shares(tenants: usize, exponent: f64) -> Vec<f64> {
+    let weights: Vec<f64> = (1..=tenants).map(|rank| (rank as f64).powf(-exponent)).collect();
+    let total: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / total).collect()
+}
+
+pub(super) fn load(session: &Session, args: &LoadArgs, out: &Out) -> Result<(), Failure> {
+    let plan = args.plan()?;
+    if args.seconds == 0.0 && !args.fill {
+        return Err(Failure::new("there is nothing to do in 0 seconds").hint("--fill writes the records"));
+    }
+    let tell = |text: &str| {
+        if !args.quiet {
+            eprintln!("{text}");
+        }
+    };
+    let names = match args.tenants {
+        Some(count) => (1..=count).map(|number| format!("{}-{number}", args.tenant_prefix)).collect(),
+        None => vec![session.tenant()?],
+    };
+    raise_open_files();
+    let mut tenants = Tenants::new(session, args.create);
+    let result = prepare_and_run(args, &plan, &names, &mut tenants, &tell, out);
+    if args.remove {
+        tenants.remove(&tell)?;
+    }
+    result
+}
+
+fn prepare_and_run(
+    args: &LoadArgs,
+    plan: &Plan,
+    names: &[String],
+    tenants: &mut Tenants<'_>,
+    tell: &dyn Fn(&str),
+    out: &Out,
+) -> Result<(), Failure> {
+    let targets = tenants.prepare(names, &args.table, &args.extensions(plan), tell)?;
+    let shares = shares(targets.len(), args.tenant_skew);
+    let loads: Vec<TenantLoad> =
+        targets.iter().enumerate().map(|(index, target)| args.load(plan, target, &shares, index)).collect();
+    let filled = if args.fill {
+        Some(fill_all(&loads, tell)?)
+    } else {
+        targets.iter().zip(&loads).try_for_each(|(target, load)| target.check_filled(load.data.total()))?;
+        None
+    };
+    if args.seconds == 0.0 {
+        let Some(filled) = filled else { return Ok(()) };
+        let words = format!("{} records written in {:.1} s", filled.records, filled.seconds);
+        return if out.json { out.json(&Outcome { filled: Some(filled), report: None }) } else { out.line(&words) };
+    }
+    let options = Options {
+        threads: usize::from(args.threads),
+        warm_up: Duration::from_secs_f64(args.warm_up),
+        duration: Duration::from_secs_f64(args.seconds),
+        verify_every: args.verify_every,
+        seed: args.seed,
+        ..Options::new(loads)
+    };
+    stop_when_interrupted(&options.stop);
+    let report = run(&options, &mut |second: &Progress| tell(&second.to_string()))?;
+    if out.json {
+        out.json(&Outcome { filled, report: Some(&report) })?;
+    } else {
+        out.line(&report.to_string())?;
+    }
+    judge(&report)
+}
+
+fn fill_all(loads: &[TenantLoad], tell: &dyn Fn(&str)) -> Result<FilledAll, Failure> {
+    let begun = Instant::now();
+    let mut records = 0;
+    for load in loads {
+        let mut told = Instant::now();
+        let filled = fill(&load.config, &load.data, &mut |written, total| {
+            if told.elapsed() > Duration::from_secs(1) {
+                told = Instant::now();
+                tell(&format!("{}: {written} of {total} records written", load.name));
+            }
+        });
+        let filled = filled.map_err(|error| {
+            let failure = Failure::from(error);
+            failure.about(&format!("filling the table of tenant {:?}", load.name))
+        })?;
+        records += filled.records;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    tell(&format!("{records} records written in {seconds:.1} s"));
+    Ok(FilledAll { records, seconds })
+}
+
+/// Each connection is a socket: hundreds of tenants need more than a shell allows at first.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let files = getrlimit(Resource::Nofile);
+    // Where that is refused, connecting will say so.
+    let _refused = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, maximum: files.maximum });
+}
+
+/// Has an interrupt end the run early, with a report of what came until then.
+fn stop_when_interrupted(stop: &Arc<AtomicBool>) {
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            stop.store(true, Relaxed);
+        }
+    });
+}
+
+/// A run fails when a reply was wrong, or when nothing succeeded.
+fn judge(report: &Report) -> Result<(), Failure> {
+    if report.wrong > 0 {
+        let checked: u64 = report.classes.iter().map(|row| row.verified).sum();
+        return Err(Failure::new(format!("{} of {checked} replies that were checked were wrong", report.wrong))
+            .hint("was the table filled with the same --records, sizes and mix? else it is a bug")
+            .code("wrong"));
+    }
+    // To be ended is the expected end of bad calls.
+    let succeeded = report.classes.iter().any(|row| row.ok > 0 || row.class == Class::Bad);
+    if succeeded {
+        return Ok(());
+    }
+    let errors = report.classes.iter().flat_map(|row| &row.errors);
+    Err(match errors.max_by_key(|(_, count)| **count) {
+        Some((code, _)) => Failure::new(format!("no operation succeeded: {code}")).code(code),
+        None => Failure::new("nothing was asked: a higher --rate or more --seconds").code("nothing"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_share_the_rate_by_their_rank() {
+        assert_eq!(shares(4, 0.0), [0.25; 4]);
+        let skewed = shares(256, 0.9);
+        assert!((skewed.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        assert!((skewed[0] / skewed[9] - 10f64.powf(0.9)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for text in ["0", "-1", "inf", "x"] {
+            assert!(positive(text).unwrap_err().contains("above 0"), "{text}");
+        }
+        assert!(not_negative("0").is_ok() && not_negative("-0.1").is_err());
+        assert!(seconds("86401").is_err() && seconds("0").is_ok());
+    }
+}

@@ -1,0 +1,166 @@
+//! The tenants of a load: found, or made where that was asked for, and removed again.
+
+use std::collections::BTreeMap;
+
+use sandstorm_client::Config;
+use sandstorm_client::control::{CreateTable, CreateTenant, Table, TableMode, Tenant};
+
+use super::super::local::Example;
+use super::super::output::Failure;
+use super::super::session::Session;
+
+/// A tenant that is ready.
+pub(super) struct Target {
+    pub(super) name: String,
+    pub(super) config: Config,
+    pub(super) table: Table,
+}
+
+impl Target {
+    /// Whether records may be gone: the table is a cache.
+    pub(super) fn evicts(&self) -> bool {
+        self.table.mode == TableMode::Cache
+    }
+
+    /// # Errors
+    /// The table has fewer records than the load asks for.
+    pub(super) fn check_filled(&self, wanted: u64) -> Result<(), Failure> {
+        if self.evicts() || self.table.records >= wanted {
+            return Ok(());
+        }
+        let Target { name, table, .. } = self;
+        let text =
+            format!("table {:?} of tenant {name:?} has {} records, the load needs {wanted}", table.name, table.records);
+        Err(Failure::new(text).hint("--fill writes them, over what is there; or say --records").code("not_filled"))
+    }
+}
+
+/// Finds and makes tenants, and remembers what it made.
+pub(super) struct Tenants<'s> {
+    session: &'s Session,
+    create: bool,
+    /// Tenants that were made here.
+    made: Vec<String>,
+    /// Tables that were made for tenants that had been there.
+    made_tables: Vec<(String, String)>,
+    /// The same of extensions.
+    pushed: Vec<(String, &'static str)>,
+}
+
+impl<'s> Tenants<'s> {
+    pub(super) fn new(session: &'s Session, create: bool) -> Tenants<'s> {
+        Tenants { session, create, made: Vec::new(), made_tables: Vec::new(), pushed: Vec::new() }
+    }
+
+    /// All of these tenants with their table and extensions.
+    ///
+    /// # Errors
+    /// Nothing is made when something is not there that may not be made.
+    pub(super) fn prepare(
+        &mut self,
+        names: &[String],
+        table: &str,
+        extensions: &[&'static str],
+        tell: &dyn Fn(&str),
+    ) -> Result<Vec<Target>, Failure> {
+        let control = self.session.control();
+        let mut there: BTreeMap<String, Tenant> =
+            control.tenants()?.into_iter().map(|tenant| (tenant.name.clone(), tenant)).collect();
+        let lacking: Vec<&String> = names.iter().filter(|name| !there.contains_key(*name)).collect();
+        if let (Some(first), false) = (lacking.first(), self.create) {
+            let text = match lacking.len() {
+                1 => format!("there is no tenant {first:?}"),
+                more => format!("{more} of {} tenants are not there: {first:?} …", names.len()),
+            };
+            return Err(Failure::new(text).hint("--create makes them (and tables, and pushes)").code("not_found"));
+        }
+        let address = self.session.data_address()?;
+        let mut targets = Vec::new();
+        for name in names {
+            let (tenant, token) = match there.remove(name) {
+                // Of many tenants a token that was given is nobody's, or the operator's.
+                Some(tenant) => (tenant, self.session.saved_token(name).filter(|_| names.len() > 1)),
+                None => self.make(name)?,
+            };
+            let config = match token {
+                Some(token) => self.session.config_with(address, &tenant, token),
+                None => self.session.config(address, &tenant)?,
+            };
+            let table = self.table(name, table)?;
+            self.extensions(name, extensions, tell)?;
+            targets.push(Target { name: name.clone(), config, table });
+        }
+        let (tenants, tables, pushed) = (self.made.len(), self.made_tables.len(), self.pushed.len());
+        if tenants + tables + pushed > 0 {
+            tell(&format!("created: {tenants} tenants, {tables} tables of others, {pushed} extensions pushed"));
+        }
+        Ok(targets)
+    }
+
+    fn make(&mut self, name: &str) -> Result<(Tenant, Option<String>), Failure> {
+        let new = CreateTenant { name: name.to_owned(), ..CreateTenant::default() };
+        let created = self.session.control().create_tenant(&new)?;
+        self.session.save_token(name, &created.token);
+        self.made.push(name.to_owned());
+        Ok((created.tenant, Some(created.token)))
+    }
+
+    fn table(&mut self, tenant: &str, table: &str) -> Result<Table, Failure> {
+        let control = self.session.control();
+        if let Some(found) = control.tables(tenant)?.into_iter().find(|one| one.name == table) {
+            return Ok(found);
+        }
+        if !self.create {
+            let hint = format!("--create makes it, as does `sandstorm table create {table} --tenant {tenant}`");
+            let text = format!("tenant {tenant:?} has no table {table:?}");
+            return Err(Failure::new(text).hint(hint).code("not_found"));
+        }
+        let made = control.create_table(tenant, &CreateTable { name: table.to_owned(), ..CreateTable::default() })?;
+        if !self.made.iter().any(|name| name == tenant) {
+            self.made_tables.push((tenant.to_owned(), table.to_owned()));
+        }
+        Ok(made)
+    }
+
+    fn extensions(&mut self, tenant: &str, names: &[&'static str], tell: &dyn Fn(&str)) -> Result<(), Failure> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let control = self.session.control();
+        let there = control.extensions(tenant)?;
+        for name in names.iter().copied().filter(|name| !there.iter().any(|one| one.name == *name)) {
+            let example = Example::named(name).filter(|_| self.create).ok_or_else(|| {
+                Failure::new(format!("tenant {tenant:?} has no extension {name:?}, and the mix calls it"))
+                    .hint("--create pushes it, as does `sandstorm ext push` with its folder in ext/")
+                    .code("unknown_extension")
+            })?;
+            tell(&format!("{tenant}: pushing {name}"));
+            control.push(tenant, name, &example.push())?;
+            if !self.made.iter().any(|made| made == tenant) {
+                self.pushed.push((tenant.to_owned(), name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes what was made.
+    ///
+    /// # Errors
+    /// The first that could not be deleted; the others are, as far as they can be.
+    pub(super) fn remove(self, tell: &dyn Fn(&str)) -> Result<(), Failure> {
+        let control = self.session.control();
+        let mut result = Ok(());
+        for (tenant, name) in &self.pushed {
+            result = result.and(control.unload(tenant, name).map(|_| ()));
+        }
+        for (tenant, table) in &self.made_tables {
+            result = result.and(control.drop_table(tenant, table));
+        }
+        for tenant in &self.made {
+            result = result.and(control.delete_tenant(tenant));
+            self.session.forget_token(tenant);
+        }
+        tell(&format!("removed: {} tenants, {} tables of others", self.made.len(), self.made_tables.len()));
+        result.map_err(Failure::from)
+    }
+}

@@ -1,0 +1,185 @@
+//! Promise: `sandstorm load` puts a load on a server that runs, as one tenant or as many, checks the replies, says what came of
+//! it, and creates nothing that it was not asked for. Runs the real binary on free ports, with the real extensions.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A server process of the test's own; told to end, and waited for, when dropped.
+struct Server {
+    process: Child,
+    control: String,
+    folder: tempfile::TempDir,
+}
+
+fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
+    for name in ["SANDSTORM_SERVER", "SANDSTORM_TOKEN", "SANDSTORM_TENANT", "SANDSTORM_STATE", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = binary();
+        command.args(["serve", "--json", "--no-pin", "--workers", "1", "--data", "127.0.0.1:0"]);
+        command.args(["--control", "127.0.0.1:0"]).args(options).arg("--state").arg(folder.path().join("state"));
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+        let control = said["control"].as_str().unwrap().to_owned();
+        Server { process, control, folder }
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let mut command = binary();
+        command.env("SANDSTORM_SERVER", &self.control).env("SANDSTORM_STATE", self.folder.path().join("state"));
+        command.args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn json(&self, line: &str) -> Value {
+        let output = self.run(&format!("{line} --json"));
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Its error, of a command that has to fail.
+    fn fails(&self, line: &str) -> Value {
+        let output = self.run(&format!("{line} --json"));
+        assert!(!output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+        let text = String::from_utf8(output.stderr).unwrap();
+        serde_json::from_str::<Value>(text.lines().last().unwrap()).unwrap()["error"].clone()
+    }
+
+    /// Runs a load, with longer runs until all these classes were asked and answered: the machine may stand still.
+    fn load(&self, options: &str, classes: &[&str]) -> Value {
+        for seconds in [0.3, 2.0, 20.0] {
+            let report = self.json(&format!("load --warm-up 0 --deadline 30 --seconds {seconds} {options}"));
+            assert_eq!(report["wrong"], 0, "{report}");
+            let answered =
+                |class: &&str| rows(&report).any(|row| row["class"] == **class && row["ok"].as_u64() > Some(0));
+            if classes.iter().all(answered) {
+                return report;
+            }
+        }
+        panic!("{options}: not all of {classes:?} were answered");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !self.run("stop").status.success() {
+            let _ended_already = self.process.kill();
+        }
+        let _status = self.process.wait();
+    }
+}
+
+fn rows(report: &Value) -> impl Iterator<Item = &Value> {
+    report["classes"].as_array().unwrap().iter()
+}
+
+#[test]
+fn nothing_is_created_that_was_not_asked_for() {
+    let server = Server::start(&["--no-builder"]);
+    assert!(server.fails("load --tenants 3 --fill")["message"].as_str().unwrap().contains("3 of 3 tenants"));
+    assert!(server.fails("load --tenant a --fill")["message"].as_str().unwrap().contains("no tenant \"a\""));
+    server.json("tenant create shop");
+    let error = server.fails("load --fill");
+    assert_eq!(error["message"], "tenant \"shop\" has no table \"load\"");
+    assert!(error["hint"].as_str().unwrap().contains("--create makes it"), "{error}");
+    assert_eq!(server.json("table list").as_array().unwrap().len(), 0);
+    server.json("table create load");
+    let error = server.fails("load --records 50");
+    assert_eq!(error["code"], "not_filled", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("has 0 records, the load needs 50"), "{error}");
+    let error = server.fails("load --records 50 --fill --mix chain");
+    assert!(error["message"].as_str().unwrap().contains("has no extension \"chain\""), "{error}");
+    assert!(server.fails("load --seconds 0")["hint"].as_str().unwrap().contains("--fill"));
+    assert!(server.fails("load --mix scan --sizes etc")["message"].as_str().unwrap().contains("scan"));
+    assert_eq!(server.json("table show load")["records"], 0);
+
+    let filled = server.json("load --records 50 --fill --seconds 0");
+    assert_eq!((filled["filled"]["records"].as_u64(), filled.get("classes")), (Some(50), None));
+    // Filled otherwise than is asked for: the replies are wrong, and that is an error.
+    let wrong = [1, 10, 60].into_iter().any(|seconds| {
+        let sizes = "--value-bytes 40 --mix get --verify-every 1";
+        let error = server.fails(&format!("load --records 50 {sizes} --warm-up 0 --seconds {seconds}"));
+        error["code"] == "wrong" && error["message"].as_str().unwrap().contains("were wrong")
+    });
+    assert!(wrong, "nobody noticed");
+    let report = server.load("--records 50 --mix ycsb-a --verify-every 1", &["get", "put"]);
+    let get = rows(&report).find(|row| row["class"] == "get").unwrap();
+    assert_eq!((&get["verified"], &get["missed"]), (&get["ok"], &Value::from(0)));
+    assert_eq!(report["tenants"][0]["name"], "shop");
+}
+
+#[test]
+fn workloads_of_plain_operations_are_answered_rightly() {
+    let server = Server::start(&["--no-builder"]);
+    server.json("tenant create shop");
+    server.json("table create etc");
+    let report = server.load(
+        "--mix etc --table etc --records 200 --fill --verify-every 1 --rate 3000 --arrivals pareto",
+        &["get", "put", "delete"],
+    );
+    let get = rows(&report).find(|row| row["class"] == "get").unwrap();
+    assert!(get["missed"].as_u64().unwrap() < get["ok"].as_u64().unwrap(), "{report}");
+    assert_eq!(server.json("table show etc")["records"], 200);
+    let progress =
+        String::from_utf8(server.run("load --table etc --records 200 --mix etc --seconds 2").stderr).unwrap();
+    assert!(progress.lines().any(|line| line.contains("/s  errors") && line.contains("p99")), "{progress}");
+
+    server.json("table create d");
+    server.load("--mix ycsb-d --table d --records 200 --fill --verify-every 1", &["get", "insert"]);
+    assert!(server.json("table show d")["records"].as_u64().unwrap() > 200);
+    server.load(
+        "--mix read-modify-write,delete,increment,multi-get --table d --records 200 --verify-every 1",
+        &["read-modify-write", "delete", "increment", "multi-get"],
+    );
+}
+
+#[test]
+fn every_extension_is_called_and_its_replies_are_right() {
+    let server = Server::start(&[]);
+    let calls = "invoke-get,scan,chain,aggregate,checksum,analysis,auth,long";
+    let classes: Vec<&str> = calls.split(',').collect();
+    let options = format!("--tenant shop --mix {calls} --records 100 --verify-every 1 --depth 2");
+    let report = server.load(&format!("{options} --create --fill"), &classes);
+    assert_eq!(rows(&report).count(), classes.len());
+    for row in rows(&report) {
+        assert_eq!((&row["ok"], &row["verified"]), (&row["count"], &row["count"]), "{report}");
+    }
+    assert_eq!(server.json("ext list --tenant shop").as_array().unwrap().len(), classes.len());
+    server.load("--tenant shop --mix ycsb-e --records 100 --verify-every 1 --depth 2", &["scan", "insert"]);
+    let report = server.load("--tenant shop --create --mix get --bad-every 50 --rate 2000 --records 100", &["get"]);
+    let bad = rows(&report).find(|row| row["class"] == "bad").expect("bad calls");
+    assert_eq!(bad["ok"], 0, "{bad}");
+}
+
+#[test]
+fn many_tenants_are_made_loaded_by_their_skew_and_removed() {
+    let server = Server::start(&["--no-builder"]);
+    let many = "--tenants 20 --tenant-prefix t --records 30 --rate 4000 --tenant-skew 1 --arrivals even --quiet";
+    let report = server.load(&format!("{many} --create --fill"), &["get"]);
+    assert_eq!(report["filled"]["records"], 600);
+    let tenants = report["tenants"].as_array().unwrap();
+    assert_eq!((tenants.len(), &tenants[19]["name"]), (20, &Value::from("t-20")));
+    let asked = |tenant: &Value| {
+        tenant["rows"].as_array().unwrap().iter().map(|row| row["count"].as_u64().unwrap()).sum::<u64>()
+    };
+    // As many as were meant to be sent, whether the machine kept up or not: a tenth for the tenth.
+    assert!(asked(&tenants[0]).abs_diff(10 * asked(&tenants[9])) <= 20, "{report}");
+    assert_eq!(server.json("tenant list").as_array().unwrap().len(), 20);
+    assert_eq!(server.json("table show load --tenant t-7")["records"], 30);
+
+    // What was there stays.
+    let more = many.replace("20", "22");
+    server.load(&format!("{more} --create --remove --fill"), &["get"]);
+    assert_eq!(server.json("tenant list").as_array().unwrap().len(), 20);
+    server.load(many, &["get"]);
+}
