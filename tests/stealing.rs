@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Wire, data_plane, get_args, load, load_with, tenant};
+use common::{Wire, data_plane, data_plane_with, get_args, load, load_with, tenant};
 use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_db::server::DataPlane;
 use sandstorm_net::rpc::{Operation, Status, encode_message};
@@ -57,4 +57,21 @@ fn an_idle_worker_takes_over_invocations_and_packets() {
         assert!(answers.iter().all(|answer| answer.status == Status::Killed), "{answers:?}");
     }
     assert_eq!(good.one(Operation::increment(1, b"n", 0)).number, rounds * 10, "every increment ran once");
+}
+
+#[test]
+fn without_stealing_all_work_stays_where_it_came() {
+    let plane = data_plane_with("workers = 2\npin = false\nsteal = false\n");
+    let (alice, _) = tenant(&plane, "alice", true);
+    load(&plane, "alice", "get", 1);
+    let mut wire = Wire::new(&plane, 0, alice);
+    assert_eq!(wire.one(Operation::put(1, b"k", b"value")).status, Status::Ok);
+    let args = get_args(b"k");
+    for _ in 0..20 {
+        // Enough that a neighbour would be offered some.
+        send(&mut wire, &vec![Operation::invoke(b"get", &args); 64]);
+        let (_, _, answers) = wire.receive();
+        assert!(answers.len() == 64 && answers.iter().all(|answer| answer.text() == "value"));
+    }
+    assert_eq!((counter(&plane, "steals"), counter(&plane, "packet_steals")), (0, 0));
 }

@@ -71,6 +71,8 @@ pub struct Config {
     pub pin: bool,
     /// Whether workers spin instead of sleeping when there is nothing to do.
     pub poll: bool,
+    /// Whether idle workers take invocations and packets over from others.
+    pub steal: bool,
     /// Directory of the operator's token, of what is kept of the tenants, of the builder's key and its sysroot.
     pub state: PathBuf,
     /// Whether nothing is kept of what is made while the server runs.
@@ -200,6 +202,8 @@ pub struct Overrides {
     pub pin: Option<bool>,
     /// See [`Config::poll`].
     pub poll: Option<bool>,
+    /// See [`Config::steal`].
+    pub steal: Option<bool>,
     /// See [`Config::state`].
     pub state: Option<PathBuf>,
     /// See [`Config::ephemeral`].
@@ -229,6 +233,7 @@ struct File {
     workers: Option<usize>,
     pin: Option<bool>,
     poll: Option<bool>,
+    steal: Option<bool>,
     state: Option<PathBuf>,
     ephemeral: Option<bool>,
     allow_open: Option<bool>,
@@ -316,6 +321,7 @@ impl Config {
             workers,
             pin: over.pin.or(file.pin).unwrap_or(true),
             poll: over.poll.or(file.poll).unwrap_or(false),
+            steal: over.steal.or(file.steal).unwrap_or(true),
             state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),
             ephemeral: over.ephemeral.or(file.ephemeral).unwrap_or(false),
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),

@@ -107,6 +107,7 @@ impl Prepared {
             address: config.data,
             pin: config.pin,
             poll: config.poll,
+            steal: config.steal,
             udp: UdpOptions::default(),
             allow_plaintext: config.allow_plaintext,
             listen: config.listen.clone(),

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use sandstorm_client::control::{Control, CreateTable, CreateTenant, Push, Pushed, SourceFile, TableMode};
 use sandstorm_client::{Config as ClientConfig, control::ControlError};
@@ -10,7 +11,6 @@ use sandstorm_db::admin::{ControlPlane, Served};
 use sandstorm_db::config::{Config, Overrides};
 use sandstorm_db::limits::INVOCATIONS_PER_WORKER;
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::workers::ListenAt;
 
 use super::output::Failure;
 
@@ -65,6 +65,8 @@ pub(super) struct LocalServer {
     _folder: Folder,
 }
 
+/// How long an answer may take: a machine that does much else beside a demo or measurement is slow, not broken.
+const DEADLINE: Duration = Duration::from_secs(20);
 /// What the names of such servers' folders begin with.
 const FOLDER_PREFIX: &str = "sandstorm-local-";
 /// The file in such a folder that its process holds a lock on for as long as it lives.
@@ -111,26 +113,23 @@ pub(super) struct LocalTenant {
 impl LocalServer {
     /// Starts one with so many workers. The compiler's sysroot is made anew: about a second.
     pub(super) fn start(workers: Option<usize>, poll: bool) -> Result<LocalServer, Failure> {
-        LocalServer::start_listening(workers, poll, Vec::new())
+        LocalServer::start_as(|overrides| {
+            overrides.workers = workers;
+            overrides.poll = Some(poll);
+        })
     }
 
-    /// The same, with ports for clients of memcached and Redis.
-    pub(super) fn start_listening(
-        workers: Option<usize>,
-        poll: bool,
-        listen: Vec<ListenAt>,
-    ) -> Result<LocalServer, Failure> {
+    /// The same with what else is to be other than the default.
+    pub(super) fn start_as(change: impl FnOnce(&mut Overrides)) -> Result<LocalServer, Failure> {
         let folder = Folder::new_in(&std::env::temp_dir())?;
-        let overrides = Overrides {
+        let mut overrides = Overrides {
             data: Some(([127, 0, 0, 1], 0).into()),
             control: Some(([127, 0, 0, 1], 0).into()),
-            workers,
-            poll: Some(poll),
-            listen,
             ephemeral: Some(true),
             state: Some(folder.folder.path().join("state")),
             ..Overrides::default()
         };
+        change(&mut overrides);
         let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
         let config = Config::load(None, &overrides).map_err(|error| failure(&error))?;
         let data = DataPlane::start(&config).map_err(|error| failure(&error))?;
@@ -196,7 +195,7 @@ impl LocalServer {
 
     /// How a client reaches the server as that tenant.
     pub(super) fn client(&self, tenant: &LocalTenant) -> ClientConfig {
-        ClientConfig::new(self.data.address(), tenant.id).token(tenant.token.clone())
+        ClientConfig::new(self.data.address(), tenant.id).token(tenant.token.clone()).deadline(DEADLINE)
     }
 }
 

@@ -100,7 +100,7 @@ enum Command {
     Serve(serve::ServeArgs),
     /// The whole story in a minute: a server, two tenants, pushed code, a runaway that is ended
     Demo,
-    /// Measure this machine: calls against plain gets, chains, runaways
+    /// Measure this machine: experiments beside memcached and Redis, a report with tables and plots
     Bench(bench::BenchArgs),
     /// Put a load on the server: YCSB, Facebook's pools, calls; as one tenant or as hundreds
     Load(Box<load::LoadArgs>),

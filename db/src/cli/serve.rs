@@ -62,6 +62,9 @@ pub(super) struct ServeArgs {
     /// Spin instead of sleeping when there is nothing to do: lowest latency, a whole core each
     #[arg(long)]
     poll: bool,
+    /// Leave work where it came: idle workers take nothing over from busy ones, for comparison
+    #[arg(long)]
+    no_steal: bool,
     /// Keep nothing: tenants, tables, tokens and extensions are gone when the server ends
     #[arg(long)]
     ephemeral: bool,
@@ -93,6 +96,7 @@ impl ServeArgs {
             workers: self.workers,
             pin: self.no_pin.then_some(false),
             poll: self.poll.then_some(true),
+            steal: self.no_steal.then_some(false),
             state: state.map(Path::to_path_buf),
             ephemeral: self.ephemeral.then_some(true),
             allow_open: self.allow_open.then_some(true),

@@ -67,6 +67,8 @@ struct Shared {
     epoch: Instant,
     /// Never sleep.
     poll: bool,
+    /// See [`WorkerOptions::steal`].
+    steal: bool,
     /// See [`WorkerOptions::allow_plaintext`].
     allow_plaintext: bool,
 }
@@ -154,7 +156,7 @@ impl Worker {
                 .open(true)
                 .map_or((None, false), |state| (state.desk.timer_us, !state.desk.outbox.is_empty()));
             let all_idle = idle.count_ones() as usize == shared.ports.len();
-            let look_us = (!all_idle).then_some(STEAL_LOOK_MS * 1000);
+            let look_us = (!all_idle && shared.steal).then_some(STEAL_LOOK_MS * 1000);
             let timer_us = timer_us.map(|at_us| at_us.saturating_sub(self.now_us).max(1));
             let connections = self.connections.as_deref();
             let due_us = connections.and_then(Connections::timer_us);

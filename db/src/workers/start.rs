@@ -54,6 +54,8 @@ pub struct WorkerOptions {
     pub pin: bool,
     /// Never sleep: lowest latency, a whole processor each.
     pub poll: bool,
+    /// Whether idle workers take work over from others.
+    pub steal: bool,
     /// How to open the sockets.
     pub udp: UdpOptions,
     /// Whether other machines may use closed tenants' data without a sealed session.
@@ -151,6 +153,7 @@ impl Workers {
             stop: AtomicBool::new(false),
             epoch: Instant::now(),
             poll: options.poll,
+            steal: options.steal,
             allow_plaintext: options.allow_plaintext,
         });
         let waking = Arc::downgrade(&shared);

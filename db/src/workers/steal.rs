@@ -14,7 +14,7 @@ impl Worker {
     /// Offers what this worker will not come to within its next turn, if somebody is idle to take it.
     pub(super) fn offer_tasks(&mut self) {
         let backlog = self.queue.waiting();
-        if backlog <= 1 || self.shared.idle.load(SeqCst) == 0 || !self.offered.is_empty() {
+        if !self.shared.steal || backlog <= 1 || self.shared.idle.load(SeqCst) == 0 || !self.offered.is_empty() {
             return;
         }
         // Long invocations are worth sharing at once; short ones are done before a thief has woken.
@@ -47,7 +47,10 @@ impl Worker {
 
     /// Has an idle worker look around while this one is in its tasks: packets may come that it will not get to.
     pub(super) fn rouse(&mut self) {
-        if self.shared.idle.load(Relaxed) != 0 && self.now_us.saturating_sub(self.roused_us) > STEAL_LOOK_MS * 1000 {
+        if self.shared.steal
+            && self.shared.idle.load(Relaxed) != 0
+            && self.now_us.saturating_sub(self.roused_us) > STEAL_LOOK_MS * 1000
+        {
             self.roused_us = self.now_us;
             self.wake_an_idle_one();
         }
@@ -64,6 +67,9 @@ impl Worker {
     /// Looks for work at the neighbours: invocations that they offer, then packets that they do not come to. Tells how
     /// much was found.
     pub(super) fn steal(&mut self, intake: &mut Intake) -> usize {
+        if !self.shared.steal {
+            return 0;
+        }
         let shared = Arc::clone(&self.shared);
         let workers = shared.ports.len();
         for step in 1..workers {

@@ -13,12 +13,13 @@ use sandstorm_client::control::{CreateTable, CreateTenant, TableMode};
 use sandstorm_client::raw::Connection;
 use sandstorm_db::limits::SLICE_US;
 use sandstorm_net::rpc::Status;
-use serde::Serialize;
 
 use self::attackers::{Attack, Attacker, push_for_ever};
 use self::samples::{Clock, Seen, stolen_ms};
+use super::report::{Findings, Ratio, Spread, Table, Target};
+use super::{BenchArgs, stage};
 use crate::cli::local::{BAD, GET, LONG, LocalServer, LocalTenant};
-use crate::cli::output::{Failure, Out};
+use crate::cli::output::Failure;
 
 mod attackers;
 mod samples;
@@ -62,62 +63,138 @@ const ATTACKS: [(&str, &[Attack]); 14] = [
     ),
 ];
 
-/// The victim's latencies of one side, over all rounds.
-#[derive(Debug, Serialize)]
-struct Side {
-    p50_us: f64,
-    p99_us: f64,
-    p999_us: f64,
-    /// p99 of the samples during which the measuring thread was there all the time.
-    attended_p99_us: f64,
-    samples: usize,
-    /// Samples during which it was not, and how often it was gone.
-    unattended: usize,
-    gaps: u64,
-    /// Time that the hypervisor took from all processors, milliseconds.
-    stolen_ms: u64,
-}
-
-impl Side {
-    fn of(seen: &mut Seen) -> Side {
-        Side {
-            p50_us: seen.us(0.5),
-            p99_us: seen.us(0.99),
-            p999_us: seen.us(0.999),
-            attended_p99_us: seen.attended_us(0.99),
-            samples: seen.count(),
-            unattended: seen.unattended(),
-            gaps: seen.gaps,
-            stolen_ms: seen.stolen_ms,
-        }
-    }
-}
-
 /// The victim's latencies under one attack, and in the quiet rounds between.
-#[derive(Debug, Serialize)]
-struct Row {
+struct Found {
     attack: &'static str,
-    quiet: Side,
-    attacked: Side,
-    /// p99 under attack over the quiet one: of all samples, and the lower and upper quartile of the rounds.
-    ratio: [f64; 3],
-    /// The same of the samples that the measuring thread attended.
-    attended_ratio: f64,
-    bound_us: f64,
-    reached: bool,
-    /// The same of the samples that the measuring thread attended.
-    attended_bound_us: f64,
-    attended_reached: bool,
-    /// Requests that were not answered within a second, or wrongly.
-    lost: u64,
-    wrong: u64,
+    quiet: Seen,
+    attacked: Seen,
+    /// p99 under attack over the quiet one, round by round.
+    ratios: Spread,
     /// Thousand packets a second that the attack sent, and of them shed by the worker and dropped by the kernel (in its messages).
     sent: f64,
     shed: f64,
     dropped_early: f64,
 }
 
-pub(super) struct Neighbours<'s> {
+impl Found {
+    fn lost(&self) -> u64 {
+        self.quiet.lost + self.attacked.lost
+    }
+
+    fn wrong(&self) -> u64 {
+        self.quiet.wrong + self.attacked.wrong
+    }
+
+    /// The victim's latencies, pooled.
+    fn latencies(&mut self) -> Vec<Spread> {
+        let mut cells = Vec::new();
+        for share in [0.5, 0.99, 0.999] {
+            cells.extend([self.quiet.us(share), self.attacked.us(share)]);
+        }
+        cells.extend([self.quiet.attended_us(0.99), self.attacked.attended_us(0.99)]);
+        let mut cells: Vec<Spread> = cells.into_iter().map(Spread::once).collect();
+        cells.push(self.ratios.clone());
+        cells
+    }
+
+    fn counts(&self) -> Vec<Spread> {
+        let sides = [&self.quiet, &self.attacked];
+        let mut counts: Vec<f64> = sides.map(|side| side.count() as f64).into();
+        counts.extend(sides.map(|side| side.unattended() as f64));
+        counts.extend(sides.map(|side| side.gaps as f64));
+        counts.extend(sides.map(|side| side.stolen_ms as f64));
+        counts.extend([self.lost() as f64, self.wrong() as f64, self.sent, self.shed, self.dropped_early]);
+        counts.into_iter().map(Spread::once).collect()
+    }
+
+    /// p99 under attack over the quiet one, of all samples, and of those that the measuring thread attended.
+    fn verdicts(&mut self) -> [Ratio; 2] {
+        let answered = self.lost() + self.wrong() == 0;
+        let attack = self.attack;
+        let verdict = |what: String, quiet_us: f64, attacked_us: f64| {
+            let bound_us = (2.0 * quiet_us).max(SLICE_US as f64 + 100.0);
+            Ratio {
+                what,
+                ratio: Spread::once(attacked_us / quiet_us),
+                sides: [attacked_us, quiet_us],
+                unit: "us",
+                target: Some(Target::AtMost(bound_us / quiet_us)),
+                reached: Some(attacked_us <= bound_us && answered),
+            }
+        };
+        [
+            verdict(format!("p99 beside {attack} / quiet"), self.quiet.us(0.99), self.attacked.us(0.99)),
+            verdict(
+                format!("p99 beside {attack} / quiet, attended samples alone"),
+                self.quiet.attended_us(0.99),
+                self.attacked.attended_us(0.99),
+            ),
+        ]
+    }
+}
+
+const LATENCIES: [&str; 9] = [
+    "quiet p50",
+    "p50",
+    "quiet p99",
+    "p99",
+    "quiet p99.9",
+    "p99.9",
+    "quiet attended p99",
+    "attended p99",
+    "p99 / quiet, by rounds",
+];
+const COUNTS: [&str; 13] = [
+    "quiet samples",
+    "samples",
+    "quiet unattended",
+    "unattended",
+    "quiet gaps",
+    "gaps",
+    "quiet ms stolen",
+    "ms stolen",
+    "lost",
+    "wrong",
+    "thousand/s sent",
+    "thousand/s shed",
+    "thousand/s dropped early",
+];
+
+/// Seconds of one side of one round. Short, and many: whatever else the machine does comes and goes within seconds, and is to meet
+/// both sides alike.
+const SECONDS: f64 = 0.2;
+const ROUNDS: usize = 15;
+
+pub(super) fn neighbours(args: &BenchArgs) -> Result<Findings, Failure> {
+    let server = stage::server(1, |_| {})?;
+    let about = format!(
+        "One worker, a victim that asks {RATE} times a second (gets and calls by turns), a tenant that does its worst: short \
+         rounds, quiet and under attack by turns. p99 is to be at most twice the quiet one, or a slice and 100 us, whichever is larger, \
+         and every request answered rightly."
+    );
+    let mut findings = Findings::new("neighbours", about);
+    let mut bench = Neighbours::new(&server, args.seconds(SECONDS))?;
+    let mut latencies = Table::new("The victim's latency, us; all samples of all rounds together", "attack", LATENCIES);
+    let mut counts = Table::new("What was counted", "attack", COUNTS);
+    let only = args.attack.as_deref().unwrap_or("");
+    for (name, attacks) in ATTACKS.into_iter().filter(|(name, _)| name.contains(only)) {
+        let mut found = bench.attack(name, attacks, args.rounds(ROUNDS))?;
+        latencies.row(name, found.latencies());
+        counts.row(name, found.counts());
+        findings.ratios.extend(found.verdicts());
+    }
+    if latencies.rows.is_empty() {
+        let names = ATTACKS.map(|(name, _)| name).join(", ");
+        return Err(Failure::new(format!("no attack has {only:?} in its name")).hint(format!("there are: {names}")));
+    }
+    findings.tables.extend([latencies, counts]);
+    findings
+        .notes
+        .push("Attended samples are those during which the measuring thread itself was not gone for 100 us.".into());
+    Ok(findings)
+}
+
+struct Neighbours<'s> {
     server: &'s LocalServer,
     victim: LocalTenant,
     mallory: LocalTenant,
@@ -127,7 +204,7 @@ pub(super) struct Neighbours<'s> {
 
 impl<'s> Neighbours<'s> {
     /// Makes the two tenants, their records and extensions.
-    pub(super) fn new(server: &'s LocalServer, seconds: f64) -> Result<Neighbours<'s>, Failure> {
+    fn new(server: &'s LocalServer, seconds: f64) -> Result<Neighbours<'s>, Failure> {
         let victim = server.tenant("victim", "t", TableMode::Store)?;
         // Neither slowed down nor suspended: what is measured is what holds while that has not happened yet.
         let quotas = [("slow_after_kills", 0), ("suspend_after_kills", 0), ("pushes_per_hour", 100_000)];
@@ -148,26 +225,7 @@ impl<'s> Neighbours<'s> {
         Ok(Neighbours { server, victim, mallory, connection, seconds })
     }
 
-    /// Runs all rounds of the attacks that have `only` in their names, and prints each result as it comes.
-    pub(super) fn run(mut self, out: &Out, rounds: usize, only: &str) -> Result<(), Failure> {
-        if !out.json {
-            out.line(
-                "the worker has the first core; victim, attackers, control plane, builder and compilers share the others",
-            )?;
-        }
-        let mut rows = Vec::new();
-        for (name, attacks) in ATTACKS.into_iter().filter(|(name, _)| name.contains(only)) {
-            let row = self.attack(name, attacks, rounds.max(1))?;
-            if out.json {
-                rows.push(row);
-            } else {
-                out.line(&line(&row))?;
-            }
-        }
-        if out.json { out.json(&rows) } else { Ok(()) }
-    }
-
-    fn attack(&mut self, name: &'static str, attacks: &[Attack], rounds: usize) -> Result<Row, Failure> {
+    fn attack(&mut self, name: &'static str, attacks: &[Attack], rounds: usize) -> Result<Found, Failure> {
         let mut attackers = Vec::new();
         for attack in attacks {
             attackers.extend(Attacker::new(self.server, &self.mallory, &self.victim, *attack)?);
@@ -186,27 +244,14 @@ impl<'s> Neighbours<'s> {
             quiet.append(&mut calm);
             attacked.append(&mut hit);
         }
-        ratios.sort_by(f64::total_cmp);
-        let quartile = |quarters: usize| ratios.get(ratios.len() * quarters / 4).copied().unwrap_or(f64::NAN);
         let after = self.server.counters();
         let thousands = |count: u64| count as f64 / 1000.0 / (self.seconds * rounds as f64);
-        let (lost, wrong, sent) = (quiet.lost + attacked.lost, quiet.wrong + attacked.wrong, attacked.sent);
-        let (quiet, attacked) = (Side::of(&mut quiet), Side::of(&mut attacked));
-        let bound = |quiet_us: f64| (2.0 * quiet_us).max(SLICE_US as f64 + 100.0);
-        let (bound_us, attended_bound_us) = (bound(quiet.p99_us), bound(quiet.attended_p99_us));
-        Ok(Row {
+        Ok(Found {
             attack: name,
-            ratio: [attacked.p99_us / quiet.p99_us, quartile(1), quartile(3)],
-            attended_ratio: attacked.attended_p99_us / quiet.attended_p99_us,
-            bound_us,
-            reached: attacked.p99_us <= bound_us && lost + wrong == 0,
-            attended_bound_us,
-            attended_reached: attacked.attended_p99_us <= attended_bound_us && lost + wrong == 0,
+            sent: thousands(attacked.sent),
             quiet,
             attacked,
-            lost,
-            wrong,
-            sent: thousands(sent),
+            ratios: Spread::of(ratios),
             shed: thousands(after.0 - before.0),
             dropped_early: thousands(after.1 - before.1),
         })
@@ -325,25 +370,4 @@ fn fill(connection: &mut Connection, table: u64) -> Result<(), Failure> {
         connection.poll(|_, _| {});
     }
     Ok(())
-}
-
-fn line(row: &Row) -> String {
-    let Row { attack, quiet, attacked, ratio: [ratio, low, high], attended_ratio, bound_us, attended_bound_us, .. } =
-        row;
-    let Row { lost, wrong, sent, shed, dropped_early, .. } = row;
-    let verdict = |reached| if reached { "reached" } else { "NOT reached" };
-    let side = |name: &str, side: &Side| {
-        let Side { p50_us, p99_us, p999_us, attended_p99_us, samples, unattended, gaps, stolen_ms } = side;
-        format!(
-            "{name} p50 {p50_us:>6.1} p99 {p99_us:>7.1} p99.9 {p999_us:>7.1} us; attended p99 {attended_p99_us:>6.1} us \
-             ({unattended} of {samples} not: {gaps} gaps, {stolen_ms} ms stolen)"
-        )
-    };
-    let (quiet, attacked) = (side("quiet ", quiet), side("attack", attacked));
-    let (all, attended) = (verdict(row.reached), verdict(row.attended_reached));
-    format!(
-        "{attack}: {lost} lost, {wrong} wrong [{sent:.0} k/s sent, {shed:.0} shed, {dropped_early:.1} dropped early]\n  {quiet}\n  {attacked}\n  \
-         p99 ratio {ratio:.2} (rounds' quartiles {low:.2} to {high:.2}), at most {bound_us:.0} us: {all}; \
-         attended {attended_ratio:.2}, at most {attended_bound_us:.0} us: {attended}"
-    )
 }

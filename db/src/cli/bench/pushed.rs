@@ -1,0 +1,268 @@
+//! Pushed code beside Redis': extensions called by the own protocol, the same as scripts (EVALSHA) and as functions (FCALL), sent
+//! one at a time as a client library does and in pipelines, and the client that does without by gets.
+
+use sandstorm_client::control::TableMode;
+use sandstorm_client::load::keys::{self, write_key};
+use sandstorm_client::load::peer::{self, Ask, PeerLoad, Speech};
+use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
+use sandstorm_client::raw::Connection;
+use sandstorm_client::{Config, PutOptions};
+
+use super::measure::{Measured, P50_US, Sweep, THOUSAND_PER_S, alone, axis, by_turns, run_peer, sweep};
+use super::own::table_of;
+use super::peer::{Peer, Redis};
+use super::report::{Findings, Ratio, Scale, Target};
+use super::{BenchArgs, stage};
+use crate::cli::local::{AGGREGATE, CHAIN, GET, LocalServer, LocalTenant};
+use crate::cli::output::Failure;
+
+/// Requests under way on each connection of the pipelined sides.
+const PIPELINE: usize = 32;
+/// Calls under way of the own protocol.
+const DEPTH: usize = 256;
+/// Links of a chain that one call follows, and of the list that one call sums, where they are not varied.
+const HOPS: u32 = 8;
+const SUMMED: u32 = 32;
+const DEPTHS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+const SUMS: [f64; 7] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+/// Lists, at most: as many as the generator asks for.
+const LISTS: u64 = 10_000;
+/// What the calls are to be faster by than scripts that are sent one at a time, and scripts in pipelines.
+const CHAIN_TARGET: f64 = 20.0;
+const SUM_TARGET: f64 = 12.0;
+/// Seconds of one measurement where one quantity is given, and where it is varied; rounds of these.
+const SECONDS: f64 = 0.7;
+const VARIED_SECONDS: f64 = 0.4;
+const ROUNDS: usize = 5;
+const VARIED_ROUNDS: usize = 3;
+
+/// Who answers, and how it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// An extension.
+    Call,
+    /// The client, by gets; many of it at the same time.
+    Gets,
+    /// Redis' `EVALSHA`, so many on a connection at a time.
+    Script(usize),
+    /// Redis' `FCALL`.
+    Function(usize),
+}
+
+const WAYS: [(&str, Way); 6] = [
+    ("calls of an extension", Way::Call),
+    ("the client by gets, here", Way::Gets),
+    ("Redis, EVALSHA one at a time", Way::Script(1)),
+    ("Redis, EVALSHA in pipelines of 32", Way::Script(PIPELINE)),
+    ("Redis, FCALL one at a time", Way::Function(1)),
+    ("Redis, FCALL in pipelines of 32", Way::Function(PIPELINE)),
+];
+const NAMES: [&str; 6] = [WAYS[0].0, WAYS[1].0, WAYS[2].0, WAYS[3].0, WAYS[4].0, WAYS[5].0];
+/// Of [`WAYS`], by index.
+const CALL: usize = 0;
+const ONE_AT_A_TIME: usize = 2;
+const IN_PIPELINES: usize = 3;
+
+/// Both servers, with the records in place and the code loaded.
+struct Pushed {
+    server: LocalServer,
+    tenant: LocalTenant,
+    redis: Peer,
+    control: Redis,
+    /// Digests of the scripts for one get, a chain, and a sum.
+    scripts: [Vec<u8>; 3],
+    data: Data,
+}
+
+impl Pushed {
+    fn start(args: &BenchArgs) -> Result<Pushed, Failure> {
+        let server = stage::server(1, |_| {})?;
+        let tenant = server.tenant("bench", "t", TableMode::Store)?;
+        for extension in [&GET, &CHAIN, &AGGREGATE] {
+            server.push("bench", extension)?;
+        }
+        let mut data = Data::new(tenant.table, args.records());
+        (data.links, data.depth) = ((data.records / 10).max(1), HOPS);
+        (data.lists, data.list_len) = (LISTS.min(data.records), SUMMED);
+        let redis = Peer::redis()?;
+        let mut control = Redis::connect(redis.address)?;
+        let mut load = |script: &str| control.say(&[b"SCRIPT", b"LOAD", script.as_bytes()]);
+        let scripts = [load(GET_SCRIPT)?, load(CHAIN_SCRIPT)?, load(SUM_SCRIPT)?];
+        control.say(&[b"FUNCTION", b"LOAD", b"REPLACE", functions().as_bytes()])?;
+        let pushed = Pushed { server, tenant, redis, control, scripts, data };
+        peer::fill(&PeerLoad::new(pushed.redis.address, Speech::Redis, Ask::Set, pushed.data.clone()))?;
+        fill(&pushed.server.client(&pushed.tenant), &pushed.data, &mut |_, _| {})?;
+        Ok(pushed)
+    }
+
+    fn measure(&self, way: Way, class: Class, seconds: f64) -> Result<Measured, Failure> {
+        let [get, chain, sum] = &self.scripts;
+        let (script, function, by_gets) = match class {
+            Class::Chain => (chain, "chain", Class::ChainGets),
+            Class::Aggregate => (sum, "sum", Class::AggregateGets),
+            _ => (get, "one_get", Class::Get),
+        };
+        let more = if class == Class::Chain { vec![self.data.depth.to_string().into_bytes()] } else { vec![] };
+        let (words, pipeline) = match way {
+            Way::Call => return self.own(class, seconds),
+            Way::Gets => return self.own(by_gets, seconds),
+            Way::Script(pipeline) => (vec![b"EVALSHA".to_vec(), script.clone()], pipeline),
+            Way::Function(pipeline) => (vec![b"FCALL".to_vec(), function.as_bytes().to_vec()], pipeline),
+        };
+        let ask = Ask::Call { words, more, class };
+        let load = PeerLoad::new(self.redis.address, Speech::Redis, ask, self.data.clone());
+        run_peer(&PeerLoad { pipeline, ..load }, seconds)
+    }
+
+    fn own(&self, class: Class, seconds: f64) -> Result<Measured, Failure> {
+        let config = self.server.client(&self.tenant);
+        let mut load =
+            TenantLoad::new("bench", config, self.data.clone(), Mix::only(class)).pace(Pace::Closed { depth: DEPTH });
+        // As it was filled: not with the chains and lists that the mix would ask for.
+        load.data = self.data.clone();
+        alone(load, class, seconds)
+    }
+
+    /// Writes all lists anew, with so many records each.
+    fn list_len(&mut self, list_len: u32) -> Result<(), Failure> {
+        self.data.list_len = list_len;
+        let data = self.data.clone();
+        let mut scratch = Vec::new();
+        let mut write = |id: u64, key: &mut Vec<u8>, value: &mut Vec<u8>| {
+            data.write_list(id, value, &mut scratch);
+            write_key(keys::LIST, id, data.key_len, key);
+        };
+        self.control.put_all(data.lists, &mut write)?;
+        put_all(&self.server.client(&self.tenant), data.table, data.lists, &mut write)
+    }
+}
+
+/// Puts records one by one, as many under way as there is room for.
+pub(super) fn put_all(
+    config: &Config,
+    table: u64,
+    count: u64,
+    mut write: impl FnMut(u64, &mut Vec<u8>, &mut Vec<u8>),
+) -> Result<(), Failure> {
+    let mut connection = Connection::connect(config)?;
+    let (mut key, mut value, mut failed, mut next) = (Vec::new(), Vec::new(), None, 0);
+    while next < count || connection.in_flight() > 0 {
+        while next < count && connection.room() > 0 {
+            write(next, &mut key, &mut value);
+            let mut message = connection.message();
+            message.put(table, &key, &value, &PutOptions::default());
+            connection.send(next, message)?;
+            next += 1;
+        }
+        connection.flush();
+        connection.poll(|_, answer| {
+            let refused = |response: sandstorm_client::raw::Response<'_>| {
+                response.operations().find_map(|one| one.map_or_else(Some, |one| sandstorm_client::raw::error_of(&one)))
+            };
+            failed = failed.take().or_else(|| answer.map_or_else(Some, refused));
+        });
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn scripts(args: &BenchArgs) -> Result<Findings, Failure> {
+    let pushed = Pushed::start(args)?;
+    let about = format!(
+        "One worker here, {DEPTH} calls under way; Redis with one thread, 16 connections with one call each or pipelines of \
+         {PIPELINE}. The targets are, as in the papers, against scripts that are sent one at a time, as a client library does."
+    );
+    let mut findings = Findings::new("scripts", about);
+    for (class, name, target) in [
+        (Class::InvokeGet, "one get", None),
+        (Class::Chain, "a chain of 8", Some(CHAIN_TARGET)),
+        (Class::Aggregate, "a sum of 32", Some(SUM_TARGET)),
+    ] {
+        let seconds = args.seconds(SECONDS);
+        let sides = by_turns(args.rounds(ROUNDS), &NAMES, |side| pushed.measure(WAYS[side].1, class, seconds))?;
+        let mut table = table_of(&format!("Pushed code: {name}"), &sides);
+        table.of = "how".into();
+        findings.tables.push(table);
+        for (other, target) in [(ONE_AT_A_TIME, target), (IN_PIPELINES, None)] {
+            let what = format!("{name}: calls / {}", NAMES[other]);
+            let spreads = [CALL, other].map(|side| sides[side].spread(THOUSAND_PER_S));
+            findings.ratios.push(Ratio::of(
+                what,
+                "thousand/s",
+                [&spreads[0], &spreads[1]],
+                target.map(Target::AtLeast),
+            ));
+        }
+    }
+    Ok(findings)
+}
+
+/// Ratios at one value of what is varied.
+fn ratios(findings: &mut Findings, sweep: &Sweep, value: f64, name: &str, target: f64) {
+    for (other, target) in [(ONE_AT_A_TIME, Some(target)), (IN_PIPELINES, None), (1, None)] {
+        let (Some(call), Some(peer)) = (sweep.side(value, CALL), sweep.side(value, other)) else { continue };
+        let what = format!("{name}: calls / {}", peer.name);
+        let sides = [&call.spread(THOUSAND_PER_S), &peer.spread(THOUSAND_PER_S)];
+        findings.ratios.push(Ratio::of(what, "thousand/s", sides, target.map(Target::AtLeast)));
+    }
+}
+
+pub(super) fn depth(args: &BenchArgs) -> Result<Findings, Failure> {
+    let mut pushed = Pushed::start(args)?;
+    let about = format!("Chains, each record naming the next. {DEPTH} under way here, in 16 connections at Redis.");
+    let mut findings = Findings::new("depth", about);
+    let seconds = args.seconds(VARIED_SECONDS);
+    let x = axis("records in a chain", Scale::Log);
+    let sweep = sweep(args.rounds(VARIED_ROUNDS), x, &DEPTHS, &NAMES, |depth, side| {
+        pushed.data.depth = depth as u32;
+        pushed.measure(WAYS[side].1, Class::Chain, seconds)
+    })?;
+    sweep.show(&mut findings, "Chains a second", "thousand/s", Scale::Log, THOUSAND_PER_S);
+    sweep.show(&mut findings, "Median latency of a chain", "p50, us", Scale::Log, P50_US);
+    ratios(&mut findings, &sweep, f64::from(HOPS), "a chain of 8", CHAIN_TARGET);
+    Ok(findings)
+}
+
+pub(super) fn aggregate(args: &BenchArgs) -> Result<Findings, Failure> {
+    let mut pushed = Pushed::start(args)?;
+    let about = format!(
+        "Sums over the records that a list names; the client's way is a get of the list and one get of all its records. {DEPTH} \
+         under way here, in 16 connections at Redis."
+    );
+    let mut findings = Findings::new("aggregate", about);
+    let seconds = args.seconds(VARIED_SECONDS);
+    let x = axis("records in a sum", Scale::Log);
+    let mut filled = SUMMED;
+    let sweep = sweep(args.rounds(VARIED_ROUNDS), x, &SUMS, &NAMES, |len, side| {
+        if filled != len as u32 {
+            filled = len as u32;
+            pushed.list_len(filled)?;
+        }
+        pushed.measure(WAYS[side].1, Class::Aggregate, seconds)
+    })?;
+    sweep.show(&mut findings, "Sums a second", "thousand/s", Scale::Log, THOUSAND_PER_S);
+    sweep.show(&mut findings, "Median latency of a sum", "p50, us", Scale::Log, P50_US);
+    ratios(&mut findings, &sweep, f64::from(SUMMED), "a sum of 32", SUM_TARGET);
+    Ok(findings)
+}
+
+/// One get.
+const GET_SCRIPT: &str = "return redis.call('GET', KEYS[1])";
+/// Follows a chain whose values are `next_len u8 | next key | filler`, and answers the last value.
+const CHAIN_SCRIPT: &str = "local key = KEYS[1] local value \
+    for hop = 1, tonumber(ARGV[1]) do value = redis.call('GET', key) key = string.sub(value, 2, 1 + string.byte(value, 1)) end \
+    return value";
+/// Sums the first bytes of the records that a list names: `key_len u16 | key`, repeated.
+const SUM_SCRIPT: &str = "local list = redis.call('GET', KEYS[1]) local sum, at = 0, 1 \
+    while at < #list do local len = string.byte(list, at) + 256 * string.byte(list, at + 1) \
+    local value = redis.call('GET', string.sub(list, at + 2, at + 1 + len)) \
+    sum = sum + string.byte(value, 1) at = at + 2 + len end return sum";
+
+/// The same scripts as a library of functions.
+fn functions() -> String {
+    let function = |(name, script)| format!("redis.register_function('{name}', function(KEYS, ARGV) {script} end)\n");
+    let all = [("one_get", GET_SCRIPT), ("chain", CHAIN_SCRIPT), ("sum", SUM_SCRIPT)].map(function);
+    format!("#!lua name=bench\n{}", all.concat())
+}

@@ -1,0 +1,170 @@
+//! `sandstorm bench tenants`: the same load from 1 to 1,024 tenants; `skew`: tenants of very different rates on two workers, with
+//! and without stealing.
+
+use sandstorm_client::control::TableMode;
+use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
+
+use super::measure::{Measured, P99_US, THOUSAND_PER_S, axis, row, run_loads, run_well, sweep};
+use super::report::{Findings, Ratio, Scale, Target};
+use super::{BenchArgs, stage};
+use crate::cli::local::{LONG, LocalServer, LocalTenant};
+use crate::cli::output::Failure;
+
+const COUNTS: [f64; 5] = [1.0, 8.0, 64.0, 256.0, 1024.0];
+/// What the most tenants are to do of what these few do.
+const FEW: f64 = 8.0;
+const MANY: f64 = 1024.0;
+const KEPT: f64 = 0.85;
+/// Messages under way of all tenants together, and gets in each where there are few tenants: the same for all.
+const UNDER_WAY: usize = 1024;
+/// Open files for so many sockets, the server's and what else there is.
+const FILES: u64 = 4096;
+/// Seconds of one measurement, and rounds.
+const SECONDS: f64 = 0.7;
+const ROUNDS: usize = 3;
+
+/// Tenants of the experiment with skew, and workers.
+const SKEWED: usize = 16;
+const WORKERS: usize = 2;
+/// Exponents of Zipf's law over the tenants' rates; 0: all alike.
+const EXPONENTS: [f64; 5] = [0.0, 0.5, 0.99, 1.5, 2.0];
+/// At the highest skew: p99 without stealing over that with it.
+const STEALING_TARGET: f64 = 2.0;
+/// Of what is done in a closed loop: so much is offered.
+const LOAD: f64 = 0.5;
+/// Records of each tenant, at most: calls are long, not large.
+const SKEWED_RECORDS: u64 = 10_000;
+
+/// Lets this process open a socket for each tenant.
+fn allow_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < FILES) {
+        let current = Some(limit.maximum.map_or(FILES, |most| most.min(FILES)));
+        // Where it cannot be had, opening a socket says so.
+        let _as_it_was = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
+    }
+}
+
+pub(super) fn tenants(args: &BenchArgs) -> Result<Findings, Failure> {
+    allow_files();
+    let server = stage::server(1, |_| {})?;
+    let mut all = Vec::new();
+    let records = |count: f64| (args.records() / count as u64).max(1);
+    for count in COUNTS {
+        while all.len() < count as usize {
+            all.push(server.tenant(&format!("tenant-{}", all.len()), "t", TableMode::Store)?);
+            let tenant: &LocalTenant = &all[all.len() - 1];
+            fill(&server.client(tenant), &Data::new(tenant.table, records(count)), &mut |_, _| {})?;
+        }
+    }
+    let about = format!(
+        "Plain gets of so many tenants, each with its own connection, session and table; {UNDER_WAY} messages under way and as many records \
+         in all, whatever their number."
+    );
+    let mut findings = Findings::new("tenants", about);
+    let x = axis("tenants", Scale::Log);
+    let sweep = sweep(args.rounds(ROUNDS), x, &COUNTS, &["plain gets"], |count, _| {
+        let depth = (UNDER_WAY / count as usize).max(1);
+        let load = |tenant: &LocalTenant| {
+            let data = Data::new(tenant.table, records(count));
+            TenantLoad::new("tenant", server.client(tenant), data, Mix::only(Class::Get)).pace(Pace::Closed { depth })
+        };
+        let report = run_well(all.iter().take(count as usize).map(load).collect(), args.seconds(SECONDS))?;
+        let mut p99: Vec<f64> = report.tenants.iter().flat_map(|one| &one.rows).map(|row| row.p99_us).collect();
+        let mut p50: Vec<f64> = report.tenants.iter().flat_map(|one| &one.rows).map(|row| row.p50_us).collect();
+        let per_s = report.per_s;
+        let median = super::report::median;
+        let (p50_us, p99_us) = (median(&mut p50), median(&mut p99));
+        Ok(Measured { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us: f64::NAN })
+    })?;
+    sweep.show(&mut findings, "Throughput", "thousand/s", Scale::Linear, THOUSAND_PER_S);
+    sweep.show(&mut findings, "Tail latency, median of the tenants", "p99, us", Scale::Log, P99_US);
+    if let (Some(many), Some(few)) = (sweep.side(MANY, 0), sweep.side(FEW, 0)) {
+        let sides = [&many.spread(THOUSAND_PER_S), &few.spread(THOUSAND_PER_S)];
+        let what = "gets of 1,024 tenants / of 8";
+        findings.ratios.push(Ratio::of(what, "thousand/s", sides, Some(Target::AtLeast(KEPT))));
+    }
+    findings.notes.push(
+        "The generator, too, has a socket for each tenant to look after: what is lost with their number is lost on both sides.".into(),
+    );
+    Ok(findings)
+}
+
+/// A server and its tenants.
+struct Skewed {
+    server: LocalServer,
+    tenants: Vec<LocalTenant>,
+    records: u64,
+}
+
+impl Skewed {
+    fn start(args: &BenchArgs, steal: bool) -> Result<Skewed, Failure> {
+        let server = stage::server(WORKERS, |overrides| overrides.steal = Some(steal))?;
+        let records = args.records().min(SKEWED_RECORDS);
+        let mut tenants = Vec::new();
+        for number in 0..SKEWED {
+            let name = format!("tenant-{number}");
+            let tenant = server.tenant(&name, "t", TableMode::Store)?;
+            server.push(&name, &LONG)?;
+            tenants.push(tenant);
+        }
+        let skewed = Skewed { server, tenants, records };
+        for load in skewed.loads(|_| Pace::Closed { depth: 1 }) {
+            fill(&load.config, &load.data, &mut |_, _| {})?;
+        }
+        Ok(skewed)
+    }
+
+    fn loads(&self, pace: impl Fn(usize) -> Pace) -> Vec<TenantLoad> {
+        let load = |(number, tenant): (usize, &LocalTenant)| {
+            let data = Data::new(tenant.table, self.records);
+            let name = format!("tenant-{number}");
+            TenantLoad::new(&name, self.server.client(tenant), data, Mix::only(Class::Long)).pace(pace(number))
+        };
+        self.tenants.iter().enumerate().map(load).collect()
+    }
+
+    /// Calls of all tenants, whose rates fall by Zipf's law; latency is that of the busiest.
+    fn measure(&self, rate: f64, exponent: f64, seconds: f64) -> Result<Measured, Failure> {
+        let weight = |number: usize| (number as f64 + 1.0).powf(-exponent);
+        let all: f64 = (0..SKEWED).map(weight).sum();
+        let loads = self.loads(|number| Pace::per_second(rate * weight(number) / all));
+        let report = run_loads(loads, seconds)?;
+        let busiest = row(&report, "tenant-0", Class::Long);
+        Ok(Measured { per_s: report.per_s, ..busiest })
+    }
+}
+
+pub(super) fn skew(args: &BenchArgs) -> Result<Findings, Failure> {
+    let sides = [Skewed::start(args, true)?, Skewed::start(args, false)?];
+    let seconds = args.seconds(SECONDS);
+    let most = run_well(sides[0].loads(|_| Pace::Closed { depth: 4 }), seconds)?.per_s;
+    let rate = most * LOAD;
+    let about = format!(
+        "{SKEWED} tenants on {WORKERS} workers, calls of 128 gets each at {rate:.0}/s in all (half of what is done in a closed loop), \
+         their rates by Zipf's law with a growing exponent: at 0 all are alike, at 2 the busiest has 63 of a hundred calls. Latency of \
+         the busiest tenant's calls, with work stealing and on a server with --no-steal."
+    );
+    let mut findings = Findings::new("skew", about);
+    let x = axis("exponent", Scale::Linear);
+    let names = ["with stealing", "without"];
+    let sweep = sweep(args.rounds(ROUNDS), x, &EXPONENTS, &names, |exponent, side| {
+        sides[side].measure(rate, exponent, seconds)
+    })?;
+    sweep.show(&mut findings, "Tail latency of the busiest tenant", "p99, us", Scale::Log, P99_US);
+    sweep.show(&mut findings, "Throughput of all", "thousand/s", Scale::Linear, THOUSAND_PER_S);
+    let [.., highest] = EXPONENTS;
+    if let (Some(with), Some(without)) = (sweep.side(highest, 0), sweep.side(highest, 1)) {
+        let what = format!("p99 without stealing / with it, exponent {highest}");
+        let sides = [&without.spread(P99_US), &with.spread(P99_US)];
+        findings.ratios.push(Ratio::of(what, "us", sides, Some(Target::AtLeast(STEALING_TARGET))));
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if processors <= WORKERS {
+        findings.notes.push(format!(
+            "{WORKERS} workers and the generator share {processors} processors here: the generator takes time from a worker, on both sides."
+        ));
+    }
+    Ok(findings)
+}

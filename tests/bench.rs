@@ -1,0 +1,96 @@
+//! Promise: `sandstorm bench` runs its experiments and writes a page and data that have all of their rows. Tiny sizes, no word about speed.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long to try: where a machine stood still for the whole of a short measurement, nothing was measured, and the command says so.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn bench(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
+    command.arg("bench").args(arguments).env_remove("RUST_LOG").output().expect("the program runs")
+}
+
+/// The data of a run in which something was measured everywhere.
+fn bench_until_measured(arguments: &[&str], data: &Path) -> (String, Value) {
+    let begun = Instant::now();
+    loop {
+        let output = bench(arguments);
+        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.success() {
+            let data = std::fs::read_to_string(data).expect("the data");
+            if !data.contains("\"median\": null") || begun.elapsed() > PATIENCE {
+                return (text.into_owned(), serde_json::from_str(&data).expect("it is JSON"));
+            }
+        } else {
+            assert!(errors.contains("nothing was measured") && begun.elapsed() < PATIENCE, "{errors}");
+        }
+    }
+}
+
+/// How many rows the experiment's tables have, and how many ratios and plots there are.
+fn shape(experiment: &Value) -> (Vec<usize>, usize, usize) {
+    let list = |name: &str| experiment[name].as_array().unwrap_or_else(|| panic!("no {name}: {experiment}"));
+    let rows = |table: &Value| {
+        let columns = table["columns"].as_array().expect("columns").len();
+        let rows = table["rows"].as_array().expect("rows");
+        for row in rows {
+            let cells = row["cells"].as_array().expect("cells");
+            assert_eq!(cells.len(), columns, "{row}");
+            assert!(cells.iter().all(|cell| cell["median"].is_number()), "a cell that was not measured: {row}");
+        }
+        rows.len()
+    };
+    (list("tables").iter().map(rows).collect(), list("ratios").len(), list("plots").len())
+}
+
+fn check_page(path: &Path, names: &[&str]) {
+    let page = std::fs::read_to_string(path).expect("the page");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+    for name in names {
+        assert!(page.contains(&format!("<section id=\"{name}\">")), "{name} is not on the page");
+    }
+    assert!(!page.contains("NaN"), "what was not measured is no figure");
+}
+
+#[test]
+fn the_report_has_all_rows_of_what_was_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("made/here");
+    let names = ["invoke", "chain", "load", "table"];
+    let tiny = ["--records", "2000", "--rounds", "2", "--seconds", "0.1", "--out", out.to_str().expect("a name")];
+    let (said, data) = bench_until_measured(&[&names[..], &tiny].concat(), &out.join("report.json"));
+    assert!(said.contains("report.html") && said.contains("== table:"), "{said}");
+    check_page(&out.join("report.html"), &names);
+    assert!(data["machine"]["kernel"].as_str().is_some_and(|kernel| kernel.starts_with("Linux ")));
+    let experiments = data["experiments"].as_array().expect("experiments");
+    let named: Vec<&str> = experiments.iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(named.len(), names.len());
+    for (name, expected) in [
+        ("invoke", (vec![2], 1, 0)),
+        ("chain", (vec![2], 1, 0)),
+        ("load", (vec![9, 9, 9], 0, 3)),
+        ("table", (vec![4], 0, 1)),
+    ] {
+        let found =
+            experiments.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no {name}: {named:?}"));
+        assert_eq!(shape(found), expected, "{name}");
+    }
+}
+
+#[test]
+fn what_there_is_not_is_said() {
+    for (arguments, expected) in [
+        (&["nonsense"][..], "invalid value 'nonsense'"),
+        (&["table", "--seconds", "0"], "more than 0"),
+        (&["table", "--records", "0"], "--records"),
+        (&["neighbours", "--attack", "no such attack"], "no attack has"),
+    ] {
+        let output = bench(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
+    }
+}
