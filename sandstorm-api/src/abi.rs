@@ -182,7 +182,8 @@ pub const ABORT_OUT_OF_MEMORY: u32 = 2;
 #[repr(C)]
 #[derive(Debug)]
 pub struct HostCalls {
-    /// Hashes the key and prefetches its bucket; writes the hash. Never fails for a missing key.
+    /// Hashes the key and prefetches its bucket; writes the hash. Never fails for a missing key. Where the extension yields
+    /// after it, the host prefetches the record, too, before it polls again.
     pub prefetch:
         unsafe extern "C" fn(*mut Invocation, table: u64, key: *const u8, key_len: usize, hash: *mut u64) -> u32,
     /// Prefetches the record that the bucket of `hash` points to, if any.

@@ -152,8 +152,8 @@ enum Step {
     RecordAsked,
 }
 
-/// A read under way; see [`Db::get`]. The first poll hashes and prefetches the bucket, the second the record, the third
-/// reads; where no other invocation waits, the first does it all.
+/// A read under way; see [`Db::get`]. The first poll hashes the key and prefetches its bucket; while others run, the server
+/// prefetches the record that is there; the second poll reads. Where no other invocation waits, the first does it all.
 #[must_use = "a read does nothing until it is awaited"]
 pub struct Get<'a, 'k> {
     host: Host<'a>,
@@ -177,12 +177,7 @@ impl<'a> Future for Get<'a, '_> {
                 }
                 Err(error) => Poll::Ready(Err(error)),
             },
-            Step::BucketAsked => {
-                this.host.prefetch_record(this.table, this.hash);
-                this.step = Step::RecordAsked;
-                Poll::Pending
-            }
-            Step::Start | Step::RecordAsked => Poll::Ready(this.host.get(this.table, this.hash, this.key)),
+            Step::Start | Step::BucketAsked | Step::RecordAsked => Poll::Ready(this.host.get(this.table, this.hash, this.key)),
         }
     }
 }

@@ -63,7 +63,7 @@ fn awaited_reads_yield_only_while_interleaving() {
         Ok(())
     };
     assert_eq!(store.invoke(run, b""), Ok(b"121".to_vec()));
-    assert_eq!((store.polls(), store.reads()), (6, 4));
+    assert_eq!((store.polls(), store.reads()), (5, 4));
     assert_eq!(store.interleave(false).invoke(run, b""), Ok(b"121".to_vec()));
     assert_eq!((store.polls(), store.reads()), (2, 4));
 }

@@ -137,7 +137,7 @@ unsafe fn text_bytes<'a>(first: *const u8, len: usize) -> Result<&'a [u8], u32> 
 impl Body {
     /// The tenant's table of that id, to be read.
     #[inline(always)]
-    fn table(&mut self, id: u64) -> Result<&Table, u32> {
+    pub(super) fn table(&mut self, id: u64) -> Result<&Table, u32> {
         self.reach::<false>(id)
     }
 
@@ -224,10 +224,11 @@ unsafe extern "C" fn prefetch(
     // SAFETY: the library's key and result outlive the call.
     let ask = |body: &mut Body, _: &Participant| unsafe {
         let key = bytes(key, key_len, MAX_KEY_BYTES)?;
-        let table = body.table(table)?;
-        let found = table.hash(key);
-        table.prefetch_bucket(found);
-        hash.write(found);
+        let found = body.table(table)?;
+        let of_key = found.hash(key);
+        found.prefetch_bucket(of_key);
+        body.asked = (table, of_key);
+        hash.write(of_key);
         Ok(())
     };
     // SAFETY: this is a host function.

@@ -105,6 +105,8 @@ pub(super) struct Body {
     // What host calls touch.
     /// The tenant's own table that a host call used last, by its id; the view keeps it alive.
     pub(super) table: (u64, *const TableEntry),
+    /// Table and hash of the key whose bucket was asked for last, until its record is. Hash 0: none.
+    pub(super) asked: (u64, u64),
     pub(super) reply: Vec<u8>,
     pub(super) reply_limit: usize,
     /// Bytes of the reply that its tenant is charged for, from the beginning or since.
@@ -184,6 +186,7 @@ impl Invocation {
             place: None,
             first_free: null_mut(),
             table: (0, null()),
+            asked: (0, 0),
             reply: Vec::new(),
             reply_limit: 0,
             reply_paid: 0,
@@ -299,6 +302,7 @@ impl Invocation {
         body.total_ns = budget.total_us.saturating_mul(1000);
         body.spent_ns = 0;
         body.late_polls = 0;
+        body.asked.1 = 0;
         Ok(())
     }
 

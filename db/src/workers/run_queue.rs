@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::limits::{INTERLEAVED, LANES_KEPT, POLLS_IN_A_ROW, QUANTUM_NS};
+use crate::limits::{INTERLEAVED, LANES_KEPT, POLLS_AHEAD, POLLS_IN_A_ROW, QUANTUM_NS};
 
 /// One tenant on this worker.
 struct Lane<T> {
@@ -110,6 +110,27 @@ impl<T> RunQueue<T> {
     /// Whether there are tasks that take turns with the one that is being polled.
     pub(crate) fn interleaves(&self) -> bool {
         !self.turns.is_empty()
+    }
+
+    /// A task that has its turn some polls after the one that is about to be polled; in a full ring each comes by here once
+    /// between two of its polls.
+    #[inline]
+    pub(crate) fn ahead(&mut self) -> Option<&mut T> {
+        let at = self.ahead_at();
+        self.turns.get_mut(at).map(|turn| &mut turn.task)
+    }
+
+    /// Charges the tenant of that task.
+    pub(crate) fn charge_ahead(&mut self, cpu_ns: u64) {
+        if let Some(turn) = self.turns.get(self.ahead_at())
+            && let Some(lane) = self.lanes.get_mut(turn.lane as usize)
+        {
+            lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn ahead_at(&self) -> usize {
+        POLLS_AHEAD.min(self.turns.len() / 2)
     }
 
     /// Whether another task would have its first turn soon.

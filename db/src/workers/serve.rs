@@ -20,7 +20,7 @@ use super::assembly::{Ticket, start_response};
 use super::intake::{Intake, Sorter};
 use super::plain;
 use super::port::{Desk, PortState, pooled};
-use super::tasks::Caller;
+use super::tasks::{Caller, Task};
 use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, SHARED_SLICE_US, TURN_CPU_NS};
 use crate::tenants::{Snapshot, TableEntry, TenantView};
 
@@ -256,8 +256,9 @@ impl Worker {
             }
             let shared = self.asked.beside(self.queue.tenant(&next), self.now_us);
             self.engine.limit_slices(shared.then_some(SHARED_SLICE_US));
-            let before_ns = next.task.invocation.cpu_ns();
             let interleave = self.queue.interleaves();
+            cpu_ns += self.fetch_ahead(&next.task);
+            let before_ns = next.task.invocation.cpu_ns();
             let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);
             let used_ns = next.task.invocation.cpu_ns() - before_ns;
             self.queue.charge(&next, used_ns);
@@ -275,6 +276,18 @@ impl Worker {
         self.answer_ended();
         self.offer_tasks();
         polls
+    }
+}
+
+impl Worker {
+    /// Prefetches for a task that is polled a little later than `next`. Tells the CPU time of another tenant that this took.
+    fn fetch_ahead(&mut self, next: &Task) -> u64 {
+        let Some(ahead) = self.queue.ahead() else { return 0 };
+        let charge_ns = self.engine.fetch_ahead(&mut ahead.invocation, &next.invocation);
+        if charge_ns > 0 {
+            self.queue.charge_ahead(charge_ns);
+        }
+        charge_ns
     }
 }
 
