@@ -99,10 +99,12 @@ impl Answer<'_> {
 /// Appends an answer to the body of a multiget's response.
 pub fn push_answer(body: &mut Vec<u8>, answer: &Answer<'_>) {
     debug_assert!(answer.value.len() <= MAX_VALUE_LEN);
-    body.push(answer.status as u8);
-    body.extend_from_slice(&answer.user_flags.to_le_bytes());
-    body.extend_from_slice(&answer.version.to_le_bytes());
-    body.extend_from_slice(&(answer.value.len() as u32).to_le_bytes());
+    let mut head = [0; ANSWER_HEADER_LEN];
+    head[0] = answer.status as u8;
+    head[1..5].copy_from_slice(&answer.user_flags.to_le_bytes());
+    head[5..13].copy_from_slice(&answer.version.to_le_bytes());
+    head[13..].copy_from_slice(&(answer.value.len() as u32).to_le_bytes());
+    body.extend_from_slice(&head);
     body.extend_from_slice(answer.value);
 }
 
