@@ -1,4 +1,4 @@
-//! The binary interface between the server and an extension's library, version 2.
+//! The binary interface between the server and an extension's library, version 3.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions of
 //! [`Extension`]; the library calls back through [`HostCalls`], found behind the [`Invocation`] that it is given. Tenant
@@ -9,9 +9,10 @@
 //! else touches them while tenant code runs.
 //!
 //! Version 2: the arena grows by [`HostCalls::grow`], up to [`Arena::limit`]; in version 1 it had its whole length at once.
+//! Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and [`HostCalls::get_many`].
 
 /// Version of the structs in this module. The server refuses a library built for any other.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// The name under which a library exports its [`Extension`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
@@ -116,6 +117,25 @@ impl RawRecord {
         flags: 0,
         reserved: 0,
     };
+}
+
+impl RawRecord {
+    /// What stands for a record that is not there: one without a value, not even an empty one.
+    pub const ABSENT: RawRecord = RawRecord { value: core::ptr::null(), ..RawRecord::EMPTY };
+}
+
+/// Keys that one host call takes at most: few enough that it is over in a few microseconds, since whoever wants to switch the
+/// invocation out has to wait for that.
+pub const CALL_KEYS: usize = 32;
+
+/// A key, where there are many.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawKey {
+    /// First byte.
+    pub first: *const u8,
+    /// Length in bytes.
+    pub len: usize,
 }
 
 /// Condition of a write: none.
@@ -241,4 +261,19 @@ pub struct HostCalls {
     /// Moves [`Arena::end`] up so that at least `bytes` lie between [`Arena::next`] and it; `STATUS_OUT_OF_MEMORY`, and
     /// nothing has changed, if that passes [`Arena::limit`] or the tenant's quota. (Since version 2.)
     pub grow: unsafe extern "C" fn(*mut Invocation, bytes: usize) -> u32,
+    /// As `prefetch` for each of up to [`CALL_KEYS`] keys. (This one and the next two since version 3.)
+    pub prefetch_many:
+        unsafe extern "C" fn(*mut Invocation, table: u64, keys: *const RawKey, count: usize, hashes: *mut u64) -> u32,
+    /// As `prefetch_record` for each of up to [`CALL_KEYS`] hashes.
+    pub prefetch_records: unsafe extern "C" fn(*mut Invocation, table: u64, hashes: *const u64, count: usize) -> u32,
+    /// As `get` for each of up to [`CALL_KEYS`] keys; where there is no record, [`RawRecord::ABSENT`] is written. At the first
+    /// key that is refused it ends with that status, and what it has written means nothing.
+    pub get_many: unsafe extern "C" fn(
+        *mut Invocation,
+        table: u64,
+        keys: *const RawKey,
+        hashes: *const u64,
+        count: usize,
+        out: *mut RawRecord,
+    ) -> u32,
 }

@@ -177,7 +177,9 @@ impl<'a> Future for Get<'a, '_> {
                 }
                 Err(error) => Poll::Ready(Err(error)),
             },
-            Step::Start | Step::BucketAsked | Step::RecordAsked => Poll::Ready(this.host.get(this.table, this.hash, this.key)),
+            Step::Start | Step::BucketAsked | Step::RecordAsked => {
+                Poll::Ready(this.host.get(this.table, this.hash, this.key))
+            }
         }
     }
 }
@@ -194,17 +196,17 @@ pub struct GetMany<'a, 'k, K> {
 
 impl<'a, K: AsRef<[u8]>> GetMany<'a, '_, K> {
     fn ask_buckets(&mut self) -> Result<(), Error> {
-        self.hashes.reserve_exact(self.keys.len());
-        for key in self.keys {
-            self.hashes.push(self.host.prefetch(self.table, key.as_ref())?);
+        self.hashes.resize(self.keys.len(), 0);
+        for (keys, hashes) in self.keys.chunks(abi::CALL_KEYS).zip(self.hashes.chunks_mut(abi::CALL_KEYS)) {
+            self.host.prefetch_many(self.table, keys, hashes)?;
         }
         Ok(())
     }
 
     fn read(&self) -> Result<Vec<Option<Record<'a>>>, Error> {
         let mut records = Vec::with_capacity(self.keys.len());
-        for (key, hash) in self.keys.iter().zip(&self.hashes) {
-            records.push(self.host.get(self.table, *hash, key.as_ref())?);
+        for (keys, hashes) in self.keys.chunks(abi::CALL_KEYS).zip(self.hashes.chunks(abi::CALL_KEYS)) {
+            self.host.get_many(self.table, keys, hashes, |record| records.push(record))?;
         }
         Ok(records)
     }
@@ -225,8 +227,8 @@ impl<'a, K: AsRef<[u8]>> Future for GetMany<'a, '_, K> {
             }
         }
         if this.step == Step::BucketAsked {
-            for hash in &this.hashes {
-                this.host.prefetch_record(this.table, *hash);
+            for hashes in this.hashes.chunks(abi::CALL_KEYS) {
+                this.host.prefetch_records(this.table, hashes);
             }
             this.step = Step::RecordAsked;
             if this.host.interleave() {

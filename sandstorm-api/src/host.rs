@@ -7,7 +7,9 @@
 
 use core::marker::PhantomData;
 
-use crate::abi::{HostCalls, Invocation, RawCursor, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK};
+use crate::abi::{
+    CALL_KEYS, HostCalls, Invocation, RawCursor, RawKey, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK,
+};
 use crate::{Error, Record};
 
 /// One invocation's way to the server.
@@ -50,9 +52,45 @@ impl<'a> Host<'a> {
         Ok(hash)
     }
 
-    pub(crate) fn prefetch_record(&self, table: u64, hash: u64) {
-        // SAFETY: a live invocation; plain numbers. A failure only means that nothing was prefetched.
-        unsafe { (self.calls().prefetch_record)(self.invocation, table, hash) };
+    /// Prefetches the buckets of the keys, of [`CALL_KEYS`] at most, and writes their hashes.
+    pub(crate) fn prefetch_many<K: AsRef<[u8]>>(
+        &self,
+        table: u64,
+        keys: &[K],
+        hashes: &mut [u64],
+    ) -> Result<(), Error> {
+        let count = keys.len().min(hashes.len()).min(CALL_KEYS);
+        let keys = raw_keys(keys);
+        // SAFETY: a live invocation; keys and hashes outlive the call, and there are `count` of each.
+        check(unsafe {
+            (self.calls().prefetch_many)(self.invocation, table, keys.as_ptr(), count, hashes.as_mut_ptr())
+        })
+    }
+
+    /// Prefetches the records that the buckets name, for up to [`CALL_KEYS`] hashes.
+    pub(crate) fn prefetch_records(&self, table: u64, hashes: &[u64]) {
+        // SAFETY: a live invocation; the hashes outlive the call. A failure only means that nothing was prefetched.
+        unsafe {
+            (self.calls().prefetch_records)(self.invocation, table, hashes.as_ptr(), hashes.len().min(CALL_KEYS))
+        };
+    }
+
+    /// Reads the records of the keys, of [`CALL_KEYS`] at most, whose hashes these are.
+    pub(crate) fn get_many<K: AsRef<[u8]>>(
+        &self,
+        table: u64,
+        keys: &[K],
+        hashes: &[u64],
+        mut each: impl FnMut(Option<Record<'a>>),
+    ) -> Result<(), Error> {
+        let count = keys.len().min(hashes.len()).min(CALL_KEYS);
+        let (keys, mut records) = (raw_keys(keys), [RawRecord::ABSENT; CALL_KEYS]);
+        // SAFETY: a live invocation; keys, hashes and records outlive the call, and there are `count` of each.
+        check(unsafe {
+            (self.calls().get_many)(self.invocation, table, keys.as_ptr(), hashes.as_ptr(), count, records.as_mut_ptr())
+        })?;
+        records.iter().take(count).for_each(|raw| each((!raw.value.is_null()).then(|| self.record(*raw))));
+        Ok(())
     }
 
     pub(crate) fn get(&self, table: u64, hash: u64, key: &[u8]) -> Result<Option<Record<'a>>, Error> {
@@ -132,4 +170,14 @@ impl<'a> Host<'a> {
         };
         Record { key, value, version: raw.version, flags: raw.flags }
     }
+}
+
+/// Where the keys lie. They are asked for that once, since an `as_ref` of the tenant's may answer otherwise each time.
+fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [RawKey; CALL_KEYS] {
+    let mut raw = [RawKey { first: core::ptr::null(), len: 0 }; CALL_KEYS];
+    for (raw, key) in raw.iter_mut().zip(keys) {
+        let key = key.as_ref();
+        *raw = RawKey { first: key.as_ptr(), len: key.len() };
+    }
+    raw
 }

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use sandstorm_api::abi::{self, HostCalls, RawCursor, RawRecord, RawWrite};
+use sandstorm_api::abi::{self, CALL_KEYS, HostCalls, RawCursor, RawKey, RawRecord, RawWrite};
 
 use super::KillCause;
 use super::block::{Block, CALL, TENANT};
@@ -18,8 +18,23 @@ use crate::store::{Condition, Participant, RecordRef, StoreError, Table, Write};
 use crate::tenants::{FIRST_GRANTED_ID, NoAccess};
 
 /// The table of functions that every invocation points to.
-pub(super) static HOST_CALLS: HostCalls =
-    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort, grow };
+pub(super) static HOST_CALLS: HostCalls = HostCalls {
+    prefetch,
+    prefetch_record,
+    get,
+    put,
+    delete,
+    increment,
+    scan,
+    table_by_name,
+    reply,
+    fail,
+    abort,
+    grow,
+    prefetch_many,
+    prefetch_records,
+    get_many,
+};
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.
 ///
@@ -122,6 +137,19 @@ unsafe fn bytes<'a>(first: *const u8, len: usize, limit: usize) -> Result<&'a [u
     }
     // SAFETY: this function's contract.
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
+}
+
+/// What the library lists, if that is not more than one call takes.
+///
+/// # Safety
+/// It comes from a slice that outlives the host call.
+#[inline(always)]
+unsafe fn list<'a, T>(first: *const T, count: usize) -> Result<&'a [T], u32> {
+    if count > CALL_KEYS || first.is_null() {
+        return Err(abi::STATUS_INVALID);
+    }
+    // SAFETY: this function's contract.
+    Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
 /// As [`bytes()`], of a text of any length: its first bytes, one more than are kept, which tells where its last character ends.
@@ -265,6 +293,74 @@ unsafe extern "C" fn get(
         }
         let record = table.get_pinned(hash, key, now_ms).ok_or(abi::STATUS_NOT_FOUND)?;
         out.write(raw(&record));
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call_lean(invocation, |body, _| status(read(body))) }
+}
+
+unsafe extern "C" fn prefetch_many(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    keys: *const RawKey,
+    count: usize,
+    hashes: *mut u64,
+) -> u32 {
+    // SAFETY: the library's keys outlive the call, as do the places for so many hashes.
+    let ask = |body: &mut Body| unsafe {
+        let keys = list(keys, count)?;
+        let table = body.table(table)?;
+        for (at, key) in keys.iter().enumerate() {
+            let hash = table.hash(bytes(key.first, key.len, MAX_KEY_BYTES)?);
+            table.prefetch_bucket(hash);
+            hashes.add(at).write(hash);
+        }
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call_lean(invocation, |body, _| status(ask(body))) }
+}
+
+unsafe extern "C" fn prefetch_records(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    hashes: *const u64,
+    count: usize,
+) -> u32 {
+    // SAFETY: the library's hashes outlive the call; the invocation's pin is the protection that the buckets need.
+    let ask = |body: &mut Body| unsafe {
+        let hashes = list(hashes, count)?;
+        let table = body.table(table)?;
+        hashes.iter().for_each(|hash| table.prefetch_record_pinned(*hash));
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call_lean(invocation, |body, _| status(ask(body))) }
+}
+
+unsafe extern "C" fn get_many(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    keys: *const RawKey,
+    hashes: *const u64,
+    count: usize,
+    out: *mut RawRecord,
+) -> u32 {
+    // SAFETY: the library's keys and hashes outlive the call, as do the places for so many records. Records and table stay as
+    // with `get`.
+    let read = |body: &mut Body| unsafe {
+        let (keys, hashes) = (list(keys, count)?, list(hashes, count)?);
+        let now_ms = body.abi.now_ms;
+        let table = body.table(table)?;
+        for (at, (key, hash)) in keys.iter().zip(hashes).enumerate() {
+            let key = bytes(key.first, key.len, MAX_KEY_BYTES)?;
+            let hash = if *hash == 0 { table.hash(key) } else { *hash };
+            if !table.owns(hash) {
+                return Err(abi::STATUS_WRONG_SERVER);
+            }
+            let found = table.get_pinned(hash, key, now_ms);
+            out.add(at).write(found.as_ref().map_or(RawRecord::ABSENT, raw));
+        }
         Ok(())
     };
     // SAFETY: this is a host function.

@@ -7,11 +7,26 @@
 use alloc::sync::Arc;
 
 use super::{Behind, TestStore};
-use crate::abi::{self, HostCalls, Invocation, RawCursor, RawRecord, RawWrite};
+use crate::abi::{self, HostCalls, Invocation, RawCursor, RawKey, RawRecord, RawWrite};
 
 /// The host's functions over a [`TestStore`].
-pub(super) static CALLS: HostCalls =
-    HostCalls { prefetch, prefetch_record, get, put, delete, increment, scan, table_by_name, reply, fail, abort, grow };
+pub(super) static CALLS: HostCalls = HostCalls {
+    prefetch,
+    prefetch_record,
+    get,
+    put,
+    delete,
+    increment,
+    scan,
+    table_by_name,
+    reply,
+    fail,
+    abort,
+    grow,
+    prefetch_many,
+    prefetch_records,
+    get_many,
+};
 
 /// What is behind an invocation, for the length of one host call.
 ///
@@ -201,4 +216,56 @@ unsafe extern "C" fn abort(_inv: *mut Invocation, _cause: u32, _text: *const u8,
 /// Tests run on the system's allocator, so no arena asks for more.
 unsafe extern "C" fn grow(_inv: *mut Invocation, _bytes: usize) -> u32 {
     abi::STATUS_OUT_OF_MEMORY
+}
+
+unsafe extern "C" fn prefetch_many(
+    inv: *mut Invocation,
+    table: u64,
+    keys: *const RawKey,
+    count: usize,
+    hashes: *mut u64,
+) -> u32 {
+    // SAFETY: the extension's side calls with as many keys, and places for hashes, as it says.
+    let (keys, hashes) =
+        unsafe { (core::slice::from_raw_parts(keys, count), core::slice::from_raw_parts_mut(hashes, count)) };
+    for (key, hash) in keys.iter().zip(hashes) {
+        // SAFETY: the extension's side calls with its live invocation and keys.
+        let status = unsafe { prefetch(inv, table, key.first, key.len, hash) };
+        if status != abi::STATUS_OK {
+            return status;
+        }
+    }
+    abi::STATUS_OK
+}
+
+unsafe extern "C" fn prefetch_records(inv: *mut Invocation, table: u64, _hashes: *const u64, _count: usize) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation.
+    unsafe { prefetch_record(inv, table, 0) }
+}
+
+unsafe extern "C" fn get_many(
+    inv: *mut Invocation,
+    table: u64,
+    keys: *const RawKey,
+    hashes: *const u64,
+    count: usize,
+    out: *mut RawRecord,
+) -> u32 {
+    // SAFETY: the extension's side calls with as many keys, hashes, and places for records, as it says.
+    let (keys, hashes, out) = unsafe {
+        (
+            core::slice::from_raw_parts(keys, count),
+            core::slice::from_raw_parts(hashes, count),
+            core::slice::from_raw_parts_mut(out, count),
+        )
+    };
+    for ((key, hash), out) in keys.iter().zip(hashes).zip(out) {
+        // SAFETY: the extension's side calls with its live invocation and keys.
+        match unsafe { get(inv, table, *hash, key.first, key.len, out) } {
+            abi::STATUS_OK => {}
+            abi::STATUS_NOT_FOUND => *out = RawRecord::ABSENT,
+            status => return status,
+        }
+    }
+    abi::STATUS_OK
 }

@@ -13,7 +13,7 @@ use super::*;
 /// The extension that does what its arguments say.
 const PROGRAM: &str = include_str!("../../../../tests/calls/program.rs");
 /// Operations of a wild call, in the order of `HostCalls`.
-const WILD_CALLS: u8 = 10;
+const WILD_CALLS: u8 = 13;
 /// Bytes of one wild call: operation, table, pointer and length of the key and of the value, condition.
 const WILD_STEP: usize = 7;
 
@@ -155,6 +155,17 @@ unsafe extern "C" fn asks_as_told(_: *mut u8, invocation: *mut abi::Invocation) 
                 ),
                 7 => (host.table_by_name)(invocation, key, key_len, &mut number),
                 8 => (host.reply)(invocation, key, key_len),
+                9..12 => {
+                    let keys = [abi::RawKey { first: key, len: key_len }, abi::RawKey { first: value, len: value_len }];
+                    let mut hashes = [u64::from(condition) << 56, 0];
+                    let count = [0, 1, 2, usize::MAX][usize::from(condition % 4)];
+                    let keys = if condition.is_multiple_of(9) { std::ptr::null() } else { keys.as_ptr() };
+                    match operation % WILD_CALLS {
+                        9 => (host.prefetch_many)(invocation, table, keys, count, hashes.as_mut_ptr()),
+                        10 => (host.prefetch_records)(invocation, table, hashes.as_ptr(), count),
+                        _ => (host.get_many)(invocation, table, keys, hashes.as_ptr(), count, records.as_mut_ptr()),
+                    }
+                }
                 // A text has no limit beyond which it is refused: it is cut. So its length must be right.
                 _ => (host.fail)(invocation, u32::from(condition), bytes.as_ptr(), usize::from(condition % 65)),
             }
