@@ -73,6 +73,8 @@ pub struct Config {
     pub poll: bool,
     /// Whether idle workers take invocations and packets over from others.
     pub steal: bool,
+    /// Whether invocations that wait for a record take turns; off, they read at once, and wait for memory. For measuring.
+    pub interleave: bool,
     /// Directory of the operator's token, of what is kept of the tenants, of the builder's key and its sysroot.
     pub state: PathBuf,
     /// Whether nothing is kept of what is made while the server runs.
@@ -204,6 +206,8 @@ pub struct Overrides {
     pub poll: Option<bool>,
     /// See [`Config::steal`].
     pub steal: Option<bool>,
+    /// See [`Config::interleave`].
+    pub interleave: Option<bool>,
     /// See [`Config::state`].
     pub state: Option<PathBuf>,
     /// See [`Config::ephemeral`].
@@ -234,6 +238,7 @@ struct File {
     pin: Option<bool>,
     poll: Option<bool>,
     steal: Option<bool>,
+    interleave: Option<bool>,
     state: Option<PathBuf>,
     ephemeral: Option<bool>,
     allow_open: Option<bool>,
@@ -322,6 +327,7 @@ impl Config {
             pin: over.pin.or(file.pin).unwrap_or(true),
             poll: over.poll.or(file.poll).unwrap_or(false),
             steal: over.steal.or(file.steal).unwrap_or(true),
+            interleave: over.interleave.or(file.interleave).unwrap_or(true),
             state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),
             ephemeral: over.ephemeral.or(file.ephemeral).unwrap_or(false),
             allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),

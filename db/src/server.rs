@@ -108,6 +108,7 @@ impl Prepared {
             pin: config.pin,
             poll: config.poll,
             steal: config.steal,
+            interleave: config.interleave,
             udp: UdpOptions::default(),
             allow_plaintext: config.allow_plaintext,
             listen: config.listen.clone(),

@@ -65,6 +65,9 @@ pub(super) struct ServeArgs {
     /// Leave work where it came: idle workers take nothing over from busy ones, for comparison
     #[arg(long)]
     no_steal: bool,
+    /// For measuring: invocations read at once instead of taking turns while their records come from memory
+    #[arg(long)]
+    no_interleave: bool,
     /// Keep nothing: tenants, tables, tokens and extensions are gone when the server ends
     #[arg(long)]
     ephemeral: bool,
@@ -97,6 +100,7 @@ impl ServeArgs {
             pin: self.no_pin.then_some(false),
             poll: self.poll.then_some(true),
             steal: self.no_steal.then_some(false),
+            interleave: self.no_interleave.then_some(false),
             state: state.map(Path::to_path_buf),
             ephemeral: self.ephemeral.then_some(true),
             allow_open: self.allow_open.then_some(true),

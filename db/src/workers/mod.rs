@@ -69,6 +69,8 @@ struct Shared {
     poll: bool,
     /// See [`WorkerOptions::steal`].
     steal: bool,
+    /// Invocations that wait for a record take turns.
+    interleave: bool,
     /// See [`WorkerOptions::allow_plaintext`].
     allow_plaintext: bool,
 }

@@ -256,8 +256,10 @@ impl Worker {
             }
             let shared = self.asked.beside(self.queue.tenant(&next), self.now_us);
             self.engine.limit_slices(shared.then_some(SHARED_SLICE_US));
-            let interleave = self.queue.interleaves();
-            cpu_ns += self.fetch_ahead(&next.task);
+            let interleave = self.queue.interleaves() && self.shared.interleave;
+            if interleave {
+                cpu_ns += self.fetch_ahead(&next.task);
+            }
             let before_ns = next.task.invocation.cpu_ns();
             let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);
             let used_ns = next.task.invocation.cpu_ns() - before_ns;

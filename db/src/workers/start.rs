@@ -56,6 +56,8 @@ pub struct WorkerOptions {
     pub poll: bool,
     /// Whether idle workers take work over from others.
     pub steal: bool,
+    /// Invocations that wait for a record take turns.
+    pub interleave: bool,
     /// How to open the sockets.
     pub udp: UdpOptions,
     /// Whether other machines may use closed tenants' data without a sealed session.
@@ -154,6 +156,7 @@ impl Workers {
             epoch: Instant::now(),
             poll: options.poll,
             steal: options.steal,
+            interleave: options.interleave,
             allow_plaintext: options.allow_plaintext,
         });
         let waking = Arc::downgrade(&shared);
