@@ -1,0 +1,92 @@
+//! Promise: a worker allocates nothing for a get or for a call of an extension that gets, from the packet to the answer, once it
+//! has warmed up. (The parts of `net` by themselves: `net/tests/allocations.rs`.)
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI32, AtomicU64};
+
+use common::{Wire, data_plane, get_args, load, tenant};
+use sandstorm_net::rpc::{Operation, Status};
+
+/// Counts the allocations of one thread.
+struct Counting;
+
+/// Its number; 0: none.
+static WATCHED: AtomicI32 = AtomicI32::new(0);
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+fn count() {
+    let watched = WATCHED.load(Relaxed);
+    if watched != 0 && watched == rustix::thread::gettid().as_raw_nonzero().get() {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+    }
+}
+
+// SAFETY: every call goes to the system's allocator with its arguments unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as promised by the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as promised by the caller.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as promised by the caller.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// The kernel's number of the only worker's thread.
+fn worker() -> i32 {
+    let threads = std::fs::read_dir("/proc/self/task").expect("threads");
+    let named = |thread: &std::fs::DirEntry| {
+        std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "worker-0")
+    };
+    let thread = threads.flatten().find(named).expect("a worker");
+    thread.file_name().to_string_lossy().parse().expect("a number")
+}
+
+#[test]
+fn gets_and_calls_allocate_nothing() {
+    const MESSAGES: usize = 250;
+    // Their answers fit one packet.
+    const GETS: usize = 8;
+    // Their answers, remembered until the client has them, fit a buffer that is kept for the next (`OnceLimits::reuse_bytes`).
+    const CALLS: usize = 3;
+    let plane = data_plane(1);
+    let (alice, _) = tenant(&plane, "alice", true);
+    load(&plane, "alice", "get", 1);
+    let mut wire = Wire::new(&plane, 0, alice);
+    assert_eq!(wire.one(Operation::put(1, b"k", &[7; 100])).status, Status::Ok);
+    let args = get_args(b"k");
+    let gets = vec![Operation::get(1, b"k"); GETS];
+    let calls = vec![Operation::invoke(b"get", &args); CALLS];
+    let alone = [Operation::invoke(b"get", &args)];
+    let mut ask_all = || {
+        for _ in 0..MESSAGES {
+            for operations in [&gets[..], &calls, &alone] {
+                assert!(
+                    wire.ask(operations).iter().all(|answer| answer.status == Status::Ok && answer.value == [7; 100])
+                );
+            }
+        }
+    };
+    ask_all();
+    WATCHED.store(worker(), Relaxed);
+    ask_all();
+    WATCHED.store(0, Relaxed);
+    // What is done now and then, such as looking who sends most, may allocate; what is done for each request may not.
+    let (allocations, requests) = (ALLOCATIONS.load(Relaxed), (MESSAGES * (GETS + CALLS + 1)) as u64);
+    assert!(allocations * 100 < requests, "{allocations} allocations for {requests} requests");
+}
