@@ -9,7 +9,7 @@ use super::classic::line;
 use crate::limits::protocols::{AUTH_BYTES, AUTH_FAILURES};
 
 /// What those are told whose first command is another one.
-const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+pub(super) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 /// What those are told whose password is wrong.
 const FAILURE: &str = "CLIENT_ERROR authentication failure";
 

@@ -23,7 +23,7 @@ pub(super) const NOT_FOUND: &str = "NOT_FOUND";
 pub(super) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
 pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
-const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
+pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
 const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
 const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
 
@@ -106,6 +106,11 @@ impl<'w> Work<'w> {
                 NoAccess::Unknown => NO_TABLE,
             }),
         }
+    }
+
+    /// Whether the table may be written. (A win is a mark on the record: who may only read cannot leave one.)
+    pub(super) fn may_write(&self) -> bool {
+        self.view.is_some_and(|view| view.reach(self.table, true).is_ok())
     }
 
     pub(super) fn guard(&self) -> &Guard<'w> {

@@ -191,7 +191,8 @@ impl<'w> Step<'w, '_> {
     fn get(&self, out: &mut Vec<u8>) -> Result<(), Code> {
         let flags = self.flags();
         let found = self.entry.table.get(self.work.guard(), self.hash, self.key, self.now_ms);
-        let plain = found.filter(|record| flags.ttl.is_none() && !self.wins(record, record.marks()));
+        let wins = |record: &RecordRef<'_>| self.wins(record, record.marks()) && self.work.may_write();
+        let plain = found.filter(|record| flags.ttl.is_none() && !wins(record));
         let item = match (plain, found) {
             (Some(record), _) => {
                 let marks = record.marks();
@@ -221,13 +222,11 @@ impl<'w> Step<'w, '_> {
         Ok(())
     }
 
-    /// The same where the item changes by it: it is made, has a new time, or this client wins the right to renew it.
+    /// The same where the item changes by it: it is made, has a new time, or this client, which may write, wins the right to renew it.
     fn get_locked(&self) -> Result<Option<Item<'w>>, Code> {
         let flags = *self.flags();
-        // A win is a mark on the record: whoever may only read cannot leave one.
-        let entry = self.work.view.and_then(|view| view.reach(self.entry.id, true).ok()).unwrap_or(self.entry);
         let participant = self.work.context.participant;
-        let updated = entry.table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
+        let updated = self.entry.table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
             let Some(record) = found else {
                 let Some(vivify) = flags.vivify else { return (Change::Keep(None), Marks::default()) };
                 let expires_at_ms = self.expires(self.last_time(vivify));

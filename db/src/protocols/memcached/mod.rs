@@ -9,13 +9,16 @@ mod classic;
 mod expiry;
 mod meta;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, Parsed, Request, parse};
 
-use self::classic::Work;
+use self::auth::UNAUTHENTICATED;
+use self::classic::{NO_TENANT, Work};
 use super::{Context, Entrance, Identity, Next};
 use crate::limits::MAX_VALUE_BYTES;
 use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES};
@@ -30,9 +33,12 @@ enum State {
     Skips(u64),
     /// Words up to the end of the line are keys.
     Keys { cas: bool, exptime: Option<i32> },
-    /// Words up to the end of the line are nothing: one of them was too long for a key.
+    /// Words up to the end of the line are nothing: an error has been told of one of them.
     SkipsLine,
 }
+
+/// With what requests of the binary protocol begin, which is not spoken here.
+const BINARY: u8 = 0x80;
 
 /// What one connection has said so far.
 pub(crate) struct Session {
@@ -45,6 +51,8 @@ pub(crate) struct Session {
     state: State,
     /// Wrong passwords.
     failures: u32,
+    /// Whether anything has been said.
+    heard: bool,
 }
 
 /// How a batch ended.
@@ -71,6 +79,7 @@ impl Session {
             table: (u64::MAX, 0),
             state: State::Requests,
             failures: 0,
+            heard: false,
         }
     }
 
@@ -82,6 +91,11 @@ impl Session {
     /// Runs what stands in one datagram, whole requests alone, and appends the answers.
     pub(crate) fn run_datagram(&mut self, context: &Context<'_>, datagram: &[u8], out: &mut Vec<u8>) {
         let (start, mut used) = (out.len(), 0);
+        // There may be another tenant of that name by now.
+        let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
+        if view.is_none() {
+            self.identity = Identity::of_port(context.snapshot, &self.entrance);
+        }
         loop {
             let (bytes, next) = self.run(context, &datagram[used..], out);
             used += bytes;
@@ -94,21 +108,32 @@ impl Session {
                 break;
             }
         }
-        self.state = State::Requests;
+        (self.state, self.heard) = (State::Requests, false);
     }
 
     /// See [`super::Conversation::run`].
     pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        if !self.heard && !input.is_empty() {
+            self.heard = true;
+            if input[0] == BINARY {
+                // At once: such a client waits for an answer, and never sends the end of a line.
+                context.protocol_error();
+                return (input.len(), Next::Close);
+            }
+        }
         if self.identity.is_none() {
             self.identity = Identity::of_port(context.snapshot, &self.entrance);
-            if self.identity.is_none() && self.entrance.tenant.is_none() {
-                return self.authenticate(context, input, out);
+            match &self.identity {
+                Some(identity) => return (0, Next::HandOver(identity.tenant())),
+                None if self.entrance.tenant.is_none() => return self.authenticate(context, input, out),
+                None => {}
             }
         }
         let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
-        if view.is_none() && self.entrance.tenant.is_none() {
+        if view.is_none() && self.identity.is_some() {
             // The token was replaced, or the tenant is gone.
-            out.extend_from_slice(b"CLIENT_ERROR unauthenticated\r\n");
+            let by_token = self.entrance.tenant.is_none();
+            classic::line(if by_token { UNAUTHENTICATED } else { NO_TENANT }, out);
             return (input.len(), Next::Close);
         }
         self.look_up_table(view, context);
@@ -239,7 +264,11 @@ impl Session {
                 break None;
             }
             match key(&input[used..]) {
-                Key::More => break Some(Next::More(input.len() - used + 1)),
+                Key::More(blanks) => {
+                    // Blanks are not kept: there may be any number of them.
+                    used += blanks;
+                    break Some(Next::More(input.len() - used + 1));
+                }
                 Key::TooLong => {
                     self.state = State::SkipsLine;
                     break None;
@@ -261,7 +290,11 @@ impl Session {
                 self.state = before;
                 return (ran, Some(Next::Again));
             }
-            work.get(key, *hash, cas, exptime, out);
+            if !work.get(key, *hash, cas, exptime, out) {
+                // That was the answer to the whole line: it is in place of the end of the list.
+                self.state = State::SkipsLine;
+                return (*end, None);
+            }
             ran = *end;
         }
         match self.state {
@@ -275,8 +308,8 @@ impl Session {
 
 /// What stands at the front of the keys' line.
 enum Key<'i> {
-    /// Not all there.
-    More,
+    /// Not all there, behind so many blanks.
+    More(usize),
     /// A key, and the bytes up to its end.
     Word(&'i [u8], usize),
     /// The end of the line.
@@ -289,7 +322,7 @@ fn key(input: &[u8]) -> Key<'_> {
     let blanks = input.iter().take_while(|byte| **byte == b' ').count();
     let rest = &input[blanks..];
     let Some(len) = rest.iter().take(MAX_KEY_LEN + 2).position(|byte| matches!(byte, b' ' | b'\n')) else {
-        return if rest.len() > MAX_KEY_LEN + 1 { Key::TooLong } else { Key::More };
+        return if rest.len() > MAX_KEY_LEN + 1 { Key::TooLong } else { Key::More(blanks) };
     };
     let word = &rest[..len];
     let ends = rest[len] == b'\n';

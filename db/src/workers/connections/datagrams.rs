@@ -37,7 +37,7 @@ impl Wicket {
         let mut requests = 0u32;
         for (peer, datagram) in self.burst.iter() {
             worker.counters.connection_bytes_in.add(datagram.len() as u64);
-            let Some((header, said)) = Header::decode(datagram) else {
+            let Some((header, said)) = Header::decode(datagram).filter(|(_, said)| !is_answer(said)) else {
                 worker.counters.packets_dropped.add(1);
                 continue;
             };
@@ -57,4 +57,10 @@ impl Wicket {
         worker.bill_connection(self.session.identity(), requests);
         self.driver.transmit(&mut self.outbox);
     }
+}
+
+/// Whether that begins as answers do, and no command. Were it answered, two servers whose addresses somebody has forged as each
+/// other's clients would tell each other of errors for ever.
+fn is_answer(said: &[u8]) -> bool {
+    said.first().is_some_and(|first| first.is_ascii_uppercase() || first.is_ascii_digit())
 }

@@ -1,0 +1,228 @@
+//! Sessions without sockets, at times of the tests' own.
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::protocols::{Facts, Protocol};
+use crate::store::{Epochs, Participant};
+use crate::tenants::{Access, Directory, Granter, NewTable, NewTenant, Options, QuotaChanges};
+
+/// A server's part that sessions need.
+struct Place {
+    directory: Arc<Directory>,
+    participant: Participant,
+    facts: Facts,
+    now_ms: u64,
+}
+
+/// A client of one.
+struct Client {
+    session: Session,
+    input: Vec<u8>,
+}
+
+impl Place {
+    /// With tenants `shop` and `guest`, each with a table `t`; the one of `shop` was granted to `guest`.
+    fn new(access: Access) -> Place {
+        let epochs = Epochs::new();
+        let directory = Directory::with_options(Arc::clone(&epochs), Options::default());
+        for tenant in ["shop", "guest"] {
+            directory.create_tenant(NewTenant { open: true, ..NewTenant::named(tenant) }).expect("a tenant");
+            directory.create_table(tenant, NewTable::named("t")).expect("a table");
+        }
+        directory.grant("shop", "t", "guest", access, Granter::Operator).expect("a grant");
+        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100 };
+        Place { directory, participant: epochs.register(), facts, now_ms: 1_800_000_000_000 }
+    }
+
+    /// A client at a port that speaks for a tenant, with a table of it.
+    fn client(&self, tenant: &str, table: &str) -> Client {
+        let (tenant, table) = (Some(tenant.to_owned()), Some(table.to_owned()));
+        let entrance = Entrance { protocol: Protocol::Memcached, tenant, table, public: false };
+        Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() }
+    }
+
+    fn context(&self, run: impl FnOnce(&Context<'_>)) {
+        let snapshot = self.directory.snapshot();
+        run(&Context {
+            participant: &self.participant,
+            snapshot: &snapshot,
+            now_ms: self.now_ms,
+            now_us: self.now_ms * 1000,
+            worker: 0,
+            counters: self.facts.metrics.worker(0).expect("a worker"),
+            facts: &self.facts,
+            requests: Default::default(),
+        });
+    }
+
+    /// What a client is told that says this, and what is to happen then.
+    fn hears(&self, client: &mut Client, said: &[u8]) -> (String, Next) {
+        client.input.extend_from_slice(said);
+        let (mut out, mut used, mut last) = (Vec::new(), 0, Next::Again);
+        self.context(|context| {
+            while matches!(last, Next::Again | Next::HandOver(_)) {
+                let (bytes, next) = client.session.run(context, &client.input[used..], &mut out);
+                (used, last) = (used + bytes, next);
+            }
+        });
+        client.input.drain(..used);
+        (String::from_utf8_lossy(&out).into_owned(), last)
+    }
+
+    fn say(&self, client: &mut Client, said: &str) -> String {
+        self.hears(client, said.as_bytes()).0
+    }
+
+    fn datagram(&self, client: &mut Client, said: &str) -> String {
+        let mut out = Vec::new();
+        self.context(|context| client.session.run_datagram(context, said.as_bytes(), &mut out));
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
+#[test]
+fn what_is_done_to_a_granted_table_is_done_there() {
+    let place = Place::new(Access::ReadWrite);
+    let (mut owner, mut own) = (place.client("shop", "t"), place.client("guest", "t"));
+    let mut guest = place.client("guest", "shop/t");
+    assert_eq!(place.say(&mut guest, "mg a N30 v\r\n"), "VA 0 W\r\n\r\n");
+    assert_eq!(
+        (place.say(&mut own, "mg a\r\n"), place.say(&mut owner, "mg a t\r\n")),
+        ("EN\r\n".into(), "HD t30 Z\r\n".into())
+    );
+    assert_eq!(place.say(&mut owner, "ms b 1 T10\r\nx\r\n"), "HD\r\n");
+    assert_eq!(place.say(&mut guest, "mg b R30 v\r\n"), "VA 1 W\r\nx\r\n");
+    assert_eq!(place.say(&mut guest, "mg b T100 v t\r\n"), "VA 1 t100 Z\r\nx\r\n");
+    assert_eq!(place.say(&mut owner, "mg b t\r\n"), "HD t100 Z\r\n");
+}
+
+#[test]
+fn who_may_only_read_wins_nothing() {
+    let place = Place::new(Access::Read);
+    let (mut owner, mut guest) = (place.client("shop", "t"), place.client("guest", "shop/t"));
+    assert_eq!(place.say(&mut owner, "ms a 1 T10\r\nx\r\n"), "HD\r\n");
+    assert_eq!(place.say(&mut guest, "mg a R30 v\r\n"), "VA 1\r\nx\r\n");
+    assert_eq!(place.say(&mut owner, "mg a R30 v\r\n"), "VA 1 W\r\nx\r\n", "his renewal was not taken from the owner");
+    for writes in ["mg a T5", "mg a N5", "gat 5 a", "gat 5 a b c", "touch a 5", "md a", "delete a", "flush_all", "ma a"]
+    {
+        let refused = "SERVER_ERROR the table was granted for reading only\r\n";
+        assert_eq!(place.say(&mut guest, &format!("{writes}\r\n")), refused, "{writes}");
+    }
+}
+
+#[test]
+fn an_error_takes_the_place_of_the_end_of_a_list() {
+    let place = Place::new(Access::Read);
+    let mut lost = place.client("shop", "nothing");
+    assert_eq!(place.say(&mut lost, "get a b c\r\nmn\r\n"), "SERVER_ERROR the tenant has no such table\r\nMN\r\n");
+    let mut client = place.client("shop", "t");
+    assert_eq!(place.say(&mut client, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let quotas = QuotaChanges { requests_per_s: Some(10), ..QuotaChanges::default() };
+    place.directory.set_quotas("shop", &quotas).expect("set");
+    for many in [100, 3000] {
+        let (front, keys) = ("VALUE a 0 1\r\nx\r\n", " a".repeat(many));
+        let answer = place.say(&mut client, &format!("get{keys}\r\nmn\r\n"));
+        let rest = answer.trim_start_matches(front);
+        assert_eq!(rest, "SERVER_ERROR quota requests_per_s: too many requests a second\r\nMN\r\n", "of {many}");
+    }
+}
+
+#[test]
+fn blanks_of_an_endless_get_are_not_kept() {
+    let place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    assert_eq!(place.say(&mut client, "set b 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(place.say(&mut client, &format!("get {}", "a ".repeat(2000))), "");
+    for _ in 0..1000 {
+        assert_eq!(place.say(&mut client, &" ".repeat(1000)), "");
+        assert!(client.input.is_empty(), "{} bytes wait", client.input.len());
+    }
+    assert_eq!(place.say(&mut client, " b   \r\nmn\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\nMN\r\n");
+}
+
+#[test]
+fn the_binary_protocol_is_hung_up_on_at_once() {
+    let place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    let request = [&[0x80, 0x0b][..], &[0; 22]].concat();
+    assert_eq!(place.hears(&mut client, &request), (String::new(), Next::Close));
+    let entrance = Entrance { protocol: Protocol::Memcached, tenant: None, table: None, public: false };
+    let mut stranger = Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() };
+    assert_eq!(place.hears(&mut stranger, &request), (String::new(), Next::Close));
+    let mut client = place.client("shop", "t");
+    assert_eq!(
+        place.hears(&mut client, b"mn\r\n\x80\r\n").0,
+        "MN\r\nERROR\r\n",
+        "as memcached, which looks at the first"
+    );
+    assert_eq!(place.datagram(&mut client, "mn\r\n"), "MN\r\n");
+}
+
+#[test]
+fn a_port_speaks_for_whoever_has_the_name_now() {
+    let place = Place::new(Access::Read);
+    let (mut stream, mut wicket) = (place.client("guest", "t"), place.client("guest", "t"));
+    assert_eq!(place.say(&mut stream, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(place.datagram(&mut wicket, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    place.directory.delete_tenant("guest").expect("deleted");
+    let nobody = "SERVER_ERROR the tenant that this port speaks for is not there\r\n";
+    assert_eq!(place.datagram(&mut wicket, "get a b\r\n"), nobody);
+    assert_eq!(
+        place.hears(&mut stream, b"get a\r\n"),
+        (nobody.to_owned(), Next::Close),
+        "a connection ends with its right"
+    );
+    let mut stream = place.client("guest", "t");
+    assert_eq!(place.say(&mut stream, "get a\r\n"), nobody);
+    place.directory.create_tenant(NewTenant { open: true, ..NewTenant::named("guest") }).expect("a tenant");
+    place.directory.create_table("guest", NewTable::named("t")).expect("a table");
+    for _ in 0..2 {
+        assert_eq!(place.datagram(&mut wicket, "get a\r\n"), "END\r\n");
+        assert_eq!(place.say(&mut stream, "get a\r\n"), "END\r\n");
+    }
+}
+
+#[test]
+fn records_end_when_they_should() {
+    let mut place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    let stored =
+        ["set a 0 10 1\r\nx\r\n", "set b 0 10 1\r\nx\r\n", "ms c 1 T10\r\nx\r\n", "set d 0 1800000010 1\r\nx\r\n"];
+    stored.iter().for_each(|said| assert!(["STORED\r\n", "HD\r\n"].contains(&place.say(&mut client, said).as_str())));
+    place.now_ms += 9_999;
+    let all = "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nVALUE d 0 1\r\nx\r\nEND\r\n";
+    assert_eq!(place.say(&mut client, "get a b c d\r\n"), all);
+    assert_eq!(place.say(&mut client, "gat 10 b\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
+    place.now_ms += 1;
+    assert_eq!(place.say(&mut client, "get a b c d\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
+    assert_eq!(
+        place.say(&mut client, "touch a 10\r\nadd a 0 0 1\r\ny\r\nincr c 1\r\n"),
+        "NOT_FOUND\r\nSTORED\r\nNOT_FOUND\r\n"
+    );
+    assert_eq!(place.say(&mut client, "touch b -1\r\nget b\r\n"), "TOUCHED\r\nEND\r\n");
+}
+
+#[test]
+fn a_flush_comes_when_its_delay_is_over() {
+    let mut place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    assert_eq!(
+        place.say(&mut client, "set a 0 0 1\r\nx\r\nflush_all 10\r\nget a\r\n"),
+        "STORED\r\nOK\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
+    );
+    place.now_ms += 9_999;
+    assert_eq!(place.say(&mut client, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    place.now_ms += 1;
+    assert_eq!(place.say(&mut client, "get a\r\nset a 0 0 1\r\ny\r\n"), "END\r\nSTORED\r\n");
+    place.now_ms += 100_000;
+    assert_eq!(
+        place.say(&mut client, "get a\r\nflush_all 10\r\nflush_all\r\nset a 0 0 1\r\nz\r\n"),
+        "VALUE a 0 1\r\ny\r\nEND\r\nOK\r\nOK\r\nSTORED\r\n"
+    );
+    place.now_ms += 100_000;
+    assert_eq!(
+        place.say(&mut client, "get a\r\n"),
+        "VALUE a 0 1\r\nz\r\nEND\r\n",
+        "the later flush took the place of the earlier"
+    );
+}
