@@ -182,6 +182,43 @@ fn who_does_not_read_is_closed_and_others_do_not_notice() {
 }
 
 #[test]
+fn what_one_has_begun_to_say_leaves_room_for_what_others_say() {
+    let (plane, port, open) = server(1, 0);
+    tenant_with(&plane, "other", true, QuotaChanges::default());
+    let mut other = connect(open);
+    assert_eq!(login(&mut other, "other/t x"), "STORED\r\n");
+    let half = [&b"set a 0 0 8388608\r\n"[..], &vec![b'v'; 8 << 20]].concat();
+    let mut begun: Vec<TcpStream> = Vec::new();
+    // As many as one tenant may have: two thirds of 512 MiB, or fewer, as buffers grow.
+    while metric(&plane, "connections_refused.memory") == 0 {
+        let mut stream = connect(port);
+        let _may_be_closed = stream.write_all(&half);
+        begun.push(stream);
+        assert!(begun.len() < 100, "it has no end");
+        // The other one says something in two pieces, of which the first has to wait.
+        other.write_all(b"set b 0 0 100000\r\n").expect("said");
+        other.write_all(&[b'v'; 70_000]).expect("said");
+        assert_eq!(text(&ask(port, b"get a")), "END\r\nMN\r\n");
+        other.write_all(&[b'v'; 30_000]).expect("said");
+        assert_eq!(text(&talk(&mut other, b"")), "STORED\r\nMN\r\n");
+    }
+}
+
+#[test]
+fn what_was_asked_for_is_answered_after_the_asking_has_ended() {
+    let (_plane, port, _) = server(1, 0);
+    let mut stream = connect(port);
+    let value = vec![b'v'; 1 << 20];
+    stream.write_all(&[&b"set large 0 0 1048576\r\n"[..], &value, b"\r\n"].concat()).expect("said");
+    assert_eq!(text(&hear(&mut stream, b"\r\n")), "STORED\r\n");
+    stream.write_all(&b"get large\r\n".repeat(50)).expect("said");
+    stream.shutdown(std::net::Shutdown::Write).expect("ended");
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard).expect("all of it");
+    assert_eq!(heard.len(), 50 * ("VALUE large 0 1048576\r\n".len() + value.len() + "\r\nEND\r\n".len()));
+}
+
+#[test]
 fn junk_ends_its_own_connection_at_most() {
     let (plane, port, open) = server(1, 0);
     let mut stream = connect(port);
@@ -207,7 +244,7 @@ fn junk_ends_its_own_connection_at_most() {
 
 #[test]
 fn datagrams_are_answered_in_as_many_as_it_takes() {
-    let (_plane, port, _) = server(2, 0);
+    let (plane, port, _) = server(2, 0);
     let value = vec![b'v'; 10_000];
     let mut stream = connect(port);
     stream.write_all(format!("set large 3 0 {}\r\n", value.len()).as_bytes()).expect("said");
@@ -244,6 +281,14 @@ fn datagrams_are_answered_in_as_many_as_it_takes() {
         socket.send(said).expect("sent");
     }
     assert_eq!(ask(6, 1, "mn\r\n").0, "MN\r\n");
+    // Nor has what may be another server's answer, sent here by a forged sender: they would never stop.
+    let dropped = metric(&plane, "packets_dropped");
+    let answers = ["ERROR\r\n", "SERVER_ERROR multi-packet request not supported\r\n", "5\r\n", "END\r\n", "MN\r\n"];
+    for said in answers {
+        socket.send(&[&b"\0\x07\0\0\0\x01\0\0"[..], said.as_bytes()].concat()).expect("sent");
+    }
+    assert_eq!(ask(8, 1, "mn\r\n").0, "MN\r\n");
+    assert!(within_a_minute(|| metric(&plane, "packets_dropped") >= dropped + answers.len() as u64));
 }
 
 #[test]

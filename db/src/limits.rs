@@ -340,14 +340,19 @@ pub mod protocols {
     pub const BATCH: usize = 64;
     /// Bytes of answers after which a conversation lets them leave before it goes on.
     pub const ANSWERS_FULL_BYTES: usize = 64 << 10;
+    /// Bytes of values that the commands of a batch write beside what they were sent (a new time for a large value is a copy of it),
+    /// after which the rest waits for others: about 100 us.
+    pub const WRITTEN_AT_ONCE_BYTES: usize = 256 << 10;
+    /// Bytes of such a value that count as one request more against its tenant's share of the CPU: copied in about that time.
+    pub const REWRITTEN_PER_REQUEST_BYTES: usize = 1 << 10;
     /// Bytes of the answer to one datagram, at most: 750 of its own, what a socket's buffer holds.
     pub const DATAGRAM_ANSWER_BYTES: usize = 1 << 20;
     /// Bytes of user and password, at most: names and tokens have a few hundred together.
     pub const AUTH_BYTES: usize = 1 << 10;
     /// Wrong passwords, or commands in place of one, after which a connection is closed.
     pub const AUTH_FAILURES: u32 = 5;
-    /// The version of memcached that is spoken as.
-    pub const COMPATIBLE: &str = "1.6.18-sandstorm";
+    /// The version of memcached that is spoken as. Nothing stands behind the numbers: clients take it apart.
+    pub const COMPATIBLE: &str = "1.6.18";
 }
 
 /// Limits of connections (memcached, Redis).
@@ -378,7 +383,14 @@ pub mod connections {
     pub const STRANGER_US: u64 = 30_000_000;
     /// Bytes that one that has not shown whose it is may have waiting: a user and a token take a tenth.
     pub const STRANGER_INPUT_BYTES: usize = 16 << 10;
-    /// Bytes of buffers of all connections of a worker; the one that would take more is closed.
+    /// Nanoseconds after which a worker leaves the rest of its connections, or of a burst of datagrams, for its next turn, so that
+    /// packets, invocations and other tenants' connections have theirs: 64 small requests with a read and a write each take as long.
+    pub const TURN_NS: u64 = 250_000;
+    /// Looks in a turn for connections that have something to say, while each finds as many as one can (64): where many thousands have,
+    /// those of other tenants are found sooner among them. One costs 5 us.
+    pub const LOOKS: usize = 4;
+    /// Bytes of buffers of all connections of a worker. A tenant may have twice as many as are free; the connection that would
+    /// take more is closed.
     pub const BUFFER_BYTES: usize = 512 << 20;
     /// Microseconds between two looks for connections whose time is up.
     pub const LOOK_US: u64 = 1_000_000;

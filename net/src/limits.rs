@@ -194,6 +194,13 @@ pub const GRO_BUFFER: usize = 65_536;
 /// Connections that wait to be accepted, each listener; the kernel may have less (`net.core.somaxconn`). A worker accepts them
 /// within a turn of its loop, so these are many clients that start together.
 pub const ACCEPT_BACKLOG: i32 = 4096;
+/// Seconds of silence after which the kernel asks whether the other side of a connection is still there (as Redis does), seconds
+/// between its questions, and how many are left unanswered before it ends the connection: 10 minutes in all.
+pub const KEEPALIVE_IDLE_S: u64 = 300;
+/// See [`KEEPALIVE_IDLE_S`].
+pub const KEEPALIVE_INTERVAL_S: u64 = 100;
+/// See [`KEEPALIVE_IDLE_S`].
+pub const KEEPALIVE_PROBES: u32 = 3;
 /// Sockets that a selector tells of at once; the others come next time, by turns. Bounds what a worker does between two looks at
 /// its packets: 64 reads and writes are 100 us.
 pub const SELECTED: usize = 64;

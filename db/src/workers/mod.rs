@@ -198,7 +198,8 @@ impl Worker {
         counters.packets_unsent.set(state.desk.outbox.dropped());
         counters.refusals_unsent.set(state.desk.refusals.unsent());
         let endpoint = state.desk.endpoint.counters();
-        counters.packets_dropped.set(endpoint.malformed.total() + driver.truncated);
+        let at_wickets = self.connections.as_deref().map_or(0, Connections::datagrams_dropped);
+        counters.packets_dropped.set(endpoint.malformed.total() + driver.truncated + at_wickets);
         counters.retransmissions.set(endpoint.retransmissions);
         counters.sessions.set(state.desk.once.sessions() as u64);
         counters.sealed_sessions.set(state.desk.seal.sessions() as u64);

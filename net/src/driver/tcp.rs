@@ -1,7 +1,7 @@
 //! Connections: a listener per worker on one address, streams that never wait, and a selector that tells which of many have
 //! something to say.
 
-use crate::limits::{ACCEPT_BACKLOG, SELECTED};
+use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, SELECTED};
 use crate::r2p2::Peer;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -10,6 +10,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 use thiserror::Error;
 
 /// Why an address could not be listened on.
@@ -70,6 +71,11 @@ impl Listener {
     pub fn bind(address: Peer, count: usize) -> Result<Vec<Listener>, ListenError> {
         let failed = |error: io::Error| ListenError::new(address, error);
         let listen = |socket: OwnedFd| {
+            // What is accepted inherits it: a client whose machine is gone leaves no connection behind.
+            sockopt::set_socket_keepalive(&socket, true)?;
+            sockopt::set_tcp_keepidle(&socket, Duration::from_secs(KEEPALIVE_IDLE_S))?;
+            sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(KEEPALIVE_INTERVAL_S))?;
+            sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_PROBES)?;
             net::listen(&socket, ACCEPT_BACKLOG)?;
             let socket = TcpListener::from(socket);
             let local = socket.local_addr()?;
@@ -285,7 +291,7 @@ pub(super) fn shared_udp(address: Peer) -> io::Result<UdpSocket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     fn look(selector: &mut Selector) -> Vec<Ready> {
         let end = Instant::now() + Duration::from_secs(60);
@@ -309,6 +315,8 @@ mod tests {
         let stream = listeners[0].accept().unwrap().unwrap();
         assert!(listeners[0].accept().unwrap().is_none());
         assert_eq!(stream.peer(), client.local_addr().ok());
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(KEEPALIVE_IDLE_S));
         selector.add(&stream, 8, Interest { readable: true, writable: true }).unwrap();
         let ready = look(&mut selector)[0];
         assert_eq!(ready, Ready { token: 8, readable: false, writable: true, broken: false });

@@ -1,8 +1,8 @@
 //! The meta commands: two letters, a key, and flags of one letter each, some with a value.
 
 use super::request::{Block, Parsed, Request, block};
-use super::text::{Words, flags, int, unsigned};
-use super::{BAD_CHUNK, BAD_FORMAT, ERROR, MAX_KEY_LEN, TOO_LARGE};
+use super::text::{Words, decode_base64, flags, int, unsigned};
+use super::{BAD_CHUNK, BAD_FORMAT, BAD_KEY, ERROR, MAX_KEY_LEN};
 
 /// Which meta command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,11 +195,15 @@ fn set<'i>(input: &'i [u8], line: &'i [u8], words: &[&'i [u8]], used: usize, max
         Ok(meta) => meta,
         Err(text) => return wrong(text, skip),
     };
+    if meta.flags.base64 && decode_base64(key, &mut [0; MAX_KEY_LEN]).is_none() {
+        return wrong(BAD_KEY, skip);
+    }
     if !matches!(meta.flags.mode, 0 | b'E' | b'e' | b'A' | b'a' | b'P' | b'p' | b'R' | b'r' | b'S' | b's') {
         return wrong("CLIENT_ERROR invalid mode for ms M token", skip);
     }
     if len > max_value {
-        return wrong(TOO_LARGE, skip);
+        let request = Request::MetaTooLarge { key, base64: meta.flags.base64 };
+        return Parsed::Request { request, used, skip };
     }
     match block(input, used, len) {
         Block::Whole(block) => {

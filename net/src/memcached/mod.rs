@@ -30,6 +30,8 @@ pub const ERROR: &str = "ERROR";
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 /// What a time of expiry is told that is none.
 pub const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+/// What a key is told that should be base64 and is not.
+pub const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
 /// What a data block is told that does not end where it should.
 pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
 /// What a value is told that is too long.

@@ -113,6 +113,13 @@ pub enum Request<'i> {
     },
     /// quit.
     Quit,
+    /// The same of ms. It ends what was there, whatever its mode.
+    MetaTooLarge {
+        /// The key, as it was written.
+        key: &'i [u8],
+        /// Whether that is in base64.
+        base64: bool,
+    },
     /// mg, ms, md, ma, me.
     Meta(Meta<'i>),
     /// mn.

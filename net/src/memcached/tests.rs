@@ -6,7 +6,10 @@ use proptest::prelude::*;
 
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
-        "get|gets|set|add|cas|append|prepend|replace|delete|version|quit|incr|touch|mg|noreply|HTTP/1[.]0",
+        "get|gets|bget|gat|gats|set|add|cas|append|prepend|replace|delete|version|quit|incr|decr|touch|flush_all|verbosity|stats",
+        "mg|ms|md|ma|me|mn|noreply|HTTP/1[.]0|0",
+        "[bqvIxNTRCEFDJMOPLkstcflhuz]-?[0-9]{0,3}",
+        "M[EeAaPpRrSsXID+-]|O[a-z]{30,34}",
         "[a-z]{1,8}",
         "[0-9]{1,3}",
         "-?[0-9]{1,12}",

@@ -1,5 +1,6 @@
 //! Classic commands, each on one record, under the answers that memcached gives.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
@@ -8,7 +9,7 @@ use sandstorm_net::memcached::{MetaVerb, Request, Store, TOO_LARGE, Verb};
 
 use super::expiry::expires_at_ms;
 use super::stats;
-use crate::limits::protocols::COMPATIBLE;
+use crate::limits::protocols::{COMPATIBLE, REWRITTEN_PER_REQUEST_BYTES};
 use crate::protocols::Context;
 use crate::store::{Change, Condition, Guard, Marks, RecordRef, StoreError, Value, Write};
 use crate::tenants::{NoAccess, TableEntry, TenantView};
@@ -48,6 +49,8 @@ pub(super) struct Work<'w> {
     /// The table, if it may be read.
     entry: Option<&'w TableEntry>,
     guard: Guard<'w>,
+    /// Bytes of values that were written, beside those that were sent.
+    written: Cell<usize>,
 }
 
 impl<'w> Work<'w> {
@@ -56,7 +59,7 @@ impl<'w> Work<'w> {
         if let Some(entry) = entry {
             entry.flush_if_due(context.participant, context.now_ms);
         }
-        Work { context, view, by_token, table, entry, guard: context.participant.guard() }
+        Work { context, view, by_token, table, entry, guard: context.participant.guard(), written: Cell::new(0) }
     }
 
     /// Hashes a key and has its bucket fetched; 0: there is no table.
@@ -106,6 +109,18 @@ impl<'w> Work<'w> {
                 NoAccess::Unknown => NO_TABLE,
             }),
         }
+    }
+
+    /// Notes that a value of so many bytes is written again, which takes the tenant's time as so many requests do.
+    pub(super) fn rewrites(&self, bytes: usize) {
+        self.written.set(self.written.get() + bytes);
+        let requests = &self.context.requests;
+        requests.set(requests.get().saturating_add((bytes / REWRITTEN_PER_REQUEST_BYTES) as u32));
+    }
+
+    /// Bytes of values that were written, beside those that were sent.
+    pub(super) fn written(&self) -> usize {
+        self.written.get()
     }
 
     /// Whether the table may be written. (A win is a mark on the record: who may only read cannot leave one.)
@@ -164,6 +179,7 @@ impl<'w> Work<'w> {
             }
             Request::Nothing { noreply } => ("OK", noreply),
             Request::MetaNothing => ("MN", false),
+            Request::MetaTooLarge { key, base64 } => (self.meta_too_large(key, base64), false),
             Request::Meta(ref meta) => return self.meta(meta, hash, out),
             Request::Wrong { text, noreply } => (text, noreply),
             // These end a batch; they do not come here.
@@ -214,6 +230,7 @@ impl<'w> Work<'w> {
         let now_ms = self.context.now_ms;
         let touched = entry.table.update_marked(self.context.participant, hash, key, now_ms, |found| {
             let Some(record) = found else { return (Change::Keep(None), Marks::default()) };
+            self.rewrites(record.value().len());
             let put = Change::Put {
                 value: Value::from(record.value()),
                 flags: record.flags(),
@@ -251,12 +268,15 @@ impl<'w> Work<'w> {
                 let parts = |old| if store.verb == Verb::Append { [old, value, b""] } else { [value, old, b""] };
                 let extended = entry.table.update(participant, hash, key, now_ms, |found| match found {
                     None => Change::Keep("NOT_STORED"),
-                    Some(record) => Change::Put {
-                        value: Value::Parts(parts(record.value())),
-                        flags: record.flags(),
-                        expires_at_ms: record.expires_at_ms(),
-                        answer: "STORED",
-                    },
+                    Some(record) => {
+                        self.rewrites(record.value().len());
+                        Change::Put {
+                            value: Value::Parts(parts(record.value())),
+                            flags: record.flags(),
+                            expires_at_ms: record.expires_at_ms(),
+                            answer: "STORED",
+                        }
+                    }
                 });
                 extended.map(|(text, _)| text)
             }
@@ -316,6 +336,7 @@ impl<'w> Work<'w> {
             let Some((sum, value)) = add(record.value(), delta, up) else {
                 return (Change::Keep(Err(NOT_NUMERIC)), record.marks());
             };
+            self.rewrites(record.value().len());
             let (marks, flags) = (added_marks(&record, &value), record.flags());
             (Change::Put { value, flags, expires_at_ms: record.expires_at_ms(), answer: Ok(sum) }, marks)
         });

@@ -2,7 +2,7 @@
 //! are marks of the record.
 
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
-use sandstorm_net::memcached::{BAD_FORMAT, Flags, Meta, MetaVerb, TOO_LARGE};
+use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, Flags, Meta, MetaVerb, TOO_LARGE};
 
 use super::classic::{NOT_NUMERIC, OUT_OF_MEMORY, Work, add, added_marks, line, refusal, write_number, writes};
 use super::expiry::{expires_at_ms, left_s};
@@ -45,6 +45,20 @@ const EXISTS: Code = "EX";
 const NOT_FOUND: Code = "NF";
 
 impl<'w> Work<'w> {
+    /// A value for this key was too long.
+    pub(super) fn meta_too_large(&self, key: &[u8], base64: bool) -> Code {
+        let mut room = [0; sandstorm_net::memcached::MAX_KEY_LEN];
+        let key = if base64 { decode_base64(key, &mut room) } else { Some(key) };
+        let Some(key) = key else { return BAD_KEY };
+        match self.reach(true) {
+            Ok(entry) => {
+                self.end_old(entry, key, entry.table.hash(key));
+                TOO_LARGE
+            }
+            Err(text) => text,
+        }
+    }
+
     /// Runs a meta command and appends its answer.
     pub(super) fn meta(&self, meta: &Meta<'_>, hash: u64, out: &mut Vec<u8>) {
         let mut room = [0; sandstorm_net::memcached::MAX_KEY_LEN];
@@ -54,7 +68,7 @@ impl<'w> Work<'w> {
         };
         let Some(key) = key else {
             let debug = meta.verb == MetaVerb::Debug;
-            return line(if debug { BAD_FORMAT } else { "CLIENT_ERROR error decoding key" }, out);
+            return line(if debug { BAD_FORMAT } else { BAD_KEY }, out);
         };
         let wins = meta.flags.vivify.is_some() || meta.flags.ttl.is_some();
         let entry = match self.reach(writes(meta.verb) || wins) {
@@ -257,6 +271,7 @@ impl<'w> Step<'w, '_> {
                 made: false,
             };
             if flags.ttl.is_some() {
+                self.work.rewrites(record.value().len());
                 let (value, flags) = (Value::from(record.value()), record.flags());
                 return (Change::Put { value, flags, expires_at_ms, answer: Some(item) }, after);
             }
@@ -290,9 +305,11 @@ impl<'w> Step<'w, '_> {
             match (mode, found) {
                 (b'E', None) => (fresh(DONE), plain),
                 (b'E', Some(_)) => (Change::Keep(NOT_STORED), plain),
-                (b'A' | b'P', Some(_)) if wrong_cas => (Change::Keep(EXISTS), plain),
+                // To append, a 0 is no condition; to write, there is no record that it is the number of.
+                (b'A' | b'P', Some(_)) if wrong_cas && flags.cas != Some(0) => (Change::Keep(EXISTS), plain),
                 (b'A' | b'P', Some(record)) => {
                     let old = record.value();
+                    self.work.rewrites(old.len());
                     let parts = if mode == b'A' { [old, value, b""] } else { [value, old, b""] };
                     let (flags, expires_at_ms) = (record.flags(), record.expires_at_ms());
                     (Change::Put { value: Value::Parts(parts), flags, expires_at_ms, answer: DONE }, plain)
@@ -307,7 +324,7 @@ impl<'w> Step<'w, '_> {
                 (_, None) if flags.cas.is_some() => (Change::Keep(NOT_FOUND), plain),
                 (b'R', None) => (Change::Keep(NOT_STORED), plain),
                 (_, Some(record)) if wrong_cas => {
-                    let older = flags.cas.is_some_and(|cas| cas < record.version());
+                    let older = flags.cas.is_some_and(|cas| cas != 0 && cas < record.version());
                     if !(flags.invalidate && older) {
                         return (Change::Keep(EXISTS), plain);
                     }
@@ -354,6 +371,7 @@ impl<'w> Step<'w, '_> {
                 return (Change::Keep(EXISTS), marks);
             }
             let value = if flags.remove_value { b"" } else { record.value() };
+            self.work.rewrites(value.len());
             let kept = if flags.remove_value { 0 } else { record.flags() };
             let expires_at_ms = flags.ttl.map_or(record.expires_at_ms(), |ttl| self.expires(ttl));
             let after = if flags.invalidate { Marks { stale: true, sent: false, ..marks } } else { marks };
@@ -387,12 +405,14 @@ impl<'w> Step<'w, '_> {
                 let answer = Ok(item(true, 0, flags.initial));
                 return (Change::Put { value: Value::Short(digits), flags: 0, expires_at_ms, answer }, plain);
             };
-            if flags.cas.is_some_and(|cas| cas != record.version()) {
+            // Here a 0 is no condition.
+            if flags.cas.is_some_and(|cas| cas != 0 && cas != record.version()) {
                 return (Change::Keep(Err(EXISTS)), plain);
             }
             let Some((sum, value)) = add(record.value(), flags.delta.unwrap_or(1), up) else {
                 return (Change::Keep(Err(NOT_NUMERIC)), plain);
             };
+            self.work.rewrites(record.value().len());
             let expires_at_ms = flags.ttl.map_or(record.expires_at_ms(), |ttl| self.expires(ttl));
             let answer = Ok(item(false, record.expires_at_ms(), sum));
             let marks = added_marks(&record, &value);

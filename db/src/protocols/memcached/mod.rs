@@ -21,7 +21,7 @@ use self::auth::UNAUTHENTICATED;
 use self::classic::{NO_TENANT, Work};
 use super::{Context, Entrance, Identity, Next};
 use crate::limits::MAX_VALUE_BYTES;
-use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES};
+use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, WRITTEN_AT_ONCE_BYTES};
 use crate::tenants::TenantView;
 
 /// What is to be done with what comes next.
@@ -151,7 +151,7 @@ impl Session {
             match next {
                 Some(next) => return (used, next),
                 None if used == input.len() => return (used, Next::More(1)),
-                None if out.len() >= ANSWERS_FULL_BYTES => return (used, Next::Again),
+                None if is_enough(&work, out) => return (used, Next::Again),
                 None => {}
             }
         }
@@ -212,7 +212,7 @@ impl Session {
         }
         let mut ran = 0;
         for (request, hash, end) in &plan {
-            if out.len() >= ANSWERS_FULL_BYTES {
+            if is_enough(work, out) {
                 return (ran, Some(Next::Again));
             }
             work.run(request, *hash, out);
@@ -286,7 +286,7 @@ impl Session {
         };
         batch.iter().for_each(|(_, hash, _)| work.foresee_record(*hash));
         for (key, hash, end) in &batch {
-            if out.len() >= ANSWERS_FULL_BYTES {
+            if is_enough(work, out) {
                 self.state = before;
                 return (ran, Some(Next::Again));
             }
@@ -304,6 +304,11 @@ impl Session {
         }
         (used, next)
     }
+}
+
+/// Whether others have their turn before this goes on.
+fn is_enough(work: &Work<'_>, out: &[u8]) -> bool {
+    out.len() >= ANSWERS_FULL_BYTES || work.written() >= WRITTEN_AT_ONCE_BYTES
 }
 
 /// What stands at the front of the keys' line.

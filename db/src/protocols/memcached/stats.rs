@@ -58,6 +58,7 @@ fn general(work: &Work<'_>, view: &TenantView, entry: &TableEntry, table: &Table
     stat("uptime", now_ms.saturating_sub(facts.started_ms) / 1000, out);
     stat("time", now_ms / 1000, out);
     stat("version", COMPATIBLE, out);
+    stat("sandstorm", env!("CARGO_PKG_VERSION"), out);
     stat("pointer_size", usize::BITS, out);
     stat("max_connections", facts.connections, out);
     stat("curr_connections", sum(|tenant| &tenant.connections), out);

@@ -226,3 +226,19 @@ fn a_flush_comes_when_its_delay_is_over() {
         "the later flush took the place of the earlier"
     );
 }
+
+#[test]
+fn copies_of_a_large_value_leave_others_their_turn() {
+    let place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    let large = format!("set a 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000));
+    assert_eq!(place.say(&mut client, &large), "STORED\r\n");
+    for command in ["touch a 0\r\n", "gat 0 a\r\n", "mg a T0\r\n", "append a 0 0 1\r\nx\r\n", "md a I\r\n"] {
+        let (said, mut out) = (command.repeat(10), Vec::new());
+        place.context(|context| {
+            let (used, next) = client.session.run(context, said.as_bytes(), &mut out);
+            assert_eq!((used, next), (command.len(), Next::Again), "{command}");
+            assert!(context.requests.get() > 900, "it costs its tenant more than a small one");
+        });
+    }
+}

@@ -31,7 +31,7 @@ pub(super) struct Connection {
     sent: usize,
     /// What the selector looks for.
     pub(super) interest: Interest,
-    /// Whether it is in the line of those that go on by themselves.
+    /// Whether it stands in the line of those that have something to do.
     pub(super) queued: bool,
     /// The tenant that it counts for; 0: not known yet.
     pub(super) tenant: u32,
@@ -92,11 +92,19 @@ impl Connection {
         if self.used >= self.input.len() {
             self.input = Vec::new();
             self.used = 0;
+        } else if self.used > KEPT_BUFFER_BYTES && self.input.len() - self.used <= self.used {
+            // A large value has gone; the beginning of what follows needs no such room.
+            self.input = self.input.split_off(self.used);
+            self.input.shrink_to_fit();
+            self.used = 0;
         }
     }
 
     /// Puts `answers` behind what waits, to be sent with the connection's next turn.
-    pub(super) fn append(&mut self, answers: &mut Vec<u8>) {
+    pub(super) fn append(&mut self, answers: &mut Vec<u8>, now_us: u64) {
+        if self.unsent() == 0 {
+            self.since_us = now_us;
+        }
         self.out.append(answers);
     }
 

@@ -1,11 +1,13 @@
 //! memcached's datagrams: requests of one datagram each, answered in one or more, for the tenant that the port speaks for.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver};
 use sandstorm_net::memcached::udp::{Header, datagrams};
 use sandstorm_net::r2p2::Transmit;
 
+use crate::limits::connections::{KEPT_BUFFER_BYTES, TURN_NS};
 use crate::protocols::Entrance;
 use crate::protocols::memcached::Session;
 use crate::workers::Worker;
@@ -16,6 +18,10 @@ pub(in crate::workers) struct Wicket {
     /// What all who send there say: each datagram stands for itself.
     session: Session,
     burst: Burst,
+    /// The first of its datagrams that was not answered yet.
+    next: usize,
+    /// Datagrams that were no requests.
+    dropped: u64,
     outbox: Outbox,
     answer: Vec<u8>,
 }
@@ -23,7 +29,12 @@ pub(in crate::workers) struct Wicket {
 impl Wicket {
     pub(in crate::workers) fn new(driver: UdpDriver, entrance: &Arc<Entrance>) -> Wicket {
         let (session, burst) = (Session::new(entrance), driver.burst());
-        Wicket { driver, session, burst, outbox: Outbox::default(), answer: Vec::new() }
+        Wicket { driver, session, burst, next: 0, dropped: 0, outbox: Outbox::default(), answer: Vec::new() }
+    }
+
+    /// Datagrams that were not answered.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped + self.driver.counters().truncated
     }
 
     /// Whether answers wait for room.
@@ -31,14 +42,26 @@ impl Wicket {
         !self.outbox.is_empty()
     }
 
-    /// Answers what has come, and sends what waits.
+    /// Whether some have come that are not answered yet.
+    pub(super) fn waits(&self) -> bool {
+        self.next < self.burst.len()
+    }
+
+    /// Answers what has come, for a limited time, and sends what waits.
     pub(super) fn serve(&mut self, worker: &mut Worker) {
-        self.driver.receive(&mut self.burst);
-        let mut requests = 0u32;
-        for (peer, datagram) in self.burst.iter() {
+        if !self.waits() {
+            self.driver.receive(&mut self.burst);
+            self.next = 0;
+        }
+        let (begun, mut requests) = (Instant::now(), 0u32);
+        for (peer, datagram) in self.burst.iter().skip(self.next) {
+            if begun.elapsed().as_nanos() as u64 > TURN_NS {
+                break;
+            }
+            self.next += 1;
             worker.counters.connection_bytes_in.add(datagram.len() as u64);
             let Some((header, said)) = Header::decode(datagram).filter(|(_, said)| !is_answer(said)) else {
-                worker.counters.packets_dropped.add(1);
+                self.dropped += 1;
                 continue;
             };
             self.answer.clear();
@@ -56,6 +79,9 @@ impl Wicket {
         }
         worker.bill_connection(self.session.identity(), requests);
         self.driver.transmit(&mut self.outbox);
+        if self.answer.capacity() > KEPT_BUFFER_BYTES {
+            self.answer = Vec::new();
+        }
     }
 }
 

@@ -7,24 +7,23 @@
 mod connection;
 mod datagrams;
 mod inbox;
+mod line;
 mod places;
+mod room;
 mod turn;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
-use sandstorm_net::driver::{Interest, Listener, Ready, Selector, Stream};
+use sandstorm_net::driver::{Interest, Listener, Selector, Stream};
 
 use self::connection::Connection;
 pub(super) use self::datagrams::Wicket;
 pub(super) use self::inbox::{Inbox, Name};
-use self::places::{Places, may_hold};
+use self::line::Line;
+use self::places::Places;
+pub(super) use self::room::Room;
 use super::Shared;
-use crate::limits::MAX_WORKERS;
-use crate::limits::connections::{CONNECTIONS, OTHER_FILES};
 use crate::metrics::{ConnectionReason, WorkerCounters};
 use crate::protocols::{Conversation, Entrance};
 
@@ -51,16 +50,16 @@ pub(super) struct Connections {
     gates: Vec<Gate>,
     wickets: Vec<Wicket>,
     places: Places,
-    /// Those that go on although nothing new has come.
-    line: VecDeque<Name>,
-    /// What the selector told last.
-    ready: Vec<Ready>,
+    /// Those that have something to do.
+    line: Line,
+    /// Tokens of gates and wickets of which the selector told.
+    at_gates: Vec<u64>,
+    /// Connections that are gone, as the selector told.
+    broken: Vec<Name>,
     /// Where all receive.
     received: Vec<u8>,
     /// Where all answer.
     answers: Vec<u8>,
-    /// Bytes of the connections' own buffers.
-    buffered: usize,
     /// Connections with answers that wait.
     unsent: usize,
     /// When it was last looked for those whose time is up.
@@ -84,15 +83,20 @@ impl Connections {
             gates,
             wickets,
             places: Places::default(),
-            line: VecDeque::new(),
-            ready: Vec::new(),
+            line: Line::default(),
+            at_gates: Vec::new(),
+            broken: Vec::new(),
             received: vec![0; crate::limits::connections::RECEIVE_BYTES],
             answers: Vec::new(),
-            buffered: 0,
             unsent: 0,
             looked_us: 0,
             paused_until_us: None,
         })
+    }
+
+    /// Datagrams that were not answered.
+    pub(super) fn datagrams_dropped(&self) -> u64 {
+        self.wickets.iter().map(Wicket::dropped).sum()
     }
 
     /// What to sleep on beside packets.
@@ -109,12 +113,11 @@ impl Connections {
 
     /// Whether some go on by themselves.
     pub(super) fn has_work(&self) -> bool {
-        !self.line.is_empty()
+        self.line.len() > 0 || self.wickets.iter().any(Wicket::waits)
     }
 
     /// Gives a connection a place, and has its stream looked after. None if the kernel has no room for that.
     fn admit(&mut self, connection: Box<Connection>) -> Option<Name> {
-        self.buffered += connection.buffered();
         self.unsent += usize::from(connection.unsent() > 0);
         let interest = connection.interest;
         let name = self.places.insert(connection);
@@ -131,54 +134,18 @@ impl Connections {
     fn release(&mut self, name: Name) -> Option<Box<Connection>> {
         let connection = self.places.remove(name)?;
         self.selector.remove(&connection.stream);
-        self.buffered -= connection.buffered();
         self.unsent -= usize::from(connection.unsent() > 0);
         Some(connection)
     }
 
-    /// Puts a connection in the line of those that go on by themselves.
+    /// Puts a connection in the line of those that have something to do.
     fn queue(&mut self, name: Name) {
         if let Some(connection) = self.places.get(name)
             && !std::mem::replace(&mut connection.queued, true)
         {
-            self.line.push_back(name);
+            let tenant = connection.tenant;
+            self.line.push(tenant, name);
         }
-    }
-}
-
-/// How many connections the server has, and may have.
-pub(super) struct Room {
-    live: AtomicUsize,
-    limit: usize,
-}
-
-impl Room {
-    /// Room for as many as the process may have files open; the limit of those is raised as far as it can be.
-    pub(super) fn new() -> Room {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let files = getrlimit(Resource::Nofile);
-        let raised = Rlimit { current: files.maximum, maximum: files.maximum };
-        let may = match setrlimit(Resource::Nofile, raised) {
-            Ok(()) => files.maximum,
-            Err(_) => files.current,
-        };
-        let may = may.map_or(usize::MAX, |may| usize::try_from(may).unwrap_or(usize::MAX));
-        Room { live: AtomicUsize::new(0), limit: may.saturating_sub(OTHER_FILES).clamp(MAX_WORKERS, CONNECTIONS) }
-    }
-
-    /// Connections that there may be.
-    pub(super) fn limit(&self) -> usize {
-        self.limit
-    }
-
-    /// Whether one that holds so many may take one more.
-    fn has_for(&self, held: usize) -> bool {
-        may_hold(self.limit, self.live.load(Relaxed), held)
-    }
-
-    fn count(&self, change: isize) {
-        // Wraps for a negative one, as it should.
-        self.live.fetch_add(change as usize, Relaxed);
     }
 }
 

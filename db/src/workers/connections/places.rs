@@ -1,10 +1,11 @@
-//! The places of a worker's connections, and who holds how many.
+//! The places of a worker's connections, and who holds how many of them and of the bytes of their buffers.
 
 use hashbrown::HashMap;
 
 use super::connection::Connection;
 use super::inbox::Name;
 use crate::limits::PLACES_PER_FREE;
+use crate::limits::connections::BUFFER_BYTES;
 
 /// A place: free, or a connection's.
 #[derive(Default)]
@@ -14,18 +15,28 @@ struct Place {
     connection: Option<Box<Connection>>,
 }
 
+/// What one tenant has of a worker's.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    connections: usize,
+    /// Of the connections' buffers.
+    bytes: usize,
+}
+
 /// All places of one worker.
 #[derive(Default)]
 pub(super) struct Places {
     places: Vec<Place>,
     free: Vec<u32>,
-    /// Connections of each tenant; 0: of those that have not shown whose they are.
-    held: HashMap<u32, usize>,
+    /// What each tenant has; 0: those that have not shown whose they are.
+    held: HashMap<u32, Held>,
     live: usize,
+    /// Bytes of all connections' buffers.
+    bytes: usize,
 }
 
-/// Whether one that holds `held` of `live` places may take one more of `limit`: as many as it leaves free, times
-/// [`PLACES_PER_FREE`].
+/// Whether one that holds `held` of `live` places (or bytes) may take one more of `limit`: as many as it leaves free, times
+/// [`PLACES_PER_FREE`]. So nobody can take so much that another one gets none.
 pub(super) fn may_hold(limit: usize, live: usize, held: usize) -> bool {
     held < limit.saturating_sub(live) * PLACES_PER_FREE
 }
@@ -38,21 +49,37 @@ impl Places {
 
     /// Connections of a tenant.
     pub(super) fn held(&self, tenant: u32) -> usize {
-        self.held.get(&tenant).copied().unwrap_or(0)
+        self.held.get(&tenant).map_or(0, |held| held.connections)
     }
 
-    fn count(&mut self, tenant: u32, change: isize) {
+    /// Whether the buffers of a tenant's connections may take what they do.
+    pub(super) fn may_buffer(&self, tenant: u32) -> bool {
+        may_hold(BUFFER_BYTES, self.bytes, self.held.get(&tenant).map_or(0, |held| held.bytes))
+    }
+
+    /// Notes that the buffers of a tenant's connection have changed.
+    pub(super) fn buffered(&mut self, tenant: u32, before: usize, now: usize) {
+        if before != now {
+            self.count(tenant, 0, now as isize - before as isize);
+            self.bytes = self.bytes + now - before;
+        }
+    }
+
+    fn count(&mut self, tenant: u32, connections: isize, bytes: isize) {
         let held = self.held.entry(tenant).or_default();
-        *held = held.saturating_add_signed(change);
-        if *held == 0 {
+        held.connections = held.connections.saturating_add_signed(connections);
+        held.bytes = held.bytes.saturating_add_signed(bytes);
+        if held.connections == 0 {
             self.held.remove(&tenant);
         }
     }
 
     /// Gives a connection a place.
     pub(super) fn insert(&mut self, connection: Box<Connection>) -> Name {
-        self.count(connection.tenant, 1);
+        let bytes = connection.buffered();
+        self.count(connection.tenant, 1, bytes as isize);
         self.live += 1;
+        self.bytes += bytes;
         let at = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             (self.places.len() - 1) as u32
@@ -79,7 +106,8 @@ impl Places {
         place.generation = (place.generation + 1) & (u32::MAX >> 1);
         self.free.push(name.place);
         self.live -= 1;
-        self.count(connection.tenant, -1);
+        self.bytes -= connection.buffered();
+        self.count(connection.tenant, -1, -(connection.buffered() as isize));
         Some(connection)
     }
 
@@ -87,8 +115,9 @@ impl Places {
     pub(super) fn belongs(&mut self, name: Name, tenant: u32) {
         let Some(connection) = self.get(name) else { return };
         let before = std::mem::replace(&mut connection.tenant, tenant);
-        self.count(before, -1);
-        self.count(tenant, 1);
+        let bytes = connection.buffered() as isize;
+        self.count(before, -1, -bytes);
+        self.count(tenant, 1, bytes);
     }
 
     /// The names of those that are so.

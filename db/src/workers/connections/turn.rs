@@ -1,10 +1,12 @@
-//! A turn of a worker's connections, top to bottom: take what other workers sent, let those go on that had more to do, look who
-//! has something to say, receive, run, answer, and see whose time is up.
+//! A turn of a worker's connections, top to bottom: take what other workers sent, look who has something to say, let them receive,
+//! run and answer, by turns between tenants and for a limited time, and see whose time is up.
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
-use sandstorm_net::driver::{Interest, Moved, Ready};
+use sandstorm_net::driver::{Interest, Moved};
+use sandstorm_net::limits::SELECTED;
 use sandstorm_net::rpc::{Op, Operation};
 
 use super::connection::{Connection, State};
@@ -12,8 +14,8 @@ use super::inbox::{Mail, Name};
 use super::{Connections, GATES, connection, name, note, token};
 use crate::limits::REQUEST_NS;
 use crate::limits::connections::{
-    ACCEPT_PAUSE_US, ACCEPTED_AT_ONCE, BATCHES_AT_ONCE, BUFFER_BYTES, FEW_READY, KEPT_BUFFER_BYTES, LOOK_US,
-    SLOW_READER_US, STRANGER_INPUT_BYTES, STRANGER_US,
+    ACCEPT_PAUSE_US, ACCEPTED_AT_ONCE, BATCHES_AT_ONCE, FEW_READY, KEPT_BUFFER_BYTES, LOOK_US, LOOKS, SLOW_READER_US,
+    STRANGER_INPUT_BYTES, STRANGER_US, TURN_NS,
 };
 use crate::metrics::ConnectionReason;
 use crate::protocols::{Context, Identity, InvocationAnswer, Next};
@@ -45,7 +47,7 @@ impl Worker {
     pub(in crate::workers) fn answer_connection(&mut self, worker: u32, name: Name, ended: &InvocationAnswer<'_>) {
         if worker as usize == self.index {
             if let Some(connections) = &mut self.connections {
-                connections.answered(name, ended);
+                connections.answered(name, ended, self.now_us);
             }
             return;
         }
@@ -108,51 +110,95 @@ impl Connections {
             done += 1;
             self.open(mail, worker);
         }
-        for _ in 0..self.line.len() {
-            let Some(name) = self.line.pop_front() else { break };
-            done += 1;
-            self.go_on(name, worker);
+        done += self.look();
+        let begun = Instant::now();
+        for index in 0..self.at_gates.len() {
+            self.at_gate(self.at_gates[index] as usize, worker);
         }
-        let mut ready = mem::take(&mut self.ready);
-        ready.clear();
-        ready.extend(self.selector.look());
-        done += ready.len();
-        let batches = if ready.len() <= FEW_READY { BATCHES_AT_ONCE } else { 1 };
-        for one in &ready {
-            if one.token & GATES != 0 {
-                self.at_gate((one.token & !GATES) as usize, worker);
-            } else {
-                self.serve(*one, batches, worker);
+        self.at_gates.clear();
+        for name in mem::take(&mut self.broken) {
+            self.end(name, worker);
+        }
+        let batches = if self.line.len() <= FEW_READY { BATCHES_AT_ONCE } else { 1 };
+        let mut left = self.line.len();
+        while left > 0
+            && let Some(name) = self.line.pop()
+        {
+            (done, left) = (done + 1, left - 1);
+            self.serve(name, batches, worker);
+            if begun.elapsed().as_nanos() as u64 > TURN_NS {
+                break;
             }
         }
-        self.ready = ready;
         self.look_at_times(worker);
         worker.counters.connections.set(self.places.live() as u64);
         done
     }
 
+    /// Looks who has something to say, and puts them in the line. Tells how many have.
+    fn look(&mut self) -> usize {
+        let mut found = 0;
+        for _ in 0..LOOKS {
+            let ready = self.selector.look();
+            let all = ready.len() < SELECTED;
+            found += ready.len();
+            for one in ready {
+                if one.token & GATES != 0 {
+                    let gate = one.token & !GATES;
+                    if !self.at_gates.contains(&gate) {
+                        self.at_gates.push(gate);
+                    }
+                    continue;
+                }
+                let name = name(one.token);
+                let Some(connection) = self.places.get(name) else { continue };
+                if one.broken {
+                    self.broken.push(name);
+                } else if !mem::replace(&mut connection.queued, true) {
+                    self.line.push(connection.tenant, name);
+                }
+            }
+            if all {
+                break;
+            }
+        }
+        for (index, wicket) in self.wickets.iter().enumerate() {
+            let gate = (self.gates.len() + index) as u64;
+            if wicket.waits() && !self.at_gates.contains(&gate) {
+                self.at_gates.push(gate);
+                found += 1;
+            }
+        }
+        found
+    }
+
     /// Takes what another worker has sent.
     fn open(&mut self, mail: Mail, worker: &mut Worker) {
         match mail {
-            Mail::Connection(connection) => match self.admit(connection) {
-                Some(name) => {
-                    let tenant = self.places.get(name).map_or(0, |connection| connection.tenant);
-                    self.tell(tenant, worker);
-                    self.go_on(name, worker);
+            Mail::Connection(connection) => {
+                let tenant = connection.tenant;
+                let has_more = connection.unsent() > 0 || connection.used < connection.input.len();
+                match self.admit(connection) {
+                    Some(name) => {
+                        self.tell(tenant, worker);
+                        if has_more {
+                            self.queue(name);
+                        }
+                    }
+                    None => {
+                        worker.shared.room.leave(tenant);
+                        note(&worker.counters, ConnectionReason::NoFiles);
+                    }
                 }
-                None => {
-                    worker.shared.room.count(-1);
-                    note(&worker.counters, ConnectionReason::NoFiles);
-                }
-            },
+            }
             Mail::Answer { name, status, number, value } => {
-                self.answered(name, &InvocationAnswer { status, number, value: &value });
+                self.answered(name, &InvocationAnswer { status, number, value: &value }, worker.now_us);
             }
         }
     }
 
     /// The invocation has ended that a connection waits for: it goes on with the next turn.
-    fn answered(&mut self, name: Name, ended: &InvocationAnswer<'_>) {
+    fn answered(&mut self, name: Name, ended: &InvocationAnswer<'_>, now_us: u64) {
         let mut answers = mem::take(&mut self.answers);
         if let Some(connection) = self.places.get(name)
             && connection.state == State::Invokes
@@ -160,9 +206,10 @@ impl Connections {
             let (unsent, buffered) = (connection.unsent(), connection.buffered());
             connection.state = State::Talks;
             connection.conversation.answered(ended, &mut answers);
-            connection.append(&mut answers);
+            connection.append(&mut answers, now_us);
             self.unsent += usize::from(unsent == 0 && connection.unsent() > 0);
-            self.buffered = self.buffered - buffered + connection.buffered();
+            let (tenant, now) = (connection.tenant, connection.buffered());
+            self.places.buffered(tenant, buffered, now);
             self.queue(name);
         }
         self.answers = answers;
@@ -198,14 +245,13 @@ impl Connections {
             let identity = Identity::of_port(&worker.snapshot, &gate.entrance);
             let home = identity.and_then(|identity| identity.view(&worker.snapshot)).map(|view| &view.tenant);
             let tenant = home.map_or(0, |tenant| tenant.id);
-            if !shared.room.has_for(self.places.held(tenant)) {
+            if !shared.room.take(tenant) {
                 note(&worker.counters, ConnectionReason::Full);
                 let _for_politeness = stream.send(gate.entrance.protocol.full());
                 continue;
             }
             let mut connection = connection(stream, &gate.entrance, worker.now_us);
             connection.tenant = tenant;
-            shared.room.count(1);
             match home.map(|tenant| tenant.home_worker as usize % shared.ports.len()) {
                 Some(home) if home != worker.index => {
                     worker.counters.connections_handed_over.add(1);
@@ -222,19 +268,12 @@ impl Connections {
         self.gates.iter().for_each(|gate| self.selector.remove(&gate.listener));
     }
 
-    /// A connection has something to say, or room for answers.
-    fn serve(&mut self, ready: Ready, batches: usize, worker: &mut Worker) {
-        let name = name(ready.token);
+    /// A connection has something to say, or room for answers, or goes on with what it has.
+    fn serve(&mut self, name: Name, batches: usize, worker: &mut Worker) {
         let Some(connection) = self.places.get(name) else { return };
-        if ready.broken {
-            return self.end(name, worker);
-        }
-        if connection.queued {
-            return;
-        }
-        let now_us = worker.now_us;
+        connection.queued = false;
         let before = (connection.unsent(), connection.buffered());
-        if ready.writable && !connection.send_waiting(now_us) {
+        if before.0 > 0 && !connection.send_waiting(worker.now_us) {
             return self.end(name, worker);
         }
         let mut received = mem::take(&mut self.received);
@@ -242,9 +281,9 @@ impl Connections {
         if connection.goes_on() {
             if connection.used < connection.input.len() && connection.input.len() - connection.used >= connection.needed
             {
-                // It had to wait until answers had left.
+                // It had to wait, for others or until answers had left.
                 fate = self.converse(name, None, batches, worker);
-            } else if ready.readable {
+            } else {
                 fate = match connection.stream.receive(&mut received) {
                     Moved::Bytes(bytes) => self.converse(name, Some(&received[..bytes]), batches, worker),
                     Moved::Later => Fate::Stays,
@@ -257,19 +296,6 @@ impl Connections {
             }
         }
         self.received = received;
-        self.settle(name, before, fate, worker);
-    }
-
-    /// A connection goes on with what it has, or has just come here.
-    fn go_on(&mut self, name: Name, worker: &mut Worker) {
-        let Some(connection) = self.places.get(name) else { return };
-        connection.queued = false;
-        let before = (connection.unsent(), connection.buffered());
-        if !connection.send_waiting(worker.now_us) {
-            return self.end(name, worker);
-        }
-        let has_input = connection.used < connection.input.len();
-        let fate = if connection.goes_on() && has_input { self.converse(name, None, 1, worker) } else { Fate::Stays };
         self.settle(name, before, fate, worker);
     }
 
@@ -321,9 +347,9 @@ impl Connections {
         let tenant = connection.conversation.identity().map_or(0, Identity::tenant);
         let (counted, ends) = (connection.tenant, connection.state == State::Ends);
         self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
-        self.buffered = self.buffered + buffered - before.1;
+        self.places.buffered(counted, before.1, buffered);
         if tenant != counted && tenant != 0 {
-            if !worker.shared.room.has_for(self.places.held(tenant)) {
+            if !worker.shared.room.pass(counted, tenant) {
                 return self.refuse(name, ConnectionReason::Full, worker);
             }
             self.places.belongs(name, tenant);
@@ -340,7 +366,7 @@ impl Connections {
         if tenant == 0 && waiting > STRANGER_INPUT_BYTES {
             return self.refuse(name, ConnectionReason::Stranger, worker);
         }
-        if self.buffered > BUFFER_BYTES && buffered > before.1 {
+        if buffered > before.1 && !self.places.may_buffer(if tenant == 0 { counted } else { tenant }) {
             return self.refuse(name, ConnectionReason::Memory, worker);
         }
         if matches!(fate, Fate::GoesOn) {
@@ -379,7 +405,7 @@ impl Connections {
 
     fn end(&mut self, name: Name, worker: &mut Worker) {
         if let Some(connection) = self.release(name) {
-            worker.shared.room.count(-1);
+            worker.shared.room.leave(connection.tenant);
             self.tell(connection.tenant, worker);
         }
     }
