@@ -92,11 +92,12 @@ fn streams_of_commands_are_answered_as_memcached_answers_them() {
     let (_plane, address) = server(1);
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");
+    let wide = std::env::var("WIDE").is_ok();
     let mut random = StdRng::seed_from_u64(seed);
     let mut streams = [connect(memcached.address), connect(address)];
     let mut history = Vec::new();
     for _ in 0..3000 {
-        let (key, said) = stream::command(&mut random);
+        let (key, said) = stream::command(&mut random, wide);
         history.push(said.clone());
         let needs_number = said.contains("{cas}") || said.contains("{older}");
         let [expected, answer] = streams.each_mut().map(|stream| {

@@ -20,14 +20,14 @@ const NUMBERS: [&str; 2] = ["d", "e"];
 /// A key that meta commands name in base64, too.
 const BOTH: (&str, &str) = ("f", "Zg==");
 
-fn value(random: &mut StdRng) -> String {
+fn value(random: &mut StdRng, wide: bool) -> String {
     let letters = |random: &mut StdRng, count| (0..count).map(|_| random.random_range('a'..='z')).collect();
     match random.random_range(0..40) {
         0..=9 => random.random_range(0..200u32).to_string(),
         10..=17 => String::new(),
         // Not 2^63 or more: there memcached looks for a minus, and goes on looking behind the item, so its answer is anyone's guess.
         18..=27 => 4_000_000_000_000_000_000u64.to_string(),
-        28 => {
+        28 if wide => {
             let count = random.random_range(1000..20_000);
             letters(random, count)
         }
@@ -39,15 +39,18 @@ fn value(random: &mut StdRng) -> String {
 }
 
 /// A command, and the key that it is about. `{cas}` stands for the number that its record has, `{older}` for the one before.
-pub fn command(random: &mut StdRng) -> (&'static str, String) {
-    let key = one(random, &["a", "b", "c", "d", "e", "f"]);
+///
+/// `wide`: with more that is wrong, keys in base64, numbers of records, more times and flags. Not all of that is answered alike yet.
+pub fn command(random: &mut StdRng, wide: bool) -> (&'static str, String) {
+    let keys = ["a", "b", "c", "d", "e", "f"];
+    let key = one(random, if wide { &keys } else { &keys[..5] });
     let (texts, numbers) = (one(random, &TEXTS), one(random, &NUMBERS));
-    let time = one(random, &TIMES);
+    let time = one(random, if wide { &TIMES } else { &["0", "0", "100", "-1", "2000000000", "x"] });
     let noreply = if random.random_ratio(1, 8) { " noreply" } else { "" };
-    let value = value(random);
+    let value = value(random, wide);
     let len = if random.random_ratio(1, 20) { value.len() + 1 } else { value.len() };
     let delta = random.random_range(0..50u32);
-    match random.random_range(0..16) {
+    match random.random_range(0..if wide { 16 } else { 12 }) {
         0..=2 => {
             let verb = one(random, &["set", "set", "add", "replace", "append", "prepend"]);
             let key = if verb.ends_with("pend") { texts } else { key };
@@ -59,12 +62,12 @@ pub fn command(random: &mut StdRng) -> (&'static str, String) {
         6 => (key, format!("delete {key}{noreply}")),
         7 => (numbers, format!("{} {numbers} {delta}{noreply}", one(random, &["incr", "decr"]))),
         8 => (key, format!("touch {key} {time}{noreply}")),
-        9 => {
+        9 if wide => {
             let number = one(random, &["{cas}", "{cas}", "{older}", "0", "x"]);
             (key, format!("cas {key} {delta} {time} {len} {number}{noreply}\r\n{value}"))
         }
-        10 if random.random_ratio(1, 2) => (key, wrong(random, key, noreply)),
-        _ => meta(random, [key, texts, numbers], &value, len),
+        10 if wide && random.random_ratio(1, 2) => (key, wrong(random, key, noreply)),
+        _ => meta(random, [key, texts, numbers], &value, len, wide),
     }
 }
 
@@ -109,10 +112,18 @@ fn wrong(random: &mut StdRng, key: &str, noreply: &str) -> String {
     front.replace("KEY", key).replace("LONG", &"k".repeat(251)) + noreply
 }
 
-fn meta(random: &mut StdRng, keys: [&'static str; 3], value: &str, len: usize) -> (&'static str, String) {
+fn meta(random: &mut StdRng, keys: [&'static str; 3], value: &str, len: usize, wide: bool) -> (&'static str, String) {
     let [key, texts, numbers] = keys;
     let verb = one(random, &["mg", "mg", "ms", "ms", "md", "ma"]);
     let all: &[&str] = match verb {
+        "mg" if !wide => {
+            &["v", "f", "s", "t", "k", "O7", "q", "h", "N100", "N0", "R30", "R1000", "T200", "T0", "c", "v", "z"]
+        }
+        "ms" if !wide => {
+            &["ME", "MA", "MP", "MR", "MS", "F7", "T100", "T0", "q", "O9", "k", "I", "C999999999", "Tx", "MX"]
+        }
+        "md" if !wide => &["q", "I", "T50", "O3", "k", "C999999999", "z"],
+        "ma" if !wide => &["MI", "MD", "D7", "J5", "N100", "N0", "T60", "v", "t", "c", "q", "O5", "k", "M+", "Dx"],
         "mg" => &[
             "v", "v", "f", "s", "t", "k", "O7", "q", "h", "c", "N10000", "N0", "R5000", "R50000", "R0", "T100000",
             "T0", "T-1", "Nx", "z",
@@ -171,7 +182,7 @@ fn meta(random: &mut StdRng, keys: [&'static str; 3], value: &str, len: usize) -
             "C0",
         ],
     };
-    let count = random.random_range(0..7);
+    let count = random.random_range(0..if wide { 7 } else { 5 });
     let mut flags: Vec<&str> = (0..count).filter_map(|_| all.choose(random).copied()).collect();
     let key = match verb {
         "ma" => numbers,
