@@ -112,10 +112,9 @@ fn wrong(random: &mut StdRng, key: &str, noreply: &str) -> String {
     front.replace("KEY", key).replace("LONG", &"k".repeat(251)) + noreply
 }
 
-fn meta(random: &mut StdRng, keys: [&'static str; 3], value: &str, len: usize, wide: bool) -> (&'static str, String) {
-    let [key, texts, numbers] = keys;
-    let verb = one(random, &["mg", "mg", "ms", "ms", "md", "ma"]);
-    let all: &[&str] = match verb {
+/// Flags that a meta command is given.
+fn flags_of(verb: &str, wide: bool) -> &'static [&'static str] {
+    match verb {
         "mg" if !wide => {
             &["v", "f", "s", "t", "k", "O7", "q", "h", "N100", "N0", "R30", "R1000", "T200", "T0", "c", "v", "z"]
         }
@@ -181,7 +180,13 @@ fn meta(random: &mut StdRng, keys: [&'static str; 3], value: &str, len: usize, w
             "C{older}",
             "C0",
         ],
-    };
+    }
+}
+
+fn meta(random: &mut StdRng, keys: [&'static str; 3], value: &str, len: usize, wide: bool) -> (&'static str, String) {
+    let [key, texts, numbers] = keys;
+    let verb = one(random, &["mg", "mg", "ms", "ms", "md", "ma"]);
+    let all = flags_of(verb, wide);
     let count = random.random_range(0..if wide { 7 } else { 5 });
     let mut flags: Vec<&str> = (0..count).filter_map(|_| all.choose(random).copied()).collect();
     let key = match verb {
