@@ -2,6 +2,7 @@
 //!
 //! - [`Table`]: one tenant's named map. Readers take no lock and write nothing; writers take the lock of a stripe.
 //! - [`RecordRef`]: a borrowed record; key and value are slices of the record itself.
+//! - `slabs`: the memory of records.
 //! - [`Epochs`], [`Participant`], [`Guard`], [`Pin`]: who may still be reading what was replaced.
 //!
 //! A thread registers once ([`Epochs::register`]), announces a quiescent point once a loop turn
@@ -9,6 +10,7 @@
 
 mod epochs;
 mod record;
+mod slabs;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,5 +19,6 @@ mod types;
 
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
 pub use record::RecordRef;
+pub use slabs::slab_bytes;
 pub use table::{Change, Exclusive, Stripes, Table, Tablet, Value};
 pub use types::{Condition, Marks, Mode, StoreError, TableConfig, TableStats, Write};

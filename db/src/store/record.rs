@@ -9,8 +9,8 @@
 //! and value may be handed out for as long as the record is kept (which is the business of `epochs`).
 #![allow(unsafe_code)]
 
-use super::Marks;
-use std::alloc::{Layout, alloc, dealloc};
+use super::{Marks, slabs};
+use crate::limits::RECORD_CHARGE_BYTES;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -39,8 +39,7 @@ pub(super) struct Header {
 }
 
 const HEADER_BYTES: usize = size_of::<Header>();
-const ALIGN: usize = align_of::<Header>();
-const _: () = assert!(HEADER_BYTES == 16 && ALIGN == 8);
+const _: () = assert!(HEADER_BYTES == 16 && align_of::<Header>() == 8);
 
 /// Records in memory whose key starts with `counted:`, for the test that none is lost.
 #[cfg(test)]
@@ -63,8 +62,13 @@ pub(super) fn parts_len(parts: [&[u8]; VALUE_PARTS]) -> usize {
     parts.iter().map(|part| part.len()).fold(0, usize::saturating_add)
 }
 
-/// Bytes of the allocation of a record.
+/// Bytes that a record of these takes, with what its allocation is rounded up by.
 pub(super) fn allocation_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
+    slabs::taken_bytes(length(key_len, value_len, flags, expires_at_ms))
+}
+
+/// Bytes of a record.
+fn length(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
     HEADER_BYTES + if expires_at_ms != 0 { 8 } else { 0 } + if flags != 0 { 4 } else { 0 } + key_len + value_len
 }
 
@@ -83,8 +87,6 @@ impl RecordPtr {
         if key.len() > (1 << 17) - 1 {
             return None;
         }
-        let layout =
-            Layout::from_size_align(allocation_bytes(key.len(), value_bytes, flags, expires_at_ms), ALIGN).ok()?;
         let mut bits = 0;
         if expires_at_ms != 0 {
             bits |= HAS_EXPIRY;
@@ -102,9 +104,8 @@ impl RecordPtr {
             touched: AtomicU8::new(0),
             bits: AtomicU8::new(bits),
         };
-        // SAFETY: the layout is not empty (16 bytes of header at least).
-        let base = NonNull::new(unsafe { alloc(layout) })?;
-        // SAFETY: `base` is aligned for a Header and owns `allocation_bytes` bytes, which is the sum of what is written
+        let base = slabs::allocate(length(key.len(), value_bytes, flags, expires_at_ms))?;
+        // SAFETY: `base` is aligned for a Header (to 8) and owns `length` bytes, which is the sum of what is written
         // below, in this order; none of the sources overlaps the fresh allocation.
         unsafe {
             base.cast::<Header>().write(header);
@@ -144,14 +145,13 @@ impl RecordPtr {
         NonNull::new(ptr.cast()).map(RecordPtr)
     }
 
-    /// Bytes of the allocation.
+    /// Bytes that the record takes, with what its allocation is rounded up by.
     ///
     /// # Safety
     /// The record is not freed.
     pub(super) unsafe fn bytes(self) -> usize {
         // SAFETY: the caller's promise.
-        let record = unsafe { self.as_ref() };
-        record.key_offset() + record.key_len() + record.value_len()
+        unsafe { self.as_ref() }.taken_bytes()
     }
 
     /// The record, for as long as the caller knows it to be kept.
@@ -167,14 +167,14 @@ impl RecordPtr {
     /// # Safety
     /// Nobody reads the record any more or will, and it is freed once.
     pub(super) unsafe fn free(self) {
-        // SAFETY: the record is alive up to here (caller); the layout is the one of `allocate`, from the same lengths.
+        // SAFETY: the record is alive up to here (caller); its length is the one of `allocate`.
         unsafe {
             #[cfg(test)]
             if self.as_ref().key().starts_with(b"counted:") {
                 COUNTED.fetch_sub(1, Ordering::SeqCst);
             }
-            let bytes = self.bytes();
-            dealloc(self.as_ptr(), Layout::from_size_align_unchecked(bytes, ALIGN));
+            let bytes = self.as_ref().length();
+            slabs::free(self.0.cast(), bytes);
         }
     }
 }
@@ -222,6 +222,20 @@ impl<'a> RecordRef<'a> {
 
     fn value_len(&self) -> usize {
         self.header().value_len as usize
+    }
+
+    fn length(&self) -> usize {
+        self.key_offset() + self.key_len() + self.value_len()
+    }
+
+    /// Bytes that the record takes, with what its allocation is rounded up by.
+    pub(super) fn taken_bytes(&self) -> usize {
+        slabs::taken_bytes(self.length())
+    }
+
+    /// Bytes that the record counts against its table's quota.
+    pub fn charged_bytes(&self) -> u64 {
+        self.taken_bytes() as u64 + RECORD_CHARGE_BYTES
     }
 
     fn slice(&self, offset: usize, len: usize) -> &'a [u8] {

@@ -300,11 +300,7 @@ pub(super) fn memory(call: &mut Call<'_, '_>) -> Outcome {
         }
         match call.get(call.arg(2))? {
             None => call.reply.null(),
-            Some(record) => {
-                let extra = u64::from(record.expires_at_ms() != 0) * 8 + u64::from(record.flags() != 0) * 4;
-                let bytes = 16 + extra + crate::limits::RECORD_CHARGE_BYTES;
-                call.reply.integer(bytes as i64 + (record.key().len() + record.value().len()) as i64);
-            }
+            Some(record) => call.reply.integer(record.charged_bytes() as i64),
         }
         return Ok(());
     }

@@ -27,6 +27,7 @@ use super::pages::Pages;
 use crate::limits::{MAX_CHAIN_BUCKETS, STRIPES};
 use crate::store::epochs::Piecemeal;
 use crate::store::record::{RecordPtr, RecordRef};
+use crate::store::slabs;
 
 const SLOTS: usize = 4;
 const LINK_SLOT: usize = SLOTS - 1;
@@ -118,8 +119,8 @@ unsafe impl Send for Unlinked {}
 
 impl Drop for Unlinked {
     fn drop(&mut self) {
-        // SAFETY: it came from Box::into_raw in `insert`, and was unlinked once.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        // SAFETY: it was allocated in `insert`, and unlinked once.
+        unsafe { slabs::free(self.0.cast(), BUCKET_BYTES) };
     }
 }
 
@@ -300,9 +301,11 @@ impl Buckets {
         let overflow = Bucket { slots: std::array::from_fn(|_| Slot::default()) };
         overflow.slots[0].fill(last.hash.load(Ordering::Relaxed), moved);
         overflow.slots[1].fill(hash, record);
-        let overflow = Box::into_raw(Box::new(overflow));
+        let place: NonNull<Bucket> = slabs::allocate(BUCKET_BYTES).ok_or(NoRoom)?.cast();
+        // SAFETY: memory of a bucket, aligned to a cache line, which is nobody else's.
+        unsafe { place.write(overflow) };
         // The pointer first: a reader that sees the hash gone then sees the link.
-        last.pointer.store(overflow.map_addr(|addr| addr | 1).cast(), Ordering::Release);
+        last.pointer.store(place.as_ptr().map_addr(|addr| addr | 1).cast(), Ordering::Release);
         last.hash.store(0, Ordering::Release);
         Ok(())
     }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::buckets::stripe_of;
-use super::locked::{Fresh, Locked, charge, charge_of};
+use super::locked::{Fresh, Locked, charge};
 use super::{Exclusive, Stripes, Table};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, EVICTIONS_PER_WRITE, STRIPES};
 use crate::store::transactions::Change;
@@ -161,7 +161,7 @@ impl Exclusive<'_> {
         for change in changes {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
             let found = locked.and_then(|locked| locked.find(change.hash, change.key));
-            old_bytes += found.map_or(0, |found| charge_of(found.record));
+            old_bytes += found.map_or(0, |found| found.record.charged_bytes());
             if let Some(new) = &change.becomes {
                 new_bytes += charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms);
             }

@@ -54,10 +54,6 @@ pub(super) fn charge(key_len: usize, value_len: usize, flags: u32, expires_at_ms
     allocation_bytes(key_len, value_len, flags, expires_at_ms) as u64 + RECORD_CHARGE_BYTES
 }
 
-pub(super) fn charge_of(record: RecordRef<'_>) -> u64 {
-    charge(record.key().len(), record.value().len(), record.flags(), record.expires_at_ms())
-}
-
 impl<'t> Locked<'t> {
     fn find_where(&self, hash: u64, matches: impl FnMut(RecordRef<'t>) -> bool) -> Option<Found<'t>> {
         debug_assert_eq!(stripe_of(hash), self.index);
@@ -87,7 +83,7 @@ impl<'t> Locked<'t> {
 
     /// Takes a record out of the table.
     pub(super) fn remove(&mut self, hash: u64, found: Found<'t>) {
-        self.table.bytes.fetch_sub(charge_of(found.record), Ordering::Relaxed);
+        self.table.bytes.fetch_sub(found.record.charged_bytes(), Ordering::Relaxed);
         self.take_out(hash, found);
     }
 
@@ -136,7 +132,7 @@ impl<'t> Locked<'t> {
         now_ms: u64,
     ) -> Result<u64, StoreError> {
         self.bound_garbage()?;
-        let old = found.map_or(0, |found| charge_of(found.record));
+        let old = found.map_or(0, |found| found.record.charged_bytes());
         let new = charge(key.len(), parts_len(value), flags, expires_at_ms);
         self.reserve(hash, old, new)?;
         let version = self.state.last_version + 1;

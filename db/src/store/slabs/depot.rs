@@ -1,0 +1,318 @@
+//! Slabs, each cut into objects of one size, and who has which: common to all threads, under one lock for each size.
+//!
+//! A slab begins with a header of a cache line; an object's slab is found by its address. Slabs with both free and used objects
+//! are in the list of their size; objects are taken from the first of it. A slab whose last object comes back leaves its
+//! size, and may serve another one.
+//!
+//! What this module guarantees: an object that [`Depot::take`] hands out is nobody else's until it comes back by [`Depot::give`],
+//! has [`size_bytes`] bytes, is aligned to [`STEP`], and to a cache line if that divides its size.
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+use super::extents::Extents;
+use crate::limits::SLAB_BYTES;
+
+/// Sizes are multiples of this.
+pub(super) const STEP: usize = 8;
+/// Up to here there is a size for each multiple of [`STEP`].
+const STEPPED_BYTES: usize = 1024;
+const HEADER_BYTES: usize = size_of::<Slab>();
+const ROOM_BYTES: usize = SLAB_BYTES - HEADER_BYTES;
+/// Objects of the largest size in a slab. Sizes above [`STEPPED_BYTES`] are such that a slab has no room left over.
+const FEWEST: usize = 8;
+/// Objects of the smallest of those sizes in a slab.
+const MOST: usize = ROOM_BYTES / (STEPPED_BYTES + STEP);
+/// The largest size.
+pub(super) const LARGEST_BYTES: usize = ROOM_BYTES / FEWEST / STEP * STEP;
+/// How many sizes there are.
+pub(super) const SIZES: usize = STEPPED_BYTES / STEP + 1 + MOST - FEWEST + 1;
+const _: () = assert!(HEADER_BYTES == 64);
+
+/// The size that has room for so many bytes (at most [`LARGEST_BYTES`]).
+pub(super) const fn size_of_bytes(bytes: usize) -> usize {
+    let steps = if bytes <= 2 * STEP { 2 } else { bytes.div_ceil(STEP) };
+    if steps <= STEPPED_BYTES / STEP {
+        return steps;
+    }
+    STEPPED_BYTES / STEP + 1 + MOST - ROOM_BYTES / (steps * STEP)
+}
+
+/// Bytes of an object of a size.
+pub(super) const fn size_bytes(size: usize) -> usize {
+    if size <= STEPPED_BYTES / STEP {
+        return size * STEP;
+    }
+    let objects = MOST + STEPPED_BYTES / STEP + 1 - size;
+    ROOM_BYTES / objects / STEP * STEP
+}
+
+const fn objects(size: usize) -> u32 {
+    (ROOM_BYTES / size_bytes(size)) as u32
+}
+
+/// An object that is free: it holds the next one.
+struct Free {
+    next: *mut Free,
+}
+
+/// Free objects of one size, one behind the other. Whoever drops one loses them.
+pub(super) struct Chain {
+    first: *mut Free,
+    len: usize,
+}
+
+// SAFETY: the only owner of its objects.
+unsafe impl Send for Chain {}
+
+impl Chain {
+    pub(super) const EMPTY: Chain = Chain { first: ptr::null_mut(), len: 0 };
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
+        let first = NonNull::new(self.first)?;
+        // SAFETY: a free object of the chain, which `push` has written.
+        self.first = unsafe { first.as_ref() }.next;
+        self.len -= 1;
+        Some(first.cast())
+    }
+
+    /// # Safety
+    /// `object` is one of a depot, of the chain's size, and the caller has it to give away.
+    pub(super) unsafe fn push(&mut self, object: NonNull<u8>) {
+        let object: NonNull<Free> = object.cast();
+        // SAFETY: the caller's promise: at least 16 bytes, aligned to 8, and nobody else's.
+        unsafe { object.write(Free { next: self.first }) };
+        self.first = object.as_ptr();
+        self.len += 1;
+    }
+}
+
+/// The header of a slab. Read and written under the lock of its size.
+#[repr(C, align(64))]
+struct Slab {
+    /// Objects that came back.
+    free: *mut Free,
+    /// Neighbours in the list of the size.
+    before: *mut Slab,
+    behind: *mut Slab,
+    /// Objects that are handed out.
+    used: u32,
+    /// Objects that were handed out at least once: the first ones.
+    begun: u32,
+}
+
+/// The slabs of one size that have free objects and used ones.
+struct Size {
+    first: *mut Slab,
+    last: *mut Slab,
+}
+
+// SAFETY: the list and its slabs belong to whoever holds the lock.
+unsafe impl Send for Size {}
+
+impl Size {
+    /// # Safety
+    /// `slab` is alive, and of this size, and in no list. The same for `remove`, but that it is in this list.
+    unsafe fn append(&mut self, slab: NonNull<Slab>) {
+        // SAFETY: the caller's promise; all slabs in the list are alive.
+        unsafe {
+            (*slab.as_ptr()).before = self.last;
+            (*slab.as_ptr()).behind = ptr::null_mut();
+            match NonNull::new(self.last) {
+                Some(last) => (*last.as_ptr()).behind = slab.as_ptr(),
+                None => self.first = slab.as_ptr(),
+            }
+        }
+        self.last = slab.as_ptr();
+    }
+
+    unsafe fn remove(&mut self, slab: NonNull<Slab>) {
+        // SAFETY: as for `append`.
+        unsafe {
+            let (before, behind) = ((*slab.as_ptr()).before, (*slab.as_ptr()).behind);
+            match NonNull::new(before) {
+                Some(before) => (*before.as_ptr()).behind = behind,
+                None => self.first = behind,
+            }
+            match NonNull::new(behind) {
+                Some(behind) => (*behind.as_ptr()).before = before,
+                None => self.last = before,
+            }
+        }
+    }
+}
+
+/// All slabs.
+pub(super) struct Depot {
+    sizes: [CachePadded<Mutex<Size>>; SIZES],
+    /// Locked within the lock of a size, never the other way round.
+    extents: Mutex<Extents>,
+}
+
+impl Depot {
+    pub(super) const fn new() -> Depot {
+        Depot {
+            sizes: [const { CachePadded::new(Mutex::new(Size { first: ptr::null_mut(), last: ptr::null_mut() })) };
+                SIZES],
+            extents: Mutex::new(Extents::new()),
+        }
+    }
+
+    /// Bytes that the slabs have of the kernel.
+    pub(super) fn bytes(&self) -> usize {
+        self.extents.lock().bytes()
+    }
+
+    /// Up to `count` objects of a size; fewer, or none, when memory is out.
+    pub(super) fn take(&self, size: usize, count: usize) -> Chain {
+        let mut list = self.sizes[size].lock();
+        let mut taken = Chain::EMPTY;
+        while taken.len < count {
+            let Some(slab) = NonNull::new(list.first).or_else(|| self.new_slab(&mut list)) else { break };
+            // SAFETY: a slab in the list is alive, has free objects, and is ours while the list is locked.
+            unsafe {
+                take_from(slab, size, count, &mut taken);
+                if (*slab.as_ptr()).used == objects(size) {
+                    list.remove(slab);
+                }
+            }
+        }
+        taken
+    }
+
+    fn new_slab(&self, list: &mut Size) -> Option<NonNull<Slab>> {
+        let slab: NonNull<Slab> = self.extents.lock().take()?.cast();
+        let nothing = ptr::null_mut();
+        // SAFETY: memory of a slab, aligned to its size, which is nobody else's; then the new slab is in no list.
+        unsafe {
+            slab.write(Slab { free: ptr::null_mut(), before: nothing, behind: nothing, used: 0, begun: 0 });
+            list.append(slab);
+        }
+        Some(slab)
+    }
+
+    /// Takes objects back until `kept` of the chain are left.
+    ///
+    /// # Safety
+    /// The objects of the chain are of this size, came from this depot, and nobody uses them.
+    pub(super) unsafe fn give(&self, size: usize, chain: &mut Chain, kept: usize) {
+        let mut list = self.sizes[size].lock();
+        while chain.len > kept {
+            let Some(object) = chain.pop() else { break };
+            // The header lies in the same extent, whose pointer `take` derived the object from.
+            let slab = object.as_ptr().map_addr(|address| address & !(SLAB_BYTES - 1)).cast();
+            let Some(slab) = NonNull::<Slab>::new(slab) else { break };
+            // SAFETY: the slab is alive as long as one of its objects is handed out, and ours while the list is locked.
+            let emptied = unsafe {
+                let header = &mut *slab.as_ptr();
+                let object: NonNull<Free> = object.cast();
+                object.write(Free { next: header.free });
+                header.free = object.as_ptr();
+                header.used -= 1;
+                let (used, was_full) = (header.used, header.used + 1 == objects(size));
+                if was_full && used != 0 {
+                    list.append(slab);
+                } else if used == 0 && !was_full {
+                    list.remove(slab);
+                }
+                used == 0
+            };
+            if emptied {
+                // SAFETY: all its objects are free, it is in no list, and it came from `Extents::take`.
+                let extent = unsafe { self.extents.lock().give(slab.cast()) };
+                drop(extent);
+            }
+        }
+    }
+}
+
+/// Moves objects of a slab to a chain, until that has `count` or the slab has no more.
+///
+/// # Safety
+/// The slab is alive and of this size, and the caller holds its lock.
+unsafe fn take_from(slab: NonNull<Slab>, size: usize, count: usize, taken: &mut Chain) {
+    // SAFETY: the caller's promise.
+    let header = unsafe { &mut *slab.as_ptr() };
+    while taken.len < count {
+        let object: NonNull<u8> = if let Some(free) = NonNull::new(header.free) {
+            // SAFETY: an object that came back holds the next one.
+            header.free = unsafe { free.as_ref() }.next;
+            free.cast()
+        } else if header.begun < objects(size) {
+            let offset = HEADER_BYTES + header.begun as usize * size_bytes(size);
+            header.begun += 1;
+            // SAFETY: it lies in the slab, as far as there are objects.
+            unsafe { slab.cast::<u8>().add(offset) }
+        } else {
+            return;
+        };
+        header.used += 1;
+        // SAFETY: an object of this size that was nobody's.
+        unsafe { taken.push(object) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_length_fits_its_size_and_none_is_much_larger() {
+        for bytes in 0..=LARGEST_BYTES {
+            let size = size_of_bytes(bytes);
+            let taken = size_bytes(size);
+            assert!(size < SIZES && taken >= bytes && taken.is_multiple_of(STEP), "{bytes}: {size}, {taken}");
+            let lost = taken - bytes;
+            assert!(lost < STEP || bytes <= STEP || (bytes > STEPPED_BYTES && lost * 7 < bytes), "{bytes}: {taken}");
+            assert!(size == 2 || size_bytes(size - 1) < bytes, "{bytes}: a smaller one does");
+            let unused = ROOM_BYTES - objects(size) as usize * taken;
+            assert!(unused * 64 <= SLAB_BYTES, "{taken}: {unused} bytes of a slab are of no use");
+        }
+        assert_eq!((size_of_bytes(LARGEST_BYTES), size_bytes(size_of_bytes(146))), (SIZES - 1, 152));
+    }
+
+    #[test]
+    fn objects_do_not_overlap_and_slabs_serve_other_sizes_when_they_are_empty() {
+        let depot = Depot::new();
+        let (mut out, mut most) = (Vec::new(), 0);
+        for round in 0..if cfg!(miri) { 2 } else { 20 } {
+            for size in [2, 8, 19, 128, 129, 150, SIZES - 1] {
+                let mut chain = depot.take(size, if size > 128 { 20 } else { 300 });
+                while let Some(object) = chain.pop() {
+                    // SAFETY: an object of this size that is ours.
+                    unsafe { object.as_ptr().write_bytes(round, size_bytes(size)) };
+                    out.push((object, size));
+                }
+            }
+            let mut ends = BTreeSet::new();
+            for (object, size) in &out {
+                let first = object.as_ptr().addr();
+                assert!(
+                    first.is_multiple_of(STEP) && (!size.is_multiple_of(8) || *size > 128 || first.is_multiple_of(64))
+                );
+                ends.insert((first, first + size_bytes(*size)));
+            }
+            let ends: Vec<_> = ends.into_iter().collect();
+            assert!(ends.len() == out.len() && ends.windows(2).all(|two| two[0].1 <= two[1].0), "they overlap");
+            for (object, size) in out.drain(..) {
+                let mut chain = Chain::EMPTY;
+                // SAFETY: an object of this size of this depot, which nobody uses any more.
+                unsafe {
+                    chain.push(object);
+                    depot.give(size, &mut chain, 0);
+                }
+            }
+            most = most.max(depot.bytes());
+            assert_eq!(depot.bytes(), most, "what was free is used again");
+        }
+        assert!(depot.sizes.iter().all(|size| size.lock().first.is_null()), "every slab went back");
+    }
+}

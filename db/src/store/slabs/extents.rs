@@ -1,0 +1,176 @@
+//! Memory for slabs: extents of the kernel's, each a huge page cut into slabs, given back when all of it is free.
+//!
+//! The lowest extent with a free slab is used first, so that the highest ones empty. A few free slabs are kept in reserve: a table
+//! that is emptied and filled again does not go to the kernel each time.
+//!
+//! What this module guarantees: what [`Extents::take`] answers is [`SLAB_BYTES`] of readable and writable memory, aligned to that,
+//! which nobody else has until it is handed to [`Extents::give`]; a pointer to it may be used for all of it.
+#![allow(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ptr::NonNull;
+
+use crate::limits::{EXTENT_BYTES, SLAB_BYTES, SPARE_SLABS};
+
+const SLABS: usize = EXTENT_BYTES / SLAB_BYTES;
+const ALL_FREE: u32 = u32::MAX >> (u32::BITS as usize - SLABS);
+const _: () = assert!(EXTENT_BYTES.is_power_of_two() && SLAB_BYTES.is_power_of_two());
+
+/// One piece of the kernel's memory, unmapped when dropped.
+pub(super) struct Extent {
+    base: NonNull<u8>,
+    /// One bit for each slab that is free.
+    free: u32,
+}
+
+// SAFETY: plain memory, which belongs to whoever holds this.
+unsafe impl Send for Extent {}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        // SAFETY: it came from `map`, and all its slabs are free, or never were handed out.
+        unsafe { unmap(self.base, EXTENT_BYTES) };
+    }
+}
+
+/// All extents, by address.
+#[derive(Default)]
+pub(super) struct Extents {
+    all: BTreeMap<usize, Extent>,
+    /// Addresses of those with a free slab.
+    with_free: BTreeSet<usize>,
+    free_slabs: usize,
+}
+
+impl Extents {
+    pub(super) const fn new() -> Extents {
+        Extents { all: BTreeMap::new(), with_free: BTreeSet::new(), free_slabs: 0 }
+    }
+
+    /// Bytes that the extents have of the kernel.
+    pub(super) fn bytes(&self) -> usize {
+        self.all.len() * EXTENT_BYTES
+    }
+
+    /// A slab; `None` when memory is out.
+    pub(super) fn take(&mut self) -> Option<NonNull<u8>> {
+        let lowest = match self.with_free.first() {
+            Some(lowest) => *lowest,
+            None => self.grow()?,
+        };
+        let extent = self.all.get_mut(&lowest)?;
+        let index = extent.free.trailing_zeros() as usize;
+        extent.free &= !(1 << index);
+        if extent.free == 0 {
+            self.with_free.remove(&lowest);
+        }
+        self.free_slabs -= 1;
+        // SAFETY: a set bit is below SLABS, so this lies in the extent.
+        Some(unsafe { extent.base.add(index * SLAB_BYTES) })
+    }
+
+    fn grow(&mut self) -> Option<usize> {
+        let base = map()?;
+        let address = base.as_ptr().addr();
+        self.all.insert(address, Extent { base, free: ALL_FREE });
+        self.with_free.insert(address);
+        self.free_slabs += SLABS;
+        Some(address)
+    }
+
+    /// Takes a slab back. What is answered goes back to the kernel when it is dropped: best without the lock.
+    ///
+    /// # Safety
+    /// `slab` came from `take`, is handed back once, and nobody uses it any more.
+    pub(super) unsafe fn give(&mut self, slab: NonNull<u8>) -> Option<Extent> {
+        let address = slab.as_ptr().addr();
+        let base = address & !(EXTENT_BYTES - 1);
+        let extent = self.all.get_mut(&base)?;
+        extent.free |= 1 << ((address - base) / SLAB_BYTES);
+        self.with_free.insert(base);
+        self.free_slabs += 1;
+        if extent.free != ALL_FREE || self.free_slabs < SLABS + SPARE_SLABS {
+            return None;
+        }
+        self.with_free.remove(&base);
+        self.free_slabs -= SLABS;
+        self.all.remove(&base)
+    }
+}
+
+/// Memory aligned to its size, of huge pages where the kernel has some.
+#[cfg(not(miri))]
+fn map() -> Option<NonNull<u8>> {
+    let aligned = |at: NonNull<u8>| at.as_ptr().addr().is_multiple_of(EXTENT_BYTES);
+    // Newer kernels align what is as large as a huge page by themselves.
+    let mut base = map_bytes(EXTENT_BYTES)?;
+    if !aligned(base) {
+        // SAFETY: it was just mapped, and is not used.
+        unsafe { unmap(base, EXTENT_BYTES) };
+        let twice = map_bytes(2 * EXTENT_BYTES)?;
+        let before = twice.as_ptr().align_offset(EXTENT_BYTES);
+        // SAFETY: the aligned extent lies inside of twice its size; what is before and behind it is not used.
+        unsafe {
+            base = twice.add(before);
+            if before != 0 {
+                unmap(twice, before);
+            }
+            unmap(base.add(EXTENT_BYTES), EXTENT_BYTES - before);
+        }
+    }
+    super::advise_huge(base, EXTENT_BYTES);
+    Some(base)
+}
+
+#[cfg(not(miri))]
+fn map_bytes(bytes: usize) -> Option<NonNull<u8>> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    // SAFETY: a fresh private mapping at an address of the kernel's choice touches no memory of ours.
+    let base = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).ok()?
+    };
+    NonNull::new(base.cast())
+}
+
+#[cfg(not(miri))]
+unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller gives back whole pages of a mapping of `map_bytes` that nobody uses. A failure would leak them.
+    let _ = unsafe { rustix::mm::munmap(at.as_ptr().cast(), bytes) };
+}
+
+#[cfg(miri)]
+fn map() -> Option<NonNull<u8>> {
+    let layout = std::alloc::Layout::from_size_align(EXTENT_BYTES, EXTENT_BYTES).ok()?;
+    // SAFETY: the layout is not empty.
+    NonNull::new(unsafe { std::alloc::alloc(layout) })
+}
+
+#[cfg(miri)]
+unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
+    // SAFETY: it came from `map`, whole.
+    unsafe { std::alloc::dealloc(at.as_ptr(), std::alloc::Layout::from_size_align_unchecked(bytes, EXTENT_BYTES)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_are_apart_and_what_is_free_is_used_again_before_the_kernel_is_asked() {
+        let mut extents = Extents::new();
+        let mut slabs: Vec<_> = (0..2 * SLABS + 1).map(|_| extents.take().expect("memory")).collect();
+        slabs.sort_unstable();
+        assert!(slabs.windows(2).all(|two| two[1].as_ptr().addr() - two[0].as_ptr().addr() >= SLAB_BYTES));
+        assert!(slabs.iter().all(|slab| slab.as_ptr().addr().is_multiple_of(SLAB_BYTES)));
+        assert_eq!(extents.bytes(), 3 * EXTENT_BYTES);
+        let again = slabs.remove(0);
+        // SAFETY: nobody uses it, and it is handed back once.
+        assert!(unsafe { extents.give(again) }.is_none());
+        assert_eq!(extents.take(), Some(again), "the lowest free one");
+        slabs.push(again);
+        // SAFETY: as above.
+        slabs.into_iter().for_each(|slab| drop(unsafe { extents.give(slab) }));
+        assert!(extents.bytes() <= EXTENT_BYTES + SPARE_SLABS * SLAB_BYTES, "all but the reserve went back");
+        assert_eq!(extents.free_slabs * SLAB_BYTES, extents.bytes());
+    }
+}

@@ -1,0 +1,165 @@
+//! Memory of records: slabs of objects of one size, so that a record takes what it has, rounded up to eight bytes, and no more.
+//!
+//! The system's allocator adds a word to each and rounds up to sixteen, which was a tenth of a record of 130 bytes; it knows nothing of
+//! huge pages, and keeps what it once had. Here memory comes in extents of a huge page each ([`extents`]), cut into slabs
+//! ([`depot`]), and every thread keeps a few free objects of each size at hand, so that it seldom takes a lock. Any thread may free
+//! what another one has allocated. What is larger than the largest size comes from the system's allocator.
+//!
+//! Under miri and the sanitizers all of it comes from there (`--cfg sanitized`), so that they see each record's end; `depot` and
+//! `extents` have tests of their own for them.
+//!
+//! What this module guarantees: [`allocate`] answers as much memory as was asked for, aligned to 8 (64 bytes: to 64), which is nobody
+//! else's until it is handed to [`free`].
+#![allow(unsafe_code)]
+
+mod depot;
+mod extents;
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use self::depot::{Chain, Depot, LARGEST_BYTES, SIZES, STEP, size_bytes, size_of_bytes};
+use crate::limits::CACHED_BYTES_PER_SIZE;
+
+/// Whether everything comes from the system's allocator.
+const PLAIN: bool = cfg!(any(miri, sanitized));
+
+/// The system's allocator, as far as is known: a word before each, and all is rounded up to this.
+const SYSTEM_STEP: usize = 16;
+
+static DEPOT: Depot = Depot::new();
+
+thread_local! {
+    static CACHE: RefCell<Cache> = const { RefCell::new(Cache([const { Chain::EMPTY }; SIZES])) };
+}
+
+/// Free objects that a thread keeps at hand.
+struct Cache([Chain; SIZES]);
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        for (size, chain) in self.0.iter_mut().enumerate().filter(|(_, chain)| chain.len() != 0) {
+            // SAFETY: free objects of this size, all from the depot.
+            unsafe { DEPOT.give(size, chain, 0) };
+        }
+    }
+}
+
+/// How many objects of a size are fetched at once; a thread keeps up to twice as many.
+fn batch(size: usize) -> usize {
+    (CACHED_BYTES_PER_SIZE / 2 / size_bytes(size)).clamp(2, 64)
+}
+
+/// Bytes that an allocation takes, with all that is lost to rounding.
+pub(super) const fn taken_bytes(bytes: usize) -> usize {
+    if bytes <= LARGEST_BYTES { size_bytes(size_of_bytes(bytes)) } else { (bytes + STEP).next_multiple_of(SYSTEM_STEP) }
+}
+
+/// Bytes that the slabs of all tables have of the kernel, free ones included.
+pub fn slab_bytes() -> usize {
+    DEPOT.bytes()
+}
+
+/// Memory of some length; `None` when there is none.
+pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
+    if PLAIN || bytes > LARGEST_BYTES {
+        let layout = Layout::from_size_align(bytes, align(bytes)).ok().filter(|layout| layout.size() != 0)?;
+        // SAFETY: the layout is not empty.
+        return NonNull::new(unsafe { alloc(layout) });
+    }
+    let size = size_of_bytes(bytes);
+    let cached = CACHE.try_with(|cache| {
+        let chain = &mut cache.borrow_mut().0[size];
+        if chain.len() == 0 {
+            *chain = DEPOT.take(size, batch(size));
+        }
+        chain.pop()
+    });
+    // A thread that is ending has no cache any more.
+    cached.unwrap_or_else(|_| DEPOT.take(size, 1).pop())
+}
+
+/// Gives memory back.
+///
+/// # Safety
+/// `at` came from [`allocate`] of as many bytes, nobody uses it any more, and it is given back once.
+pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
+    if PLAIN || bytes > LARGEST_BYTES {
+        // SAFETY: the caller's promise; the layout is the one of `allocate`.
+        return unsafe { dealloc(at.as_ptr(), Layout::from_size_align_unchecked(bytes, align(bytes))) };
+    }
+    let size = size_of_bytes(bytes);
+    let give = |chain: &mut Chain, most: usize, kept: usize| {
+        // SAFETY: an object of this size of the depot (caller), as are all of the chain.
+        unsafe {
+            chain.push(at);
+            if chain.len() > most {
+                DEPOT.give(size, chain, kept);
+            }
+        }
+    };
+    let batch = batch(size);
+    let cached = CACHE.try_with(|cache| give(&mut cache.borrow_mut().0[size], 2 * batch, batch));
+    if cached.is_err() {
+        let mut alone = Chain::EMPTY;
+        give(&mut alone, 0, 0);
+    }
+}
+
+fn align(bytes: usize) -> usize {
+    if bytes == 64 { 64 } else { STEP }
+}
+
+/// Asks the kernel for huge pages, which spare most lookups of translations; it may decline.
+pub(super) fn advise_huge(at: NonNull<u8>, bytes: usize) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // SAFETY: advice about a mapping of the caller's changes none of its contents.
+    unsafe {
+        let _ = rustix::mm::madvise(at.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage);
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = (at, bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads that allocate, hand half of it to the others, and free what they were handed.
+    #[test]
+    fn what_one_thread_allocates_another_one_frees() {
+        let (rounds, lengths) = (if cfg!(miri) { 50 } else { 20_000 }, [1usize, 16, 64, 146, 500, 1500, 8184, 9000]);
+        let (sender, receiver) = std::sync::mpsc::channel::<(usize, usize, u8)>();
+        let receiver = std::sync::Mutex::new(receiver);
+        // SAFETY: each piece is written by whoever allocated it, handed over once, and freed by whoever was handed it.
+        let check_and_free = |(address, bytes, mark): (usize, usize, u8)| unsafe {
+            let at = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)).expect("not null");
+            let all = std::slice::from_raw_parts(at.as_ptr(), bytes);
+            assert!(all.iter().all(|byte| *byte == mark), "somebody else has written to it");
+            free(at, bytes);
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let (sender, receiver) = (sender.clone(), &receiver);
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let bytes = lengths[(round + usize::from(thread)) % lengths.len()];
+                        let at = allocate(bytes).expect("memory");
+                        assert!(at.as_ptr().addr().is_multiple_of(align(bytes)));
+                        let mark = thread ^ round as u8;
+                        // SAFETY: just allocated.
+                        unsafe { at.as_ptr().write_bytes(mark, bytes) };
+                        sender.send((at.as_ptr().expose_provenance(), bytes, mark)).expect("the test still runs");
+                        if round % 2 == 0 {
+                            let handed = receiver.lock().expect("no panic").try_recv();
+                            handed.into_iter().for_each(check_and_free);
+                        }
+                    }
+                });
+            }
+        });
+        drop(sender);
+        receiver.into_inner().expect("no panic").into_iter().for_each(check_and_free);
+    }
+}
