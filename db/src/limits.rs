@@ -128,6 +128,9 @@ pub const BUCKETS_MOVED_PER_WRITE: usize = 2;
 /// The same while the larger array is itself three quarters full already.
 pub const BUCKETS_MOVED_WHEN_FULL: usize = 16;
 
+/// Slots that a sweep looks at for each bucket that it moves of a growing table: about as much work for each.
+pub const SWEEP_SLOTS_PER_MOVED_BUCKET: usize = 16;
+
 /// Buckets that one call of a scan visits: about 100 us. The call then answers with a cursor, whatever it has found.
 pub const SCAN_BUCKETS_PER_CALL: usize = 1024;
 

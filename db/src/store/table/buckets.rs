@@ -10,6 +10,8 @@
 //!   order of the walk (last slot to overflow bucket), and are written at the new place before they leave the old one;
 //!   from array to array they move from `previous` to the array itself, and readers walk in that order. A reader that
 //!   finds nothing looks again if the table's array was replaced meanwhile.
+//! - Of a stripe that has been moved wholly, the previous array is not looked at, so that its memory goes back before the rest:
+//!   a growing table takes little more than a grown one. What lies in memory that went back reads as empty buckets.
 //! - A slot's pointer is null, a record or a link, whatever its hash says; which of them is told by the pointer alone,
 //!   and a record counts only if its key is equal. So hash and pointer need not change together.
 //! - What a pointer names was initialised before it was stored (release) and loaded (acquire), and stays until the
@@ -20,9 +22,14 @@
 //! array's address) and *locked* (the caller holds the lock of the stripe of `hash`).
 #![allow(unsafe_code)]
 
+mod garbage;
+
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use self::garbage::Part;
+pub(super) use self::garbage::{Discarded, Retired, Unlinked};
 use super::pages::Pages;
 use crate::limits::{MAX_CHAIN_BUCKETS, STRIPES};
 use crate::store::epochs::Piecemeal;
@@ -111,43 +118,23 @@ impl Bucket {
     }
 }
 
-/// An overflow bucket that was unlinked; freed when it is dropped.
-pub(super) struct Unlinked(NonNull<Bucket>);
-
-// SAFETY: the only owner of a bucket that nobody new can reach.
-unsafe impl Send for Unlinked {}
-
-impl Drop for Unlinked {
-    fn drop(&mut self) {
-        // SAFETY: it was allocated in `insert`, and unlinked once.
-        unsafe { slabs::free(self.0.cast(), BUCKET_BYTES) };
-    }
-}
-
-impl Piecemeal for Unlinked {
-    fn free_some(&mut self, _units: usize) -> usize {
-        0
-    }
-
-    fn bytes(&self) -> usize {
-        BUCKET_BYTES
-    }
-}
-
 /// Why a record could not be inserted.
 #[derive(Debug)]
 pub(super) struct NoRoom;
 
 /// A bucket array and, while records move, the one they come from.
 pub(super) struct Buckets {
-    pages: Pages,
+    /// Shared with what waits to give a part of them back.
+    pages: Arc<Pages>,
     count: usize,
+    /// Bytes at the front of the pages that go back, or went, before the rest.
+    released: AtomicUsize,
     /// Distinguishes arrays of a table, also when an address is used again.
     pub(super) generation: u64,
     /// The array that records still move from; null when all have moved. Owned: freed with this one, unless taken.
     previous: AtomicPtr<Buckets>,
-    /// Stripes whose buckets have not all been moved from `previous`.
-    unmoved_stripes: AtomicUsize,
+    /// A bit for each stripe whose buckets have all been moved from `previous`.
+    moved_stripes: AtomicU64,
 }
 
 /// The stripe of a hash, in arrays of any size.
@@ -167,11 +154,12 @@ impl Buckets {
         // All-zero bytes are empty buckets: null pointers, hash 0.
         let pages = Pages::new(count.checked_mul(BUCKET_BYTES)?)?;
         Some(Box::new(Buckets {
-            pages,
+            pages: Arc::new(pages),
             count,
+            released: AtomicUsize::new(0),
             generation,
             previous: AtomicPtr::new(previous),
-            unmoved_stripes: AtomicUsize::new(STRIPES),
+            moved_stripes: AtomicU64::new(0),
         }))
     }
 
@@ -212,6 +200,17 @@ impl Buckets {
         unsafe { self.previous.load(Ordering::Acquire).as_ref() }
     }
 
+    /// The same if records of `hash` may still lie there: those of its stripe have not all been moved. What of it has been moved may be
+    /// given back, and is not looked at: after the bit (acquire) its records are seen here.
+    ///
+    /// # Safety
+    /// Protected.
+    unsafe fn previous_of<'a>(&self, hash: u64) -> Option<&'a Buckets> {
+        // SAFETY: protected (caller).
+        let previous = unsafe { self.previous() }?;
+        (self.moved_stripes.load(Ordering::Acquire) >> stripe_of(hash) & 1 == 0).then_some(previous)
+    }
+
     /// Calls `f` for every slot of the chain of `hash` in this array, until it answers `Some`.
     ///
     /// # Safety
@@ -248,7 +247,7 @@ impl Buckets {
         };
         // SAFETY: protected (caller).
         unsafe {
-            if let Some(previous) = self.previous()
+            if let Some(previous) = self.previous_of(hash)
                 && let Some(found) = previous.walk(hash, &mut check)
             {
                 return Some(found);
@@ -270,7 +269,7 @@ impl Buckets {
         };
         // SAFETY: protected (caller).
         unsafe {
-            if self.previous().is_none_or(|previous| previous.walk(hash, check).is_none()) {
+            if self.previous_of(hash).is_none_or(|previous| previous.walk(hash, check).is_none()) {
                 self.walk(hash, check);
             }
         }
@@ -347,7 +346,7 @@ impl Buckets {
         // SAFETY: locked (caller).
         unsafe {
             let here = self.unlink_empty(hash);
-            match self.previous() {
+            match self.previous_of(hash) {
                 Some(previous) if here.is_none() => previous.unlink_empty(hash),
                 _ => here,
             }
@@ -410,12 +409,37 @@ impl Buckets {
         Ok(index + 1 >= part)
     }
 
-    /// Notes that a stripe has been moved; the previous array when that was the last one.
-    pub(super) fn stripe_moved(&self) -> Option<Retired> {
-        if self.unmoved_stripes.fetch_sub(1, Ordering::AcqRel) != 1 {
+    /// Notes that a stripe has been moved: what can be given back of the previous array by now, which must be retired.
+    ///
+    /// # Safety
+    /// The lock of the stripe is held.
+    pub(super) unsafe fn stripe_moved(&self, stripe: usize) -> Option<Box<dyn Piecemeal>> {
+        let before = self.moved_stripes.fetch_or(1 << stripe, Ordering::AcqRel);
+        let moved = before | 1 << stripe;
+        if before == moved {
             return None;
         }
-        self.take_previous()
+        if moved == u64::MAX {
+            return self.take_previous().map(|emptied| Box::new(emptied) as Box<dyn Piecemeal>);
+        }
+        // SAFETY: locked (caller).
+        let previous = unsafe { self.previous() }?;
+        let first = moved.trailing_ones() as usize * (previous.count / STRIPES) * BUCKET_BYTES;
+        let end = previous.pages.pieces_before(first);
+        let from = previous.released.fetch_max(end, Ordering::AcqRel);
+        // SAFETY: the stripes up to here have been moved, and only this call has got from here to there.
+        let part = || unsafe { Part::new(Arc::clone(&previous.pages), from, end) };
+        (from < end).then(|| Box::new(part()) as Box<dyn Piecemeal>)
+    }
+
+    /// Bytes of the previous array that went back, or wait to.
+    ///
+    /// # Safety
+    /// Protected.
+    #[cfg(test)]
+    pub(super) unsafe fn bytes_given_back(&self) -> usize {
+        // SAFETY: protected (caller).
+        unsafe { self.previous() }.map_or(0, |previous| previous.released.load(Ordering::Acquire))
     }
 
     fn take_previous(&self) -> Option<Retired> {
@@ -448,7 +472,7 @@ impl Buckets {
         };
         // SAFETY: protected (caller).
         unsafe {
-            if let Some(previous) = self.previous() {
+            if let Some(previous) = self.previous_of(first) {
                 let mut from = first;
                 loop {
                     previous.walk(from, &mut show);
@@ -466,115 +490,6 @@ impl Buckets {
 impl Drop for Buckets {
     fn drop(&mut self) {
         drop(self.take_previous());
-    }
-}
-
-/// An array that nobody new can reach, owned. A pointer, not a box: readers may still be in it, until it is freed as
-/// garbage. Its memory goes back piece by piece.
-pub(super) struct Retired(NonNull<Buckets>);
-
-// SAFETY: an owner of an array, which is Send and Sync.
-unsafe impl Send for Retired {}
-
-impl Retired {
-    /// # Safety
-    /// `buckets` came from `Box::into_raw`, was replaced in its table, and is handed out once.
-    pub(super) unsafe fn new(buckets: NonNull<Buckets>) -> Retired {
-        Retired(buckets)
-    }
-
-    fn buckets(&self) -> &Buckets {
-        // SAFETY: owned, and only shared references exist before it is freed as garbage.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for Retired {
-    fn drop(&mut self) {
-        // SAFETY: garbage is dropped when nobody reads it any more; it came from Box::into_raw and is owned once.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-impl Piecemeal for Retired {
-    fn free_some(&mut self, _units: usize) -> usize {
-        // SAFETY: garbage is freed when nobody reads it any more, so the reference is the only one, and the memory unused.
-        if unsafe { self.0.as_mut().pages.release_some() } == 0 { 0 } else { usize::MAX }
-    }
-
-    fn bytes(&self) -> usize {
-        self.buckets().pages.bytes()
-    }
-}
-
-/// An array with all its records, which go with it.
-pub(super) struct Discarded {
-    array: Retired,
-    next: usize,
-    bytes: usize,
-}
-
-impl Discarded {
-    /// `bytes` is what the array and its records hold.
-    pub(super) fn new(array: Retired, bytes: usize) -> Discarded {
-        Discarded { array, next: 0, bytes }
-    }
-
-    fn free_bucket(bucket: &Bucket) -> usize {
-        let mut freed = 0;
-        for slot in &bucket.slots {
-            match slot.pointer() {
-                Pointer::Empty => {}
-                Pointer::Record(record) => {
-                    slot.empty();
-                    freed += 1;
-                    // SAFETY: garbage: nobody reads it any more, and the slot was its only owner.
-                    unsafe { record.free() };
-                }
-                Pointer::Link(overflow) => {
-                    slot.empty();
-                    let overflow = Unlinked(overflow);
-                    // SAFETY: freed at the end of this block, after its records.
-                    freed += 1 + Discarded::free_bucket(unsafe { overflow.0.as_ref() });
-                }
-            }
-        }
-        freed
-    }
-
-    fn free_records(&mut self, units: usize) -> usize {
-        let (mut used, buckets) = (0, self.array.buckets());
-        while used < units && self.next < buckets.count {
-            used += 1 + Discarded::free_bucket(buckets.bucket(self.next));
-            self.next += 1;
-        }
-        used
-    }
-}
-
-impl Piecemeal for Discarded {
-    fn free_some(&mut self, units: usize) -> usize {
-        let used = self.free_records(units);
-        if used != 0 {
-            return used;
-        }
-        if let Some(previous) = self.array.buckets().take_previous() {
-            // What has not moved yet lies in the previous array: its turn now.
-            self.array = previous;
-            self.next = 0;
-            return units.max(1);
-        }
-        self.array.free_some(units)
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Drop for Discarded {
-    fn drop(&mut self) {
-        while self.free_some(usize::MAX) != 0 {}
     }
 }
 

@@ -365,8 +365,9 @@ impl<'t> Locked<'t> {
                 Ok(false) => self.state.moved += 1,
                 Ok(true) => {
                     self.state.all_moved = true;
-                    if let Some(emptied) = self.buckets.stripe_moved() {
-                        self.participant.retire(Garbage::Piecemeal(Box::new(emptied)), Charge::NONE);
+                    // SAFETY: as above.
+                    if let Some(emptied) = unsafe { self.buckets.stripe_moved(self.index) } {
+                        self.participant.retire(Garbage::Piecemeal(emptied), Charge::NONE);
                     }
                 }
                 // Memory is out, or a chain is at its bound: the bucket stays where it is, where it is found as well.

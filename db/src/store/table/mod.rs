@@ -38,12 +38,15 @@ use super::record::{RecordPtr, RecordRef};
 use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
-    MAX_CHAIN_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES,
+    MAX_CHAIN_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
 };
 
 /// Records that one bucket of an array and what still lies in the previous array's buckets of its range can hold: at most
 /// two of those, since the previous array is smaller.
 const PAGE_RECORDS: usize = 3 * 4 * MAX_CHAIN_BUCKETS;
+
+/// Stripes that one write looks at for something to move: the first of them nearly always has it.
+const STRIPES_LOOKED_AT: usize = 4;
 
 /// One tenant's named map from keys to records.
 ///
@@ -260,13 +263,11 @@ impl Table {
         let mut locked = self.lock_stripe(participant, stripe_of(hash));
         let result = f(&mut locked);
         let is_full = locked.is_full();
-        let is_growing = locked.buckets.is_growing();
-        if is_growing {
+        if locked.buckets.is_growing() {
             let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
-            let moving = locked.move_some(buckets);
-            drop(locked);
-            if !moving {
-                self.help(participant, buckets);
+            let own = locked.index;
+            if !self.help(participant, buckets, |stripe| stripe == own) && !locked.move_some(buckets) {
+                self.pass_on(own);
             }
         } else if is_full {
             drop(locked);
@@ -285,13 +286,37 @@ impl Table {
         Ok(())
     }
 
-    /// Moves buckets of a stripe that has not had enough writes of its own.
-    fn help(&self, participant: &Participant, buckets: usize) {
+    /// Moves buckets of the stripe whose turn it is: so that the front of the old array is empty soon, and goes back. `false` where
+    /// another thread is at it, or the caller holds that stripe's lock itself. Never waits for a lock, since the caller may hold some.
+    fn help(&self, participant: &Participant, buckets: usize, is_held: impl Fn(usize) -> bool) -> bool {
+        for _ in 0..STRIPES_LOOKED_AT {
+            let helped = self.helped.load(Ordering::Relaxed);
+            if is_held(helped % STRIPES) {
+                return false;
+            }
+            let Some(mut locked) = self.try_lock_stripe(participant, helped % STRIPES) else { return false };
+            if locked.move_some(buckets) {
+                return true;
+            }
+            self.pass_on(helped);
+        }
+        false
+    }
+
+    /// It is the next stripe's turn, if it is this one's: it has been moved, or cannot be.
+    fn pass_on(&self, stripe: usize) {
         let helped = self.helped.load(Ordering::Relaxed);
-        if let Some(mut locked) = self.try_lock_stripe(participant, helped % STRIPES)
-            && !locked.move_some(buckets)
-        {
+        if helped % STRIPES == stripe % STRIPES {
             self.helped.store(helped.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Moves buckets of a table that grows though nobody writes to it any more, so that the old array does not stay.
+    fn help_idle(&self, participant: &Participant, buckets: usize) {
+        for _ in 0..buckets.div_ceil(BUCKETS_MOVED_WHEN_FULL) {
+            if !self.help(participant, BUCKETS_MOVED_WHEN_FULL, |_| false) {
+                break;
+            }
         }
     }
 
@@ -316,6 +341,7 @@ impl Table {
         let previous = self.current.load(Ordering::Relaxed);
         // Without memory for a larger array, chains grow instead, up to their bound.
         let Some(larger) = Buckets::new(larger, buckets.generation + 1, previous) else { return };
+        self.helped.store(0, Ordering::Relaxed);
         self.install(larger);
         self.growths.fetch_add(1, Ordering::Relaxed);
         let _ = guard;
@@ -381,8 +407,11 @@ impl Table {
     }
 
     /// Removes expired records among the next `slots` slots, going on where the last call ended and stopping at the end of
-    /// the table; answers how many. Parts of the table in which nothing will expire are skipped.
+    /// the table; answers how many. Parts of the table in which nothing will expire are skipped. A table that grows is helped.
     pub fn sweep(&self, participant: &Participant, now_ms: u64, slots: usize) -> usize {
+        if self.is_growing(&participant.guard()) {
+            self.help_idle(participant, slots / SWEEP_SLOTS_PER_MOVED_BUCKET);
+        }
         let mut at = self.sweep_at.load(Ordering::Relaxed);
         let mut removed = 0;
         for _ in 0..slots.div_ceil(4) {
@@ -446,6 +475,13 @@ impl Table {
         self.check(guard.epochs());
         // SAFETY: protected by the guard.
         unsafe { self.current() }.is_growing()
+    }
+
+    /// Bytes of the previous array that went back, or wait to, before the rest of it.
+    #[cfg(test)]
+    pub(super) fn bytes_given_back(&self, _guard: &Guard<'_>) -> usize {
+        // SAFETY: protected by the guard.
+        unsafe { self.current().bytes_given_back() }
     }
 
     /// Removes every record, at once for whoever looks; the memory is given back piece by piece.

@@ -284,16 +284,17 @@ impl<'t> Exclusive<'t> {
         let is_full = locked.is_full();
         let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
         if locked.buckets.is_growing() {
-            if locked.move_some(buckets) {
+            // Never waits for a further lock, so that no two wait for each other.
+            if self.table.help(self.participant, buckets, |stripe| self.stripes.contains(stripe)) {
                 return;
             }
-            for other in &mut self.locked {
-                self.table.refresh(other);
-                if other.move_some(buckets) {
+            for held in &mut self.locked {
+                self.table.refresh(held);
+                if held.move_some(buckets) {
                     return;
                 }
+                self.table.pass_on(held.index);
             }
-            // Never waits for a further lock, so that no two wait for each other.
             let others = (0..STRIPES).filter(|stripe| !self.stripes.contains(*stripe));
             let mut others = others.filter_map(|stripe| self.table.try_lock_stripe(self.participant, stripe));
             others.any(|mut other| other.move_some(buckets));

@@ -57,6 +57,43 @@ fn records_survive_growth_and_the_array_is_used_well() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "needs arrays that come from the kernel")]
+fn a_growing_table_gives_back_what_has_moved_and_an_idle_one_ends_its_growth() {
+    let (epochs, table) = open_table();
+    let mut participant = epochs.register();
+    let (mut keys, mut most, mut looks) = (0u64, 0, 0);
+    // Until the growth of an array of two pieces and more has given something back and is not over.
+    while most == 0 {
+        put(&table, &participant, &keys.to_le_bytes(), &keys.to_be_bytes());
+        participant.quiescent();
+        keys += 1;
+        let guard = participant.guard();
+        most = table.bytes_given_back(&guard);
+        assert!(keys < 2_000_000, "nothing is given back: {:?}", table.stats());
+    }
+    (0..100).for_each(|_| participant.quiescent());
+    let all_there = |participant: &Participant| {
+        (0..keys).all(|key| get(&table, participant, &key.to_le_bytes()) == Some(key.to_be_bytes().to_vec()))
+    };
+    assert!(table.is_growing(&participant.guard()) && all_there(&participant));
+    assert_eq!(scan_all(&table, &mut participant, 1_000, 0).len() as u64, keys, "a record is shown once");
+    for key in (0..keys).step_by(7) {
+        let key = key.to_le_bytes();
+        assert_eq!(table.delete(&participant, table.hash(&key), &key, Condition::Present, 0), Ok(true));
+        put(&table, &participant, &key, &u64::from_le_bytes(key).to_be_bytes());
+    }
+    while table.is_growing(&participant.guard()) {
+        table.sweep(&participant, 0, 4_096);
+        participant.quiescent();
+        looks += 1;
+        assert!(looks < 100_000, "it never ends");
+    }
+    settle(&epochs, &mut participant);
+    assert!(all_there(&participant));
+    assert_eq!(table.stats().records, keys);
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "needs more records than stripes by far, since each stripe has queues of its own")]
 fn in_a_cache_what_is_read_again_outlives_a_stream_of_what_is_not() {
     let hot = scaled(2_000, 20) as u64;

@@ -1,0 +1,100 @@
+//! How long operations take while the table doubles, and while it does not.
+
+use std::time::Instant;
+
+use super::{Shuffle, Store};
+
+/// Nanoseconds above which it is looked up whether the thread was off its processor meanwhile.
+const LONG_NS: u32 = 20_000;
+
+/// How long single operations took.
+#[derive(Default)]
+struct Times {
+    ns: Vec<u32>,
+    /// Those during which the thread was taken off its processor.
+    away_ns: Vec<u32>,
+    switches: u64,
+}
+
+/// How often this thread was taken off its processor.
+fn switches() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+}
+
+impl Times {
+    fn new() -> Times {
+        Times { switches: switches(), ..Times::default() }
+    }
+
+    fn time<T>(&mut self, operation: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let answer = operation();
+        let took_ns = u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX);
+        if took_ns > LONG_NS {
+            let switches = switches();
+            if std::mem::replace(&mut self.switches, switches) != switches {
+                self.away_ns.push(took_ns);
+                return answer;
+            }
+        }
+        self.ns.push(took_ns);
+        answer
+    }
+
+    /// Prints the distribution; answers p99.9 and the longest.
+    fn tell(mut self, name: &str) -> [f64; 2] {
+        self.ns.sort_unstable();
+        let at = |share: f64| self.ns.get((self.ns.len() as f64 * share) as usize).copied().unwrap_or(0);
+        let longest = self.ns.last().copied().unwrap_or(0);
+        let away_ms = self.away_ns.iter().map(|ns| f64::from(*ns)).sum::<f64>() / 1e6;
+        println!(
+            "  {name}: n {}, p50 {} ns, p99 {} ns, p99.9 {} ns, p99.99 {} ns, longest {longest} ns; away {} times, {away_ms:.0} ms",
+            self.ns.len(),
+            at(0.5),
+            at(0.99),
+            at(0.999),
+            at(0.9999),
+            self.away_ns.len(),
+        );
+        [f64::from(at(0.999)), f64::from(longest)]
+    }
+}
+
+/// Doubles a table twice, from `records` on.
+pub(super) fn run(records: u64) {
+    let mut store = Store::new();
+    (0..records).for_each(|n| store.put(n));
+    store.settle();
+    let mut shuffle = Shuffle(3);
+    let (mut puts, mut gets) = (Times::new(), Times::new());
+    for _ in 0..records {
+        let (written, read) = (shuffle.next(records), shuffle.next(records));
+        puts.time(|| store.put(written));
+        gets.time(|| store.get(read));
+    }
+    let quiet = [puts.tell("quiet, puts in place"), gets.tell("quiet, gets")];
+    let mut from = records;
+    for _ in 0..2 {
+        let (mut puts, mut gets) = (Times::new(), Times::new());
+        let (mut moving_puts, mut moving_gets) = (Times::new(), Times::new());
+        for n in from..2 * from {
+            let moving = store.is_growing();
+            let (puts, gets) = if moving { (&mut moving_puts, &mut moving_gets) } else { (&mut puts, &mut gets) };
+            let read = shuffle.next(n);
+            puts.time(|| store.put(n));
+            gets.time(|| store.get(read));
+        }
+        println!("  from {from} to {} records:", 2 * from);
+        puts.tell("new puts, nothing moves");
+        gets.tell("gets, nothing moves");
+        let moving = [moving_puts.tell("new puts while records move"), moving_gets.tell("gets while records move")];
+        for ((name, moving), quiet) in ["puts", "gets"].iter().zip(moving).zip(quiet) {
+            let ratio = moving[0] / quiet[0];
+            let verdict = if ratio < 5.0 { "reached" } else { "not reached" };
+            println!("  {name}: p99.9 while records move is {ratio:.2} times the quiet one; target under 5: {verdict}");
+        }
+        from *= 2;
+    }
+}
