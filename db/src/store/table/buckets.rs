@@ -275,11 +275,11 @@ impl Buckets {
         }
     }
 
-    /// Inserts a record that is not in the table.
+    /// Inserts a record into this array.
     ///
     /// # Safety
     /// Locked.
-    pub(super) unsafe fn insert(&self, hash: u64, record: RecordPtr) -> Result<(), NoRoom> {
+    unsafe fn insert(&self, hash: u64, record: RecordPtr) -> Result<(), NoRoom> {
         let mut bucket = self.home(hash);
         for _ in 0..MAX_CHAIN_BUCKETS {
             if let Some(slot) = bucket.slots.iter().find(|slot| slot.is_empty()) {
@@ -300,7 +300,9 @@ impl Buckets {
         let overflow = Bucket { slots: std::array::from_fn(|_| Slot::default()) };
         overflow.slots[0].fill(last.hash.load(Ordering::Relaxed), moved);
         overflow.slots[1].fill(hash, record);
-        let place: NonNull<Bucket> = slabs::allocate(BUCKET_BYTES).ok_or(NoRoom)?.cast();
+        // As any other small allocation that fails: a commit has made sure that there is room.
+        let failed = || std::alloc::handle_alloc_error(std::alloc::Layout::new::<Bucket>());
+        let place: NonNull<Bucket> = slabs::allocate(BUCKET_BYTES).unwrap_or_else(failed).cast();
         // SAFETY: memory of a bucket, aligned to a cache line, which is nobody else's.
         unsafe { place.write(overflow) };
         // The pointer first: a reader that sees the hash gone then sees the link.
@@ -323,6 +325,24 @@ impl Buckets {
         let _ = unsafe { self.walk(hash, count) };
         // Each further bucket takes over the record whose slot becomes the link to it.
         empty + (MAX_CHAIN_BUCKETS - slots / SLOTS) * (SLOTS - 1)
+    }
+
+    /// Inserts a record that is not in the table, of whose stripe the first `moved` buckets have been moved if it grows: into its bucket of
+    /// the previous array while that is still there, so that new records do not touch the whole of the new array at once.
+    ///
+    /// # Safety
+    /// Locked.
+    pub(super) unsafe fn insert_new(&self, hash: u64, record: RecordPtr, moved: usize) -> Result<(), NoRoom> {
+        // SAFETY: locked (caller).
+        unsafe {
+            if let Some(previous) = self.previous_of(hash)
+                && previous.index_of(hash) >= stripe_of(hash) * (previous.count / STRIPES) + moved
+                && previous.insert(hash, record).is_ok()
+            {
+                return Ok(());
+            }
+            self.insert(hash, record)
+        }
     }
 
     unsafe fn chain_len(&self, hash: u64) -> usize {

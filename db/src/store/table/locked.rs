@@ -210,8 +210,9 @@ impl<'t> Locked<'t> {
             self.retire(old.owned);
             return Ok(());
         }
+        let moved = if self.state.generation == self.buckets.generation { self.state.moved } else { 0 };
         // SAFETY: locked: see `Locked`; `put` found no record of this key.
-        if unsafe { self.buckets.insert(hash, record) }.is_err() {
+        if unsafe { self.buckets.insert_new(hash, record, moved) }.is_err() {
             self.stripe.expiring.sub(u64::from(new.expires_at_ms() != 0));
             // SAFETY: it never was in the table.
             unsafe { record.free() };
