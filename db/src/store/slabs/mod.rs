@@ -61,7 +61,9 @@ pub fn slab_bytes() -> usize {
     DEPOT.bytes()
 }
 
-/// Memory of some length; `None` when there is none.
+/// Memory of some length; `None` when there is none. Not inlined, as [`free`] is not: the address of a variable of the thread must not
+/// be computed in a function in whose middle tenant code runs, which another thread may go on with.
+#[inline(never)]
 pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
     if PLAIN || bytes > LARGEST_BYTES {
         let layout = Layout::from_size_align(bytes, align(bytes)).ok().filter(|layout| layout.size() != 0)?;
@@ -84,6 +86,7 @@ pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
 ///
 /// # Safety
 /// `at` came from [`allocate`] of as many bytes, nobody uses it any more, and it is given back once.
+#[inline(never)]
 pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
     if PLAIN || bytes > LARGEST_BYTES {
         // SAFETY: the caller's promise; the layout is the one of `allocate`.
