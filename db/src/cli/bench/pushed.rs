@@ -31,7 +31,7 @@ const LISTS: u64 = 10_000;
 const CHAIN_TARGET: f64 = 20.0;
 const SUM_TARGET: f64 = 12.0;
 /// Seconds of one measurement where one quantity is given, and where it is varied; rounds of these.
-const SECONDS: f64 = 0.7;
+const SECONDS: f64 = 0.6;
 const VARIED_SECONDS: f64 = 0.4;
 const ROUNDS: usize = 5;
 const VARIED_ROUNDS: usize = 3;

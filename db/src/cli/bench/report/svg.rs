@@ -8,7 +8,7 @@ use super::{Axis, Plot, Scale};
 /// In the units of the drawing; the page scales it to its own width.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
-const LEFT: f64 = 64.0;
+const LEFT: f64 = 76.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
