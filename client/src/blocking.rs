@@ -62,6 +62,11 @@ impl Client {
         self.runtime.block_on(self.client.multi_get(table, keys))
     }
 
+    /// See [`crate::Client::snapshot`].
+    pub fn snapshot<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
+        self.runtime.block_on(self.client.snapshot(table, keys))
+    }
+
     /// Writes a record; gives its new version.
     pub fn put(&self, table: u64, key: &[u8], value: &[u8], options: &PutOptions) -> Result<u64, Error> {
         self.runtime.block_on(self.client.put(table, key, value).options(*options).into_future())

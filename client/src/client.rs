@@ -220,7 +220,18 @@ impl Client {
     pub async fn multi_get<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
         let mut message = Message::new();
         message.multi_get(table, keys);
-        let count = keys.len();
+        self.records(message, keys.len()).await
+    }
+
+    /// As [`Client::multi_get`], with all records as they were at one moment: of what a transaction writes it finds all or
+    /// nothing.
+    pub async fn snapshot<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
+        let mut message = Message::new();
+        message.snapshot(table, keys);
+        self.records(message, keys.len()).await
+    }
+
+    async fn records(&self, message: Message, count: usize) -> Result<Vec<Option<Record>>, Error> {
         match self.single(message).await? {
             Reply::Records(records) if records.len() == count => Ok(records),
             Reply::Records(records) => {

@@ -9,8 +9,11 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The condition of the write did not hold.
-    #[error("conflict: the record is not as the write's condition asks; read it again and decide anew")]
+    /// The condition of the write did not hold; or an invocation's transaction met the writes of others each time that it was
+    /// tried, and wrote nothing.
+    #[error(
+        "conflict: the record is not as the write's condition asks, or others wrote what the transaction had read; try again"
+    )]
     Conflict,
     /// The value under the key is no number, or the sum would overflow.
     #[error("the value is not a decimal number, or the sum does not fit 64 bits; put a number there first")]
@@ -223,6 +226,7 @@ fn failure_name(code: u32) -> Cow<'static, str> {
         7 => "wrong_server",
         8 => "invalid",
         9 => "read_only",
+        10 => "contended",
         100 => "other",
         _ => return Cow::Owned(format!("code {code}")),
     })

@@ -4,7 +4,7 @@ use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::rpc::{
     Condition, FLAG_IDEMPOTENT, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN, MESSAGE_HEADER_LEN,
-    MessageHeader, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, Status, op_header,
+    MessageHeader, OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, Status, op_header,
 };
 use std::time::Duration;
 
@@ -143,6 +143,15 @@ impl Message {
 
     /// Appends a multi-get.
     pub fn multi_get<K: AsRef<[u8]>>(&mut self, table: u64, keys: &[K]) {
+        self.multi_get_with(table, keys, 0);
+    }
+
+    /// The same, with all records as they were at one moment.
+    pub fn snapshot<K: AsRef<[u8]>>(&mut self, table: u64, keys: &[K]) {
+        self.multi_get_with(table, keys, OP_FLAG_SNAPSHOT);
+    }
+
+    fn multi_get_with<K: AsRef<[u8]>>(&mut self, table: u64, keys: &[K], flags: u8) {
         let mut list = Vec::with_capacity(keys.iter().map(|key| 4 + key.as_ref().len()).sum());
         for key in keys {
             let key = key.as_ref();
@@ -153,7 +162,7 @@ impl Message {
             list.extend_from_slice(&(key.len() as u32).to_le_bytes());
             list.extend_from_slice(key);
         }
-        let operation = Operation { table, number: keys.len() as u64, ..Operation::new(Op::MultiGet) };
+        let operation = Operation { table, flags, number: keys.len() as u64, ..Operation::new(Op::MultiGet) };
         self.push(&operation, [&list, &[]]);
     }
 

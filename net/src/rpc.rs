@@ -74,6 +74,8 @@ pub enum Op {
 
 /// Operation flag of a put: the value starts with `ttl_ms u64`, milliseconds until the record expires.
 pub const OP_FLAG_TTL: u8 = 0x01;
+/// Operation flag of a multiget: all records as they were at one moment, so that of a transaction it finds all or nothing.
+pub const OP_FLAG_SNAPSHOT: u8 = 0x02;
 
 /// Condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -98,7 +100,8 @@ pub enum Status {
     Ok = 0,
     /// No record under the key.
     NotFound = 1,
-    /// The condition of the write did not hold.
+    /// The condition of the write did not hold. An invocation: its transaction met the writes of others each time that it was
+    /// tried, and wrote nothing.
     Conflict = 2,
     /// The message or operation is not well-formed; the value says where.
     Malformed = 3,

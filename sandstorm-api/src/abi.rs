@@ -1,4 +1,4 @@
-//! The binary interface between the server and an extension's library, version 3.
+//! The binary interface between the server and an extension's library, version 4.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions of
 //! [`Extension`]; the library calls back through [`HostCalls`], found behind the [`Invocation`] that it is given. Tenant
@@ -10,9 +10,10 @@
 //!
 //! Version 2: the arena grows by [`HostCalls::grow`], up to [`Arena::limit`]; in version 1 it had its whole length at once.
 //! Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and [`HostCalls::get_many`].
+//! Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
 
 /// Version of the structs in this module. The server refuses a library built for any other.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// The name under which a library exports its [`Extension`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
@@ -23,6 +24,9 @@ pub const POLL_PENDING: u32 = 0;
 pub const POLL_DONE: u32 = 1;
 /// `poll`/`start` answered: the extension returned an error, which it has handed to [`HostCalls::fail`].
 pub const POLL_FAILED: u32 = 2;
+/// `poll`/`start` answered: its transaction met the writes of others, as [`HostCalls::commit`] has told. The host forgets the
+/// future and all of the invocation's memory but the arguments, and starts it anew. (Since version 4.)
+pub const POLL_AGAIN: u32 = 3;
 
 /// What a library exports, one per library, under [`EXTENSION_SYMBOL`].
 #[repr(C)]
@@ -80,10 +84,13 @@ pub struct Invocation {
     pub now_ms: u64,
     /// 1: an awaited read should prefetch and yield, since other invocations are ready to run; 0: it should read at once.
     pub interleave: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: the extension has begun a transaction; the library's business, but that the host sets it to 0 at the beginning. (Since
+    /// version 4, before which it was zero.)
+    pub transaction: u32,
     /// The invocation's memory.
     pub arena: Arena,
+    /// What the transaction remembers, where one was begun: in the arena, and the library's business. (Since version 4.)
+    pub notes: *mut u8,
 }
 
 /// A borrowed record as the host hands it out; lives as long as the invocation.
@@ -171,6 +178,49 @@ pub struct RawCursor {
     pub finished: u64,
 }
 
+/// What a transaction has read, for [`HostCalls::commit`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawRead {
+    /// The table's id.
+    pub table: u64,
+    /// What `prefetch` wrote for the key, or 0.
+    pub hash: u64,
+    /// First byte of the key.
+    pub key: *const u8,
+    /// Length of the key in bytes.
+    pub key_len: usize,
+    /// The record's version; 0: there was none.
+    pub version: u64,
+}
+
+/// Kind of a change: the record is written, whatever is there.
+pub const CHANGE_PUT: u32 = 0;
+/// Kind of a change: the record is deleted, if it is there. Value, flags and expiry do not count.
+pub const CHANGE_DELETE: u32 = 1;
+
+/// What a transaction changes, for [`HostCalls::commit`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawChange {
+    /// The table's id.
+    pub table: u64,
+    /// First byte of the key.
+    pub key: *const u8,
+    /// Length of the key in bytes.
+    pub key_len: usize,
+    /// First byte of the value.
+    pub value: *const u8,
+    /// Length of the value in bytes.
+    pub value_len: usize,
+    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
+    pub expires_at_ms: u64,
+    /// The caller's flags, stored with the record.
+    pub flags: u32,
+    /// One of the `CHANGE_*` constants.
+    pub kind: u32,
+}
+
 /// Status of a host call: done.
 pub const STATUS_OK: u32 = 0;
 /// Status of a host call: no record under that key (or no table of that name).
@@ -191,6 +241,8 @@ pub const STATUS_WRONG_SERVER: u32 = 7;
 pub const STATUS_INVALID: u32 = 8;
 /// Status of a host call: a write to a table that another tenant granted for reading only.
 pub const STATUS_READ_ONLY: u32 = 9;
+/// Status of a commit: the transaction met the writes of others each time that it was tried.
+pub const STATUS_CONTENDED: u32 = 10;
 
 /// Why an extension leaves through [`HostCalls::abort`]: it panicked.
 pub const ABORT_PANIC: u32 = 1;
@@ -275,5 +327,16 @@ pub struct HostCalls {
         hashes: *const u64,
         count: usize,
         out: *mut RawRecord,
+    ) -> u32,
+    /// Makes all changes at one moment at which everything that was read is so, or none; with null for the changes, only looks
+    /// whether everything is still so. `STATUS_CONFLICT`: it is not, and the library answers [`POLL_AGAIN`];
+    /// `STATUS_CONTENDED`: nor is it to be tried again. After `STATUS_OK` for changes the library answers [`POLL_DONE`]
+    /// without another call. (Since version 4.)
+    pub commit: unsafe extern "C" fn(
+        *mut Invocation,
+        reads: *const RawRead,
+        reads_len: usize,
+        changes: *const RawChange,
+        changes_len: usize,
     ) -> u32,
 }

@@ -8,6 +8,7 @@ use core::task::{Context, Poll};
 use crate::Error;
 use crate::abi::{self, RawCursor, RawRecord, RawWrite};
 use crate::host::Host;
+use crate::transaction::Transaction;
 
 /// The id of one of the tenant's tables, or of one granted to it, as the tenant's programs know it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,6 +118,36 @@ impl<'a> Db<'a> {
 
     /// Appends bytes to the reply that the caller gets when the extension returns `Ok(())`.
     ///
+    /// The invocation's transaction, which begins with the first call of this.
+    ///
+    /// It sees its own writes, which nobody else does before it is committed. That happens when `run` returns `Ok`: if what it
+    /// has read, absent records included, is still so, all of its writes are made at that moment, in as many tables as there are.
+    /// If it is not, the reply is dropped and `run` begins anew with the same arguments: it must not count on being run once. After
+    /// [`TRANSACTION_TRIES`](crate::limits::TRANSACTION_TRIES) runs the caller is answered `Conflict`. If it fails, is killed, or
+    /// one of the writes is refused (by a quota, a limit of the table, a grant), then none of them is made.
+    ///
+    /// What it reads need not be of one moment until it is committed: an error that comes of that begins it anew as
+    /// well, a panic ends it. What is read or written through `Db` is no part of it, and is written at once, each time that it runs.
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    ///
+    /// /// Moves the record under `from` to `to`, unless there is one.
+    /// async fn rename(db: Db<'_>, table: TableId, from: &[u8], to: &[u8]) -> Result<(), Error> {
+    ///     let transaction = db.transaction();
+    ///     let record = transaction.get(table, from).await?.ok_or(Error::not_found("nothing to rename"))?;
+    ///     if transaction.get(table, to).await?.is_some() {
+    ///         return Err(Error::new("the name is taken"));
+    ///     }
+    ///     transaction.put(table, to, record.value())?;
+    ///     transaction.delete(table, from).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn transaction(&self) -> Transaction<'a> {
+        Transaction::new(self.host)
+    }
+
     /// # Errors
     /// `TooLarge` when the reply would pass its limit; what was appended before stays.
     pub fn reply(&self, bytes: &[u8]) -> Result<(), Error> {

@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Invalid = abi::STATUS_INVALID,
     /// The table is another tenant's and was granted for reading only.
     ReadOnly = abi::STATUS_READ_ONLY,
+    /// The invocation's transaction met the writes of others each time that it was tried.
+    Contended = abi::STATUS_CONTENDED,
     /// The extension's own reason; see the text.
     Other = 100,
 }
@@ -60,6 +62,23 @@ impl Error {
     /// A record that must be there is not.
     pub fn not_found(text: impl Into<Cow<'static, str>>) -> Error {
         Error { kind: ErrorKind::NotFound, text: text.into() }
+    }
+
+    /// A limit was passed.
+    pub(crate) fn too_large(text: String) -> Error {
+        Error { kind: ErrorKind::TooLarge, text: text.into() }
+    }
+
+    /// The error of a commit's status: it is about all that the transaction writes.
+    pub(crate) fn from_commit(status: u32) -> Error {
+        let error = Error::from_status(status);
+        match error.kind {
+            ErrorKind::Contended => error,
+            _ => Error {
+                text: format!("the transaction was refused, nothing was written: {}", error.text).into(),
+                ..error
+            },
+        }
     }
 
     /// The kind.
@@ -94,6 +113,10 @@ impl Error {
             abi::STATUS_WRONG_SERVER => (ErrorKind::WrongServer, "another server owns this part of the table"),
             abi::STATUS_INVALID => (ErrorKind::Invalid, "an argument is out of its range"),
             abi::STATUS_READ_ONLY => (ErrorKind::ReadOnly, "the table was granted for reading only"),
+            abi::STATUS_CONTENDED => (
+                ErrorKind::Contended,
+                "the transaction met the writes of others each time; nothing was written: call again",
+            ),
             _ => (ErrorKind::Other, "the server answered with a status that this API does not know"),
         };
         Error { kind, text: Cow::Borrowed(text) }

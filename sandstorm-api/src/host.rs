@@ -5,11 +5,15 @@
 //! the host keeps the record's memory (the invocation pins its epoch).
 #![allow(unsafe_code)]
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::marker::PhantomData;
 
 use crate::abi::{
     CALL_KEYS, HostCalls, Invocation, RawCursor, RawKey, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK,
 };
+use crate::transaction::Notes;
 use crate::{Error, Record};
 
 /// One invocation's way to the server.
@@ -162,6 +166,50 @@ impl<'a> Host<'a> {
         check(unsafe { (self.calls().reply)(self.invocation, bytes.as_ptr(), bytes.len()) })
     }
 
+    /// What the invocation's transaction remembers; it begins with the first call.
+    pub(crate) fn notes(&self) -> &'a RefCell<Notes> {
+        // SAFETY: a live invocation (see `new`), whose `notes` only this function and `end_transaction` change; what they name
+        // stays where it is until the invocation ends, or is begun anew, when nothing of it is left.
+        unsafe {
+            if (*self.invocation).transaction == 0 {
+                (*self.invocation).notes = Box::into_raw(Box::<RefCell<Notes>>::default()).cast();
+                (*self.invocation).transaction = 1;
+            }
+            &*(*self.invocation).notes.cast::<RefCell<Notes>>()
+        }
+    }
+
+    /// Commits the invocation's transaction or, without `changes`, only has the host look whether what it has read is still so.
+    pub(crate) fn commit(&self, changes: bool) -> u32 {
+        let notes = self.notes().borrow();
+        let reads = notes.raw_reads();
+        let writes = if changes { notes.raw_changes() } else { Vec::new() };
+        let first = if changes { writes.as_ptr() } else { core::ptr::null() };
+        // SAFETY: a live invocation; both lists, and the keys and values that they name, outlive the call.
+        unsafe { (self.calls().commit)(self.invocation, reads.as_ptr(), reads.len(), first, writes.len()) }
+    }
+
+    /// Forgets the transaction, if one was begun.
+    ///
+    /// # Safety
+    /// The extension's future is gone, and with it every handle of the transaction and all that it has shown.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) unsafe fn end_transaction(&self) {
+        // SAFETY: made by `notes`, and nobody refers to it any more (caller).
+        unsafe {
+            if (*self.invocation).transaction != 0 {
+                (*self.invocation).transaction = 0;
+                drop(Box::from_raw((*self.invocation).notes.cast::<RefCell<Notes>>()));
+            }
+        }
+    }
+
+    /// The bytes that were kept, for as long as the invocation lives.
+    pub(crate) fn kept(&self, kept: Kept) -> &'a [u8] {
+        // SAFETY: they are a record's, which the host keeps for 'a, or belong to the transaction's notes, which stay for 'a.
+        unsafe { &*kept.0 }
+    }
+
     /// The record that the host wrote, borrowed for the life of the invocation.
     pub(crate) fn record(&self, raw: RawRecord) -> Record<'a> {
         // SAFETY: the host's records are valid and immutable for the life of the invocation, which is 'a.
@@ -180,4 +228,51 @@ fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [RawKey; CALL_KEYS] {
         *raw = RawKey { first: key.as_ptr(), len: key.len() };
     }
     raw
+}
+
+/// Bytes that stay as they are until the invocation ends: a record's, or copies that a [`Keeper`] holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept(*const [u8]);
+
+impl Kept {
+    /// A part of a record that the invocation was given.
+    pub(crate) fn record(bytes: &[u8]) -> Kept {
+        Kept(bytes)
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// Address and length, for the host.
+    pub(crate) fn parts(self) -> (*const u8, usize) {
+        (self.0.cast(), self.0.len())
+    }
+}
+
+/// Holds copies until it is dropped, which is when the invocation is over, or never: the invocation's memory is freed whole.
+#[derive(Default)]
+pub(crate) struct Keeper(Vec<*mut [u8]>);
+
+impl Keeper {
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> Kept {
+        let copy = Box::into_raw(Box::<[u8]>::from(bytes));
+        self.0.push(copy);
+        Kept(copy)
+    }
+
+    /// The bytes, while this borrow lasts.
+    pub(crate) fn bytes(&self, kept: Kept) -> &[u8] {
+        // SAFETY: a record's, or a copy that this keeper holds: notes that name copies have their own keeper.
+        unsafe { &*kept.0 }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        for copy in self.0.drain(..) {
+            // SAFETY: made by `copy`; whoever was shown it is gone (`end_transaction`).
+            drop(unsafe { Box::from_raw(copy) });
+        }
+    }
 }

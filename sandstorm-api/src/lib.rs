@@ -18,6 +18,7 @@
 //! - [`Db`] is the invocation's view of its tenant's tables: the only way for an extension to reach anything outside.
 //! - An `.await` on a read prefetches and yields: other invocations run while the cache miss is under way. A read
 //!   hands out the record itself, borrowed for the life of the invocation, never a copy.
+//! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
 //! - A long computation calls [`yield_now`] now and then: what computes past its budget between two yields is ended.
 //! - Memory comes from an arena with a quota, which is freed whole when the invocation ends.
 //! - A returned [`Error`] reaches the caller with its kind and text; a panic ends this invocation and nothing else.
@@ -33,12 +34,15 @@ pub mod abi;
 mod db;
 mod error;
 mod host;
+pub mod limits;
 pub mod prelude;
 pub mod redis;
 #[doc(hidden)]
 pub mod rt;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod transaction;
 
 pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, Record, ScanPage, TableId, YieldNow, yield_now};
 pub use error::{Error, ErrorKind};
+pub use transaction::{Seen, Transaction};

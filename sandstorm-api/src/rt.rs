@@ -12,7 +12,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 
 use crate::abi::{
-    ABORT_OUT_OF_MEMORY, ABORT_PANIC, ARENA_CLASSES, Arena, Invocation, POLL_DONE, POLL_FAILED, POLL_PENDING, STATUS_OK,
+    ABORT_OUT_OF_MEMORY, ABORT_PANIC, ARENA_CLASSES, Arena, Invocation, POLL_AGAIN, POLL_DONE, POLL_FAILED,
+    POLL_PENDING, STATUS_CONFLICT, STATUS_CONTENDED, STATUS_OK,
 };
 use crate::host::Host;
 use crate::{Db, Error};
@@ -42,10 +43,12 @@ pub unsafe fn args<'a>(invocation: *mut Invocation) -> &'a [u8] {
 pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocation: *mut Invocation) -> u32 {
     // SAFETY: the caller's promise; the future stays where it is until it is dropped, so it is pinned.
     let future = unsafe { Pin::new_unchecked(&mut *slot.cast::<F>()) };
-    let answer = match future.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Pending => return POLL_PENDING,
-        Poll::Ready(Ok(())) => POLL_DONE,
-        Poll::Ready(Err(error)) => {
+    let Poll::Ready(outcome) = future.poll(&mut Context::from_waker(Waker::noop())) else { return POLL_PENDING };
+    // SAFETY: a live invocation; the future has ended.
+    let Some(outcome) = (unsafe { end(invocation, outcome) }) else { return POLL_AGAIN };
+    let answer = match outcome {
+        Ok(()) => POLL_DONE,
+        Err(error) => {
             let text = error.text();
             // SAFETY: a live invocation; the text outlives the call.
             unsafe { ((*(*invocation).host).fail)(invocation, error.kind() as u32, text.as_ptr(), text.len()) };
@@ -55,6 +58,41 @@ pub unsafe fn poll<F: Future<Output = Result<(), Error>>>(slot: *mut u8, invocat
     // SAFETY: the future is ready; nobody touches it again.
     unsafe { core::ptr::drop_in_place(slot.cast::<F>()) };
     answer
+}
+
+/// What an extension's outcome is with its transaction, which is committed if it ended well; `None`: it is to be run again.
+///
+/// # Safety
+/// `invocation` is live, and its future has ended.
+pub unsafe fn end(invocation: *mut Invocation, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
+    // SAFETY: this function's contract.
+    if unsafe { (*invocation).transaction } == 0 {
+        return Some(outcome);
+    }
+    // SAFETY: as above.
+    let host = unsafe { Host::new(invocation) };
+    commit(host, outcome)
+}
+
+/// Forgets an invocation's transaction, if it has one.
+///
+/// # Safety
+/// `invocation` is live, its future is gone, and so is whatever it was shown.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) unsafe fn forget_transaction(invocation: *mut Invocation) {
+    // SAFETY: this function's contract.
+    unsafe { Host::new(invocation).end_transaction() }
+}
+
+#[cold]
+fn commit(host: Host<'_>, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
+    match host.commit(outcome.is_ok()) {
+        STATUS_CONFLICT => None,
+        STATUS_OK => Some(outcome),
+        STATUS_CONTENDED => Some(Err(Error::from_commit(STATUS_CONTENDED))),
+        // An error of its own says more than that what it has read cannot be looked at again.
+        status => Some(outcome.and(Err(Error::from_commit(status)))),
+    }
 }
 
 /// The invocation that this worker is running: the first word of the worker's block, which `gs` points to.

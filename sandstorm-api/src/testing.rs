@@ -27,6 +27,7 @@
 #![allow(unsafe_code)]
 
 mod calls;
+mod commit;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -39,6 +40,7 @@ use core::task::{Context, Poll, Waker};
 use std::collections::HashMap;
 
 use crate::abi::{self, ARENA_CLASSES, Arena, Invocation, RawRecord, RawWrite};
+use crate::limits::TRANSACTION_TRIES;
 use crate::{Db, Error, TableId};
 use calls::CALLS;
 
@@ -144,6 +146,7 @@ pub struct TestStore {
     max_bytes: usize,
     max_polls: u64,
     polls: u64,
+    tries: u32,
     reads: u64,
     hook: Option<Hook>,
 }
@@ -169,6 +172,7 @@ impl TestStore {
             max_bytes: usize::MAX,
             max_polls: DEFAULT_POLLS,
             polls: 0,
+            tries: 0,
             reads: 0,
             hook: None,
         }
@@ -332,6 +336,11 @@ impl TestStore {
         self.reads
     }
 
+    /// How often the last invocation was run: more than once where its transaction met the writes of others.
+    pub fn tries(&self) -> u32 {
+        (self.tries + 1).min(TRANSACTION_TRIES)
+    }
+
     /// Calls `hook` between any two polls of an invocation: it may write as others would meanwhile.
     pub fn between_polls(&mut self, hook: impl FnMut(&mut TestStore) + 'static) -> &mut TestStore {
         self.hook = Some(Box::new(hook));
@@ -349,14 +358,22 @@ impl TestStore {
     where
         F: for<'a> AsyncFn(Db<'a>, &'a [u8]) -> Result<(), Error>,
     {
-        (self.polls, self.reads) = (0, 0);
+        (self.polls, self.reads, self.tries) = (0, 0, 0);
         let running = Running::start(self, args);
-        // SAFETY: the invocation lives until `running` is dropped, which is after the future below, and this thread
-        // alone uses it. `F` works for any lifetime, so it cannot keep the `Db` or a record beyond the future.
-        let db = unsafe { crate::rt::db(running.at.cast::<Invocation>()) };
-        let outcome = {
-            let mut future = pin!(run(db, args));
-            running.drive(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+        let invocation = running.at.cast::<Invocation>();
+        let outcome = loop {
+            // SAFETY: the invocation lives until `running` is dropped, which is after the future below, and this thread
+            // alone uses it. `F` works for any lifetime, so it cannot keep the `Db` or a record beyond the future.
+            let db = unsafe { crate::rt::db(invocation) };
+            let outcome = {
+                let mut future = pin!(run(db, args));
+                running.drive(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+            };
+            // SAFETY: the future has ended; it is gone, and with it whatever it was shown.
+            match unsafe { running.end(outcome) } {
+                Some(outcome) => break outcome,
+                None => running.between(),
+            }
         };
         outcome.map(|()| running.take_reply())
     }
@@ -461,8 +478,11 @@ struct Running<'s> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone.
-        let behind = unsafe { Box::from_raw(self.at) };
+        // SAFETY: `at` came from `Box::into_raw` in `start`, and the future that used it is gone, with whatever it was shown.
+        let behind = unsafe {
+            crate::rt::forget_transaction(self.at.cast::<Invocation>());
+            Box::from_raw(self.at)
+        };
         *self.home = behind.store;
     }
 }
@@ -482,8 +502,9 @@ impl<'s> Running<'s> {
             args_len: args.len(),
             now_ms: store.now_ms,
             interleave: u32::from(store.interleave),
-            reserved: 0,
+            transaction: 0,
             arena,
+            notes: core::ptr::null_mut(),
         };
         let behind = Behind { invocation, store, held: Vec::new(), reply: Vec::new() };
         Running { at: Box::into_raw(Box::new(behind)), home }
@@ -514,7 +535,27 @@ impl<'s> Running<'s> {
             behind.store.hook.get_or_insert(hook);
         }
         behind.invocation.now_ms = behind.store.now_ms;
-        behind.invocation.interleave = u32::from(behind.store.interleave);
+        // As in the server: what is run again does not give its turn away.
+        behind.invocation.interleave = u32::from(behind.store.interleave && behind.store.tries == 0);
+    }
+
+    /// Ends the transaction, if there is one; `None`: the extension is to be run again.
+    ///
+    /// # Safety
+    /// The extension's future has ended and is gone.
+    unsafe fn end(&self, outcome: Result<(), Error>) -> Option<Result<(), Error>> {
+        let invocation = self.at.cast::<Invocation>();
+        // SAFETY: the invocation is live; the caller's promise.
+        unsafe {
+            // One that was polled too often has ended as if killed: it commits nothing.
+            let killed = (*self.at).store.polls == (*self.at).store.max_polls && outcome.is_err();
+            let outcome = if killed { Some(outcome) } else { crate::rt::end(invocation, outcome) };
+            crate::rt::forget_transaction(invocation);
+            if outcome.is_none() {
+                (*self.at).reply.clear();
+            }
+            outcome
+        }
     }
 
     fn take_reply(&self) -> Vec<u8> {

@@ -56,6 +56,61 @@ pub mod transfer {
     }
 }
 
+/// An order that takes from several stocks, in a transaction that helpers are given.
+pub mod order {
+    use sandstorm_api::prelude::*;
+
+    struct Shop<'a> {
+        tx: Transaction<'a>,
+        stocks: TableId,
+        orders: TableId,
+    }
+
+    #[derive(Clone, Copy)]
+    struct Line<'a> {
+        article: &'a [u8],
+        count: u32,
+    }
+
+    fn lines(args: &[u8]) -> impl Iterator<Item = Line<'_>> {
+        args.split(|byte| *byte == b'\n').filter_map(|line| {
+            let at = line.iter().position(|byte| *byte == b' ')?;
+            let count = core::str::from_utf8(&line[at + 1..]).ok()?.parse().ok()?;
+            Some(Line { article: &line[..at], count })
+        })
+    }
+
+    impl<'a> Shop<'a> {
+        async fn stock(&self, article: &[u8]) -> Result<u32, Error> {
+            let Some(found) = self.tx.get(self.stocks, article).await? else { return Ok(0) };
+            Ok(u32::from_le_bytes(found.value().try_into()?))
+        }
+
+        async fn take(&self, line: Line<'_>) -> Result<u32, Error> {
+            let rest = self.stock(line.article).await?.checked_sub(line.count);
+            let rest = rest.ok_or_else(|| Error::new(format!("not enough of {:?}", line.article)))?;
+            match rest {
+                0 => self.tx.delete(self.stocks, line.article).await.map(drop)?,
+                _ => self.tx.put(self.stocks, line.article, &rest.to_le_bytes())?,
+            }
+            Ok(rest)
+        }
+    }
+
+    pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+        let shop = Shop { tx: db.transaction(), stocks: db.table("stocks")?, orders: db.table("orders")? };
+        let mut rests = Vec::new();
+        for line in lines(args) {
+            rests.push((line.article, shop.take(line).await?));
+        }
+        let known: Vec<Seen<'_>> =
+            shop.tx.get_many(shop.orders, &[&b"last"[..], b"first"]).await?.into_iter().flatten().collect();
+        let number = known.first().map_or(0, |last| last.value().len() as u8);
+        shop.tx.put_with(shop.orders, b"last", &[number], 0, 60_000)?;
+        rests.iter().try_for_each(|(article, rest)| db.reply(format!("{article:?} {rest}\n").as_bytes()))
+    }
+}
+
 /// A secondary index, kept with the records.
 pub mod index {
     use sandstorm_api::prelude::*;

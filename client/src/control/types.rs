@@ -363,6 +363,12 @@ pub struct ExtensionStats {
     pub killed_by: BTreeMap<String, u64>,
     /// CPU time spent in it, in microseconds.
     pub cpu_us: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Runs that were begun anew because the transaction met the writes of others.
+    pub retries: u64,
+    /// Calls that were answered `Conflict`, because it did each time.
+    pub conflicts: u64,
 }
 
 /// One remark of the checker or the compiler.

@@ -358,6 +358,12 @@ pub struct Stats {
     pub killed_by: BTreeMap<&'static str, u64>,
     /// CPU time spent in it, in microseconds.
     pub cpu_us: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Runs that were begun anew because the transaction met the writes of others.
+    pub retries: u64,
+    /// Calls that were answered `Conflict`, because it did each time.
+    pub conflicts: u64,
 }
 
 impl Stats {
@@ -368,6 +374,9 @@ impl Stats {
         self.failed += counts.failed;
         self.killed += counts.killed_total();
         self.cpu_us += counts.cpu_us;
+        self.commits += counts.transactions.commits;
+        self.retries += counts.transactions.retries;
+        self.conflicts += counts.transactions.conflicts;
         for (cause, count) in metrics::CAUSES.iter().zip(counts.killed) {
             if count > 0 {
                 *self.killed_by.entry(cause).or_default() += count;

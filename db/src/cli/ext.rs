@@ -263,6 +263,10 @@ fn show(extension: &Extension) -> String {
         ("calls", format!("{}: {} ok, {} failed, {} killed", stats.invocations, stats.ok, stats.failed, stats.killed)),
         ("killed by", if causes.is_empty() { "-".to_owned() } else { causes.join(", ") }),
         ("cpu_us", stats.cpu_us.to_string()),
+        (
+            "transactions",
+            format!("{} committed, {} run again, {} conflicts", stats.commits, stats.retries, stats.conflicts),
+        ),
     ]);
     let row = |version: &sandstorm_client::control::ExtensionVersion| {
         vec![

@@ -227,10 +227,13 @@ impl Engine {
         }
         let outcome = match body.stage {
             Stage::Ended(outcome) => outcome,
-            Stage::Begun | Stage::Pending | Stage::Preempted => Outcome::Killed(KillCause::Unloaded),
+            Stage::Begun | Stage::Pending | Stage::Preempted | Stage::Again => Outcome::Killed(KillCause::Unloaded),
         };
         if let Some(held) = &body.held {
             held.extension.stats.ended(self.worker, outcome, body.spent_ns);
+            if let Some(transactions) = body.attempts.counted() {
+                held.extension.stats.transaction(self.worker, transactions);
+            }
         }
         let outdated = self.generation.is_none() || body.generation != self.generation;
         invocation.end();
@@ -344,15 +347,22 @@ fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: 
         (None, _) => return Err(Polled::Killed(KillCause::Unloaded)),
         (Some(held), _) => held.extension.library.vtable(),
     };
+    if body.stage == Stage::Again
+        && let Some(pin) = body.pin.take()
+    {
+        // What it has read before is forgotten.
+        participant.unpin(pin);
+    }
     if body.pin.is_none() {
         // Not before it runs: however long it has waited for its turn, it has read nothing.
         body.pin = Some(participant.pin());
     }
     body.abi.now_ms = now_ms;
-    body.abi.interleave = u32::from(interleave);
+    // What is run again does not give its turn away: then only other workers' writes can come between.
+    body.abi.interleave = u32::from(interleave && body.attempts.conflicts == 0);
     Ok(match (body.stage, body.parked.take()) {
         (_, Some(parked)) => Next::Resume(parked),
-        (Stage::Begun, None) => Next::Call(vtable.start, body.slot),
+        (Stage::Begun | Stage::Again, None) => Next::Call(vtable.start, body.slot),
         _ => Next::Call(vtable.poll, body.slot),
     })
 }
@@ -387,10 +397,21 @@ const CROWDED: Overdue = Overdue {
 
 /// Ends an invocation from outside of its code.
 fn kill(body: &mut Body, cause: KillCause, text: &[u8]) -> Polled {
+    if body.attempts.committed {
+        return committed(body);
+    }
     body.reply.clear();
     body.set_text(text);
     body.stage = Stage::Ended(Outcome::Killed(cause));
     Polled::Killed(cause)
+}
+
+/// Ends an invocation whose transaction was committed, which is the last thing that it does: whatever ended it after that, it has
+/// done what it was asked.
+#[cold]
+fn committed(body: &mut Body) -> Polled {
+    body.stage = Stage::Ended(Outcome::Done);
+    Polled::Done
 }
 
 /// How long the next run may take.
@@ -418,6 +439,10 @@ fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
     let outcome = match ended {
         Ended::Returned(abi::POLL_DONE) => Outcome::Done,
         Ended::Returned(abi::POLL_FAILED) => Outcome::Failed,
+        Ended::Returned(abi::POLL_AGAIN) if in_time => {
+            body.begin_again();
+            return Polled::Pending;
+        }
         Ended::Returned(_) if in_time => {
             body.stage = Stage::Pending;
             return Polled::Pending;
@@ -430,6 +455,9 @@ fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
         Ended::Landed(cause) => Outcome::Killed(cause),
     };
     if matches!(outcome, Outcome::Killed(_)) {
+        if body.attempts.committed {
+            return committed(body);
+        }
         body.reply.clear();
     }
     body.stage = Stage::Ended(outcome);
@@ -498,7 +526,7 @@ impl Meter {
     /// reclamation of records meanwhile, even if it only yields and so uses next to nothing of its CPU time.
     #[inline]
     fn overdue(&self, body: &Body, participant: &Participant) -> Option<Overdue> {
-        if !matches!(body.stage, Stage::Pending | Stage::Preempted) {
+        if !matches!(body.stage, Stage::Pending | Stage::Preempted | Stage::Again) {
             return None;
         }
         let age_ns = self.tick.ns(self.ticks.saturating_sub(body.since_ticks));

@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use sandstorm_net::rpc::KillCause;
 
 use super::Library;
+use super::commit::Transactions;
 use crate::limits::{ARENA_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US};
 use crate::metrics::cause_index;
 use crate::tenants::Pace;
@@ -140,6 +141,9 @@ struct Stripe {
     done: AtomicU64,
     failed: AtomicU64,
     cpu_ns: AtomicU64,
+    commits: AtomicU64,
+    retries: AtomicU64,
+    conflicts: AtomicU64,
     killed: [AtomicU64; KillCause::ALL.len()],
 }
 
@@ -162,6 +166,8 @@ pub struct ExtensionCounts {
     pub killed: [u64; KillCause::ALL.len()],
     /// CPU time that ended invocations took, microseconds.
     pub cpu_us: u64,
+    /// What became of their transactions.
+    pub transactions: Transactions,
 }
 
 impl ExtensionCounts {
@@ -193,6 +199,9 @@ impl ExtensionStats {
             sum.invocations += stripe.begun.load(Ordering::Relaxed);
             sum.ok += stripe.done.load(Ordering::Relaxed);
             sum.failed += stripe.failed.load(Ordering::Relaxed);
+            sum.transactions.commits += stripe.commits.load(Ordering::Relaxed);
+            sum.transactions.retries += stripe.retries.load(Ordering::Relaxed);
+            sum.transactions.conflicts += stripe.conflicts.load(Ordering::Relaxed);
             cpu_ns += stripe.cpu_ns.load(Ordering::Relaxed);
             for (total, killed) in sum.killed.iter_mut().zip(&stripe.killed) {
                 *total += killed.load(Ordering::Relaxed);
@@ -218,6 +227,15 @@ impl ExtensionStats {
     pub(super) fn begun(&self, worker: usize) {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.begun, 1);
+    }
+
+    /// Counts what became of an ended invocation's transaction.
+    #[cold]
+    pub(super) fn transaction(&self, worker: usize, counted: Transactions) {
+        let (stripe, add) = self.stripe(worker);
+        add(&stripe.commits, counted.commits);
+        add(&stripe.retries, counted.retries);
+        add(&stripe.conflicts, counted.conflicts);
     }
 
     pub(super) fn ended(&self, worker: usize, outcome: Outcome, cpu_ns: u64) {

@@ -11,6 +11,7 @@ use sandstorm_api::abi::{self, CALL_KEYS, HostCalls, RawCursor, RawKey, RawRecor
 
 use super::KillCause;
 use super::block::{Block, CALL, TENANT};
+use super::commit::commit;
 use super::invocation::Body;
 use super::switch::{land, pause};
 use crate::limits::{ERROR_TEXT_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, SCAN_CALL_RECORDS};
@@ -34,6 +35,7 @@ pub(super) static HOST_CALLS: HostCalls = HostCalls {
     prefetch_many,
     prefetch_records,
     get_many,
+    commit,
 };
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.
@@ -128,7 +130,7 @@ unsafe fn call_lean(invocation: *mut abi::Invocation, f: impl FnOnce(&mut Body, 
 /// # Safety
 /// They come from a slice that outlives the host call.
 #[inline(always)]
-unsafe fn bytes<'a>(first: *const u8, len: usize, limit: usize) -> Result<&'a [u8], u32> {
+pub(super) unsafe fn bytes<'a>(first: *const u8, len: usize, limit: usize) -> Result<&'a [u8], u32> {
     if len > limit {
         return Err(abi::STATUS_TOO_LARGE);
     }
@@ -209,7 +211,7 @@ fn status<T>(result: Result<T, u32>) -> u32 {
     }
 }
 
-fn refusal(error: StoreError) -> u32 {
+pub(super) fn refusal(error: StoreError) -> u32 {
     match error {
         StoreError::Conflict => abi::STATUS_CONFLICT,
         StoreError::OutOfMemory | StoreError::StillRead => abi::STATUS_OUT_OF_MEMORY,

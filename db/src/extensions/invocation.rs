@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use sandstorm_api::abi;
 
+use super::commit::{Attempts, Transactions};
 use super::extension::Outcome;
 use super::host::HOST_CALLS;
 use super::parking::Place;
@@ -56,6 +57,8 @@ pub(super) enum Stage {
     Pending,
     /// Switched out.
     Preempted,
+    /// Its transaction met the writes of others: it begins anew.
+    Again,
     Ended(Outcome),
 }
 
@@ -116,6 +119,7 @@ pub(super) struct Body {
     /// Whether memory was refused last because of the tenant's quota, rather than the invocation's own.
     pub(super) over_memory: bool,
     pub(super) pin: Option<Pin>,
+    pub(super) attempts: Attempts,
     // What begin and end touch.
     arena: Mapping,
     pub(super) text: Vec<u8>,
@@ -164,13 +168,14 @@ impl Invocation {
                 args_len: 0,
                 now_ms: 0,
                 interleave: 0,
-                reserved: 0,
+                transaction: 0,
                 arena: abi::Arena {
                     next: null_mut(),
                     end: null_mut(),
                     limit: null_mut(),
                     free: [null_mut(); abi::ARENA_CLASSES],
                 },
+                notes: null_mut(),
             }),
             slot: null_mut(),
             stage: Stage::Begun,
@@ -193,6 +198,7 @@ impl Invocation {
             charged: 0,
             over_memory: false,
             pin: None,
+            attempts: Attempts::default(),
             arena: Mapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
             text: Vec::new(),
             dirty: 0,
@@ -245,6 +251,11 @@ impl Invocation {
     /// CPU time that its polls took, nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.body().spent_ns
+    }
+
+    /// What became of its transaction, for the counters.
+    pub fn transactions(&self) -> Option<Transactions> {
+        self.body().attempts.counted()
     }
 
     /// The extension; `None` only after `finish`.
@@ -303,6 +314,8 @@ impl Invocation {
         body.spent_ns = 0;
         body.late_polls = 0;
         body.asked.1 = 0;
+        body.abi.transaction = 0;
+        body.attempts = Attempts::default();
         Ok(())
     }
 
@@ -311,14 +324,8 @@ impl Invocation {
         let body = self.body_mut();
         body.uncharge_all();
         body.place = None;
-        // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the beginning.
-        if body.abi.arena.next != body.first_free {
-            body.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
-        }
-        let used = body.abi.arena.next.addr().saturating_sub(body.arena.low().addr()).min(body.arena.len());
-        // What an invocation before it left of which not all went back yet may reach further.
-        body.soiled = body.soiled.max(used);
-        body.dirty = body.dirty.max(used).min(ARENA_HOT_BYTES);
+        body.forget_arena();
+        body.dirty = body.dirty.min(ARENA_HOT_BYTES);
         body.reply.clear();
         if body.reply.capacity() > REPLY_HOT_BYTES {
             body.reply.shrink_to(REPLY_HOT_BYTES);
@@ -362,6 +369,31 @@ const LINE_BYTES: usize = 64;
 const MIN_ALIGN: usize = 16;
 
 impl Body {
+    /// Notes how far the arena was used, and forgets what was allocated in it.
+    fn forget_arena(&mut self) {
+        // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the beginning.
+        if self.abi.arena.next != self.first_free {
+            self.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
+        }
+        let used = self.abi.arena.next.addr().saturating_sub(self.arena.low().addr()).min(self.arena.len());
+        // What an invocation before it left of which not all went back yet may reach further.
+        self.soiled = self.soiled.max(used);
+        self.dirty = self.dirty.max(used);
+    }
+
+    /// Forgets all but the arguments, so that the invocation can begin anew.
+    #[cold]
+    pub(super) fn begin_again(&mut self) {
+        self.forget_arena();
+        self.abi.arena.next = self.first_free;
+        self.abi.transaction = 0;
+        self.asked.1 = 0;
+        self.reply.clear();
+        self.text.clear();
+        self.code = 0;
+        self.stage = Stage::Again;
+    }
+
     /// Counts a poll after the end of the invocation's life, of which it may have so many; whether that was one too many.
     #[cold]
     pub(super) fn is_too_late(&mut self, late_polls: u32) -> bool {

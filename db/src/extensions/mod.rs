@@ -17,6 +17,7 @@ compile_error!(
 
 mod block;
 mod clock;
+mod commit;
 mod elf;
 mod engine;
 mod extension;
@@ -35,6 +36,7 @@ mod tests;
 mod watchdog;
 mod xstate;
 
+pub use commit::Transactions;
 pub use engine::{Engine, Polled};
 pub use extension::{Budget, BudgetOverride, Extension, ExtensionCounts, ExtensionStats, kill_text};
 pub use invocation::{BeginError, Invocation};

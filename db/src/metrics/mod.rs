@@ -335,6 +335,12 @@ mod tenant_counters {
             preemptions: counter,
             /// CPU time spent in the tenant's invocations, in nanoseconds.
             invocation_cpu_ns: counter,
+            /// Invocations whose transaction was committed.
+            transactions_committed: counter,
+            /// Runs of invocations that were begun anew, because the transaction met the writes of others.
+            transaction_retries: counter,
+            /// Invocations that were answered `Conflict`, because the transaction met the writes of others each time.
+            transaction_conflicts: counter,
             /// Places that the tenant's invocations hold on workers.
             invocations_live: gauge,
             /// Connections of the tenant's memcached and Redis clients.

@@ -2,12 +2,14 @@
 
 use arrayvec::ArrayVec;
 use sandstorm_net::rpc::{
-    self, Answer, Keys, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header, push_answer, split_ttl,
+    self, Answer, Keys, OP_FLAG_SNAPSHOT, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header,
+    push_answer, split_ttl,
 };
 
 use crate::limits::{PLAN, RESPONSE_BYTES};
 use crate::metrics::WorkerCounters;
-use crate::store::{Condition, Guard, Participant, StoreError, Table, Write};
+use crate::store::transactions::snapshot;
+use crate::store::{Condition, Guard, Participant, RecordRef, StoreError, Table, Write};
 use crate::tenants::{NoAccess, TenantView};
 
 /// What a plain operation needs besides the table.
@@ -63,6 +65,7 @@ pub(crate) fn run(
 ) -> Status {
     match operation.op {
         Op::Get => get(context, table, operation, hash, response),
+        Op::MultiGet if operation.flags & OP_FLAG_SNAPSHOT != 0 => get_at_once(context, table, operation, response),
         Op::MultiGet => multi_get(context, table, operation, response),
         Op::Put => put(context, table, operation, hash, response),
         Op::Delete => delete(context, table, operation, hash, response),
@@ -184,8 +187,7 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
         for key in keys.by_ref().take(PLAN) {
             let Ok(key) = key else {
                 response.truncate(start);
-                let text = "a multiget's value is as many keys as its number says, each length (4 bytes) and bytes";
-                return refuse(operation, Status::Malformed, text, response);
+                return refuse(operation, Status::Malformed, KEYS_TEXT, response);
             };
             let hash = table.hash(key);
             table.prefetch_bucket(hash);
@@ -203,11 +205,52 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
             found += u64::from(there);
         }
     }
+    end_multi_get(context, operation, start, found, response)
+}
+
+/// What a multiget is told whose value is not what it should be.
+const KEYS_TEXT: &str = "a multiget's value is as many keys as its number says, each length (4 bytes) and bytes";
+
+/// Writes the header of a multiget's answer, which has `found` records.
+fn end_multi_get(
+    context: &Context<'_>,
+    operation: &Operation<'_>,
+    start: usize,
+    found: u64,
+    response: &mut [u8],
+) -> Status {
     context.counters.records_read.add(found);
     let answer = Operation { number: found, ..operation.answer(Status::Ok) };
     let header = op_header(&answer, 0, response.len() - start - OP_HEADER_LEN);
     response[start..start + OP_HEADER_LEN].copy_from_slice(&header);
     Status::Ok
+}
+
+/// Reads many records as they were at one moment.
+fn get_at_once(context: &Context<'_>, table: &Table, operation: &Operation<'_>, response: &mut Vec<u8>) -> Status {
+    let mut keys = Vec::new();
+    for key in Keys::new(operation.number, operation.value) {
+        let Ok(key) = key else { return refuse(operation, Status::Malformed, KEYS_TEXT, response) };
+        let hash = table.hash(key);
+        if !table.owns(hash) {
+            return refuse_store(operation, StoreError::WrongServer, response);
+        }
+        table.prefetch_bucket(hash);
+        keys.push((hash, key));
+    }
+    let guard = context.participant.guard();
+    keys.iter().for_each(|(hash, _)| table.prefetch_record(&guard, *hash));
+    let records = snapshot(context.participant, &guard, table, &keys, context.now_ms);
+    let start = response.len();
+    response.resize(start + OP_HEADER_LEN, 0);
+    for record in &records {
+        if !append_answer(record.as_ref(), Answer::NOT_FOUND, response) {
+            response.truncate(start);
+            return refuse(operation, Status::TooLarge, FULL, response);
+        }
+    }
+    let found = records.iter().flatten().count() as u64;
+    end_multi_get(context, operation, start, found, response)
 }
 
 /// Appends one record of a multiget's answer; tells whether there was one, `None` if there is no room for it.
@@ -220,16 +263,23 @@ fn append_record(
     response: &mut Vec<u8>,
 ) -> Option<bool> {
     let record = if table.owns(hash) { table.get(guard, hash, key, now_ms) } else { None };
-    let answer = match &record {
-        Some(record) => {
-            Answer { status: Status::Ok, user_flags: record.flags(), version: record.version(), value: record.value() }
-        }
-        None if !table.owns(hash) => Answer { status: Status::WrongServer, ..Answer::NOT_FOUND },
-        None => Answer::NOT_FOUND,
-    };
-    if !has_room(response, answer.encoded_len()) {
-        return None;
+    let status = if table.owns(hash) { Status::NotFound } else { Status::WrongServer };
+    let absent = Answer { status, ..Answer::NOT_FOUND };
+    append_answer(record.as_ref(), absent, response).then_some(record.is_some())
+}
+
+/// Appends a record, or that there is none; tells whether there was room for it.
+#[inline]
+fn append_answer(record: Option<&RecordRef<'_>>, absent: Answer<'_>, response: &mut Vec<u8>) -> bool {
+    let answer = record.map_or(absent, |record| Answer {
+        status: Status::Ok,
+        user_flags: record.flags(),
+        version: record.version(),
+        value: record.value(),
+    });
+    let fits = has_room(response, answer.encoded_len());
+    if fits {
+        push_answer(response, &answer);
     }
-    push_answer(response, &answer);
-    Some(record.is_some())
+    fits
 }

@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use sandstorm_api::abi;
 use sandstorm_net::rpc::{MAX_VALUE_LEN, Op, Operation, Status, encode_operation};
 
 use super::Worker;
@@ -14,7 +15,7 @@ use super::connections::Name;
 use super::plain;
 use super::port::PortState;
 use super::run_queue::Turn;
-use crate::extensions::{BeginError, Extension, Invocation, Polled};
+use crate::extensions::{BeginError, Extension, Invocation, Polled, Transactions};
 use crate::limits::{INVOCATIONS_PER_WORKER, PLACES_PER_FREE};
 use crate::metrics::cause_index;
 use crate::protocols::InvocationAnswer;
@@ -225,6 +226,11 @@ impl Worker {
         let (Some(view), Some(extension)) = (invocation.view(), invocation.extension()) else { return };
         let tenant = view.tenant.usage.worker(self.index);
         tenant.invocation_cpu_ns.add(invocation.cpu_ns());
+        if let Some(Transactions { commits, retries, conflicts }) = invocation.transactions() {
+            tenant.transactions_committed.add(commits);
+            tenant.transaction_retries.add(retries);
+            tenant.transaction_conflicts.add(conflicts);
+        }
         match polled {
             Polled::Pending | Polled::Preempted => {}
             Polled::Done => {
@@ -291,6 +297,7 @@ fn ended_answer<'i>(invocation: &'i Invocation, polled: &Polled) -> InvocationAn
         Polled::Done | Polled::Pending | Polled::Preempted => {
             (Status::Ok, invocation.extension().map_or(0, |extension| extension.version), invocation.reply())
         }
+        Polled::Failed { code: abi::STATUS_CONTENDED } => (Status::Conflict, 0, invocation.text()),
         Polled::Failed { code } => (Status::Failed, u64::from(*code), invocation.text()),
         Polled::Killed(cause) => (Status::Killed, *cause as u64, invocation.text()),
     };

@@ -6,6 +6,7 @@
 
 use alloc::sync::Arc;
 
+use super::commit::commit;
 use super::{Behind, TestStore};
 use crate::abi::{self, HostCalls, Invocation, RawCursor, RawKey, RawRecord, RawWrite};
 
@@ -26,13 +27,14 @@ pub(super) static CALLS: HostCalls = HostCalls {
     prefetch_many,
     prefetch_records,
     get_many,
+    commit,
 };
 
 /// What is behind an invocation, for the length of one host call.
 ///
 /// # Safety
 /// `invocation` is the first field of a live [`Behind`] that no one else refers to during the call.
-unsafe fn behind<'a>(invocation: *mut Invocation) -> &'a mut Behind {
+pub(super) unsafe fn behind<'a>(invocation: *mut Invocation) -> &'a mut Behind {
     // SAFETY: the caller's promise; `Behind` is `repr(C)` and starts with its invocation.
     unsafe { &mut *invocation.cast::<Behind>() }
 }
@@ -41,7 +43,7 @@ unsafe fn behind<'a>(invocation: *mut Invocation) -> &'a mut Behind {
 ///
 /// # Safety
 /// `at` points to `len` bytes that stay as they are during the call.
-unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
+pub(super) unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
     // SAFETY: the caller's promise.
     unsafe { core::slice::from_raw_parts(at, len) }
 }

@@ -15,6 +15,7 @@ mod library;
 mod memory;
 mod parking;
 mod preempt;
+mod transactions;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

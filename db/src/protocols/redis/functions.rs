@@ -32,6 +32,7 @@ pub(super) fn answer(ended: &InvocationAnswer<'_>, reply: &mut Reply<'_>) {
         Status::Ok => return reply.bulk(ended.value),
         Status::UnknownExtension => return reply.error(b"ERR Function not found"),
         Status::Failed => "FAILED",
+        Status::Conflict => "CONFLICT",
         Status::Killed => "KILLED",
         Status::Suspended => "SUSPENDED",
         Status::OverQuota => "OVERQUOTA",

@@ -1,0 +1,85 @@
+//! Commits over a [`TestStore`]: as the server's, but that nobody else writes meanwhile.
+//!
+//! Guarantees: it reads what its pointers tell only during the call.
+#![allow(unsafe_code)]
+
+use super::TestStore;
+use super::calls::{behind, bytes};
+use crate::abi::{self, Invocation, RawChange, RawRead};
+use crate::limits::TRANSACTION_TRIES;
+
+pub(super) unsafe extern "C" fn commit(
+    inv: *mut Invocation,
+    reads: *const RawRead,
+    reads_len: usize,
+    changes: *const RawChange,
+    changes_len: usize,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation and its lists, whose keys and values outlive the call.
+    let (behind, reads, changes) = unsafe {
+        let changes = if changes.is_null() { &[] } else { core::slice::from_raw_parts(changes, changes_len) };
+        (behind(inv), core::slice::from_raw_parts(reads, reads_len), changes)
+    };
+    let store = &mut behind.store;
+    // SAFETY: as above.
+    let outcome = unsafe { check(store, reads).and_then(|()| make(store, changes)) };
+    match outcome {
+        Ok(()) => abi::STATUS_OK,
+        Err(abi::STATUS_CONFLICT) => {
+            store.tries += 1;
+            if store.tries < TRANSACTION_TRIES { abi::STATUS_CONFLICT } else { abi::STATUS_CONTENDED }
+        }
+        Err(status) => status,
+    }
+}
+
+/// Whether what was read is still so.
+///
+/// # Safety
+/// The reads' keys are live.
+unsafe fn check(store: &TestStore, reads: &[RawRead]) -> Result<(), u32> {
+    for read in reads {
+        // SAFETY: the caller's promise.
+        let key = unsafe { bytes(read.key, read.key_len) };
+        let version = store.reach(read.table)?.get(key, store.now_ms).map_or(0, |record| record.version);
+        if version != read.version {
+            return Err(abi::STATUS_CONFLICT);
+        }
+    }
+    Ok(())
+}
+
+/// Makes all changes, if they fit.
+///
+/// # Safety
+/// The changes' keys and values are live.
+unsafe fn make(store: &mut TestStore, changes: &[RawChange]) -> Result<(), u32> {
+    let mut bytes_after = store.bytes;
+    for change in changes {
+        // SAFETY: the caller's promise.
+        let key = unsafe { bytes(change.key, change.key_len) };
+        let table = store.reach_to_write(change.table)?;
+        if change.key_len > super::MAX_KEY_LEN || change.value_len > super::MAX_VALUE_LEN {
+            return Err(abi::STATUS_TOO_LARGE);
+        }
+        let old = table.places.get(key).and_then(|place| table.records.get(place));
+        bytes_after -= old.map_or(0, |record| record.bytes());
+        if change.kind == abi::CHANGE_PUT {
+            bytes_after += change.key_len + change.value_len;
+        }
+    }
+    if bytes_after > store.max_bytes && bytes_after > store.bytes {
+        return Err(abi::STATUS_OUT_OF_MEMORY);
+    }
+    // What makes room comes first, so that nothing is refused on the way.
+    for change in changes {
+        // SAFETY: the caller's promise.
+        store.remove(change.table, unsafe { bytes(change.key, change.key_len) });
+    }
+    for change in changes.iter().filter(|change| change.kind == abi::CHANGE_PUT) {
+        // SAFETY: the caller's promise.
+        let (key, value) = unsafe { (bytes(change.key, change.key_len), bytes(change.value, change.value_len)) };
+        store.replace(change.table, key, value, change.flags, change.expires_at_ms)?;
+    }
+    Ok(())
+}

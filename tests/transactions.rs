@@ -1,0 +1,155 @@
+//! Promise: over the wire, on two workers, transactions are all or nothing, whatever ends the calls among them: transfers
+//! between accounts never change their sum, for whoever adds it up meanwhile, and who meets others each time is told `Conflict`.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{Wire, await_nothing_charged, client, data_plane, library_of, load, tenant};
+use sandstorm_client::{Error, PutOptions};
+use sandstorm_db::extensions::{BudgetOverride, Extension};
+use sandstorm_db::server::DataPlane;
+use sandstorm_net::rpc::{Operation, Status};
+
+const ACCOUNTS: u8 = 12;
+const EACH: u64 = 1_000;
+
+/// Adds all accounts up in a transaction, at one moment.
+const SUM: &str = r#"
+#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let keys: Vec<&[u8]> = args.chunks(1).collect();
+    let mut sum = 0_u64;
+    for account in db.transaction().get_many(db.table("t")?, &keys).await?.into_iter().flatten() {
+        sum += u64::from_le_bytes(account.value().try_into()?);
+    }
+    db.reply(&sum.to_le_bytes())
+}
+"#;
+
+/// Takes from one account, then ends in some way before it gives to another one.
+const CULPRIT: &str = r#"
+#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let (table, tx) = (db.table("t")?, db.transaction());
+    tx.get(table, &[0]).await?;
+    tx.put(table, &[0], &0_u64.to_le_bytes())?;
+    tx.delete(table, &[1]).await?;
+    match args {
+        b"loop" => loop { core::hint::black_box(args); },
+        b"panic" => panic!("as asked"),
+        b"yields" => loop { yield_now().await; },
+        // Its own writes beside the transaction are others' to it.
+        b"conflict" => db.put(table, &[2], b"").await.map(drop).and(tx.put(table, &[3], b"lost")),
+        _ => Err(Error::new("as asked")),
+    }
+}
+"#;
+
+fn load_text(plane: &DataPlane, name: &str, text: &str, total_us: u64) {
+    let budget = BudgetOverride { total_us: Some(total_us), ..BudgetOverride::default() };
+    let extension = Extension::new(name, 1, library_of(name, text), budget);
+    plane.directory.put_extension("bank", Arc::new(extension)).expect("an extension is loaded");
+}
+
+fn counter(plane: &DataPlane, name: &str) -> u64 {
+    let snapshot = plane.directory.snapshot();
+    let usage = &snapshot.by_name("bank").expect("the tenant is there").tenant.usage;
+    let workers = (0..plane.metrics.workers()).map(|worker| usage.worker(worker));
+    let of_one = |counters: &sandstorm_db::metrics::TenantCounters| match name {
+        "committed" => counters.transactions_committed.get(),
+        _ => counters.transaction_conflicts.get(),
+    };
+    workers.map(of_one).sum()
+}
+
+fn balance(record: sandstorm_client::Record) -> u64 {
+    u64::from_le_bytes(record.value[..].try_into().expect("8 bytes"))
+}
+
+fn transfer(amount: u64, from: u8, to: u8) -> Vec<u8> {
+    [&1_u64.to_le_bytes()[..], &amount.to_le_bytes(), &1_u16.to_le_bytes(), &[from, to]].concat()
+}
+
+#[test]
+fn sums_stay_whatever_ends_the_calls_among_the_transfers() {
+    let plane = data_plane(2);
+    let (id, _) = tenant(&plane, "bank", true);
+    load(&plane, "bank", "transfer", 1);
+    load_text(&plane, "sum", SUM, 10_000_000);
+    load_text(&plane, "culprit", CULPRIT, 1_000);
+    let first = client(&plane, id);
+    for account in 0..ACCOUNTS {
+        first.put(1, &[account], &EACH.to_le_bytes(), &PutOptions::default()).expect("an account");
+    }
+    let under_way = AtomicUsize::new(2);
+    std::thread::scope(|scope| {
+        for seed in 0..2_u64 {
+            let (plane, under_way) = (&plane, &under_way);
+            scope.spawn(move || {
+                let client = client(plane, id);
+                for number in 0..1_500_u64 {
+                    let random = number.wrapping_add(seed << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+                    let (from, to) = (random as u8 % ACCOUNTS, (random >> 8) as u8 % ACCOUNTS);
+                    match client.invoke("transfer", &transfer(random >> 16 & 0x1ff, from, to)) {
+                        Ok(_) | Err(Error::Failed { .. } | Error::Conflict) => {}
+                        Err(error) => panic!("transfer {number}: {error}"),
+                    }
+                }
+                under_way.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        scope.spawn(|| {
+            let client = client(&plane, id);
+            while under_way.load(Ordering::SeqCst) > 0 {
+                for kind in ["loop", "panic", "yields", "fail"] {
+                    let ended = client.invoke("culprit", kind.as_bytes());
+                    assert!(
+                        matches!(ended, Err(Error::Killed { .. } | Error::Failed { .. } | Error::Conflict)),
+                        "{kind}: {ended:?}"
+                    );
+                }
+            }
+        });
+        let accounts: Vec<u8> = (0..ACCOUNTS).collect();
+        let mut sums = 0;
+        while under_way.load(Ordering::SeqCst) > 0 || sums == 0 {
+            match first.invoke("sum", &accounts) {
+                Ok(sum) => assert_eq!(sum[..], (u64::from(ACCOUNTS) * EACH).to_le_bytes()),
+                Err(Error::Conflict) => {}
+                Err(error) => panic!("{error}"),
+            }
+            let keys: Vec<_> = accounts.iter().map(|account| [*account]).collect();
+            let at_once = first.snapshot(1, &keys).expect("an answer");
+            assert_eq!(at_once.into_iter().flatten().map(balance).sum::<u64>(), u64::from(ACCOUNTS) * EACH);
+            sums += 1;
+        }
+    });
+    let accounts = (0..ACCOUNTS).filter_map(|account| first.get(1, &[account]).expect("an answer"));
+    assert_eq!(accounts.map(balance).sum::<u64>(), u64::from(ACCOUNTS) * EACH);
+    assert!(counter(&plane, "committed") > 0);
+    await_nothing_charged(&plane, id);
+}
+
+#[test]
+fn who_meets_others_each_time_is_told_conflict() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "bank", true);
+    load_text(&plane, "culprit", &CULPRIT.replace("tx.get(table, &[0])", "tx.get(table, &[2])"), 10_000_000);
+    let mut wire = Wire::new(&plane, 0, id);
+    let answer = wire.one(Operation::invoke(b"culprit", b"conflict"));
+    assert_eq!(answer.status, Status::Conflict, "{}", answer.text());
+    assert!(answer.text().contains("nothing was written"), "{}", answer.text());
+    for key in [0, 1, 3] {
+        assert_eq!(wire.one(Operation::get(1, &[key])).status, Status::NotFound, "nothing of the transaction");
+    }
+    assert_eq!(client(&plane, id).invoke("culprit", b"conflict"), Err(Error::Conflict));
+    assert_eq!(counter(&plane, "conflicts"), 2);
+}
