@@ -355,6 +355,10 @@ pub mod protocols {
     /// Commands that are read before the first of them is run, so that their cache misses overlap; and keys of a get of many that
     /// are answered at once.
     pub const BATCH: usize = 64;
+    /// Bytes copied or looked at that count as one further request: what a core moves in as long, from and to memory.
+    pub const BYTES_PER_REQUEST: usize = 2 << 10;
+    /// Work after which a conversation lets others have their turn, in plain requests: 2 ms, and what the last command takes.
+    pub const BATCH_WORK: u32 = 10_000;
     /// Bytes of answers after which a conversation lets them leave before it goes on.
     pub const ANSWERS_FULL_BYTES: usize = 64 << 10;
     /// Bytes of values that the commands of a batch write beside what they were sent (a new time for a large value is a copy of it),
@@ -425,12 +429,36 @@ pub mod redis {
     pub const QUEUED_BYTES: usize = 16 << 20;
     /// Commands between MULTI and EXEC: about a millisecond, while which writers of their keys wait.
     pub const QUEUED_COMMANDS: usize = 10_000;
+    /// Work of a transaction, in plain requests: 0.2 s, for which the worker's other tenants wait. Commands beyond it fail.
+    pub const TRANSACTION_WORK: u32 = 1 << 20;
+    /// Microseconds from which on a command stands in the tenant's slow log, as in Redis (`slowlog-log-slower-than`).
+    pub const SLOW_US: u64 = 10_000;
+    /// Entries of a tenant's slow log, as in Redis (`slowlog-max-len`): with all arguments at their limits 300 KB.
+    pub const SLOW_ENTRIES: usize = 128;
+    /// Arguments that an entry shows, as in Redis.
+    pub const SLOW_ARGS: usize = 32;
+    /// Bytes of each that it shows.
+    pub const SLOW_ARG_BYTES: usize = 64;
+    /// Bytes of a command on one key up to which it cannot take long, so that no clock is read for it.
+    pub const QUICK_BYTES: usize = 64 << 10;
+    /// Arguments of a command on several keys up to which that is so.
+    pub const QUICK_ARGS: usize = 16;
     /// Keys that a connection watches: they are looked at one by one at EXEC.
     pub const WATCHED_KEYS: usize = 10_000;
+    /// Bytes of these keys together.
+    pub const WATCHED_BYTES: usize = 1 << 20;
     /// Records that one SCAN looks at, whatever its COUNT: about a millisecond.
     pub const SCAN_RECORDS: usize = 10_000;
     /// Records of a table up to which KEYS is answered: about 10 ms, for which the worker's other tenants wait.
     pub const KEYS_RECORDS: u64 = 100_000;
+    /// Calls of a scan that a RANDOMKEY makes, 100 us each: a table that was large once and is all but empty has no more of it.
+    pub const RANDOM_SCANS: usize = 100;
+    /// Steps that one command's pattern may take, whatever it is matched with: about 50 ms. All keys that KEYS looks at take a third.
+    pub const PATTERN_STEPS: u64 = 32 << 20;
+    /// Steps of a pattern that count as one request.
+    pub const PATTERN_STEPS_PER_REQUEST: u64 = 128;
+    /// Bytes of a number for INCRBYFLOAT, as in Redis.
+    pub const FLOAT_BYTES: usize = 5 * 1024;
 }
 
 /// Limits of the control port.

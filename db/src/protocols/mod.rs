@@ -14,6 +14,7 @@ use std::sync::Arc;
 use sandstorm_net::rpc::Status;
 
 pub(crate) use self::identity::Identity;
+use crate::limits::protocols::BYTES_PER_REQUEST;
 use crate::metrics::{ConnectionReason, Metrics, WorkerCounters};
 use crate::store::Participant;
 use crate::tenants::{Snapshot, TenantView};
@@ -59,6 +60,8 @@ pub(crate) struct Facts {
     pub(crate) started_ms: u64,
     /// Connections that one worker holds at most.
     pub(crate) connections: usize,
+    /// Microseconds from which on a command counts as slow.
+    pub(crate) slow_us: u64,
 }
 
 /// What a command may use: this worker's part of the server.
@@ -71,7 +74,7 @@ pub(crate) struct Context<'w> {
     pub(crate) worker: usize,
     pub(crate) counters: &'w WorkerCounters,
     pub(crate) facts: &'w Facts,
-    /// Requests run since the worker looked last, which it bills to the tenant.
+    /// Requests run since the worker looked last, and other work in so many plain requests, which it bills to the tenant.
     pub(crate) requests: Cell<u32>,
 }
 
@@ -88,6 +91,21 @@ impl Context<'_> {
             counters.over_quota.add(u64::from(requests));
         }
         admitted
+    }
+
+    /// Counts work beyond that of a plain request, in what so many of these would take.
+    #[inline]
+    pub(crate) fn work(&self, requests: u64) {
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+        self.requests.set(self.requests.get().saturating_add(requests));
+    }
+
+    /// Counts bytes that are copied or looked at.
+    #[inline]
+    pub(crate) fn bytes(&self, bytes: usize) {
+        if bytes >= BYTES_PER_REQUEST {
+            self.work((bytes / BYTES_PER_REQUEST) as u64);
+        }
     }
 
     /// Notes that a connection is closed because of what it said.
@@ -159,6 +177,14 @@ impl Conversation {
         match self {
             Conversation::Memcached(_) => {}
             Conversation::Redis(session) => session.answered(ended, out),
+        }
+    }
+
+    /// Bytes that it holds beside what waits in the connection's buffers.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Conversation::Memcached(_) => 0,
+            Conversation::Redis(session) => session.held_bytes(),
         }
     }
 

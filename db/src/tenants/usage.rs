@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use sandstorm_net::rpc::KillCause;
 
 use super::conduct::Notice;
+use super::slow::SlowLog;
 use crate::limits::tenants::{CHANGES_AT_ONCE, CHANGES_PER_S, RECENT_KILLS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use crate::metrics::{self, Reading, TenantCounters};
@@ -46,6 +47,8 @@ pub struct Usage {
     pub(crate) parked: AtomicUsize,
     kills: Mutex<VecDeque<Kill>>,
     kills_total: AtomicU64,
+    /// Its Redis clients' commands that took long.
+    pub(crate) slow: SlowLog,
     notices: Mutex<VecDeque<Notice>>,
     /// The moment from which on all its changes may come at once again, in milliseconds since the Unix epoch.
     changes_ms: AtomicU64,
@@ -109,6 +112,7 @@ impl Usage {
             parked: AtomicUsize::new(0),
             kills: Mutex::default(),
             kills_total: AtomicU64::new(0),
+            slow: SlowLog::default(),
             notices: Mutex::default(),
             changes_ms: AtomicU64::new(0),
             pushes: Mutex::default(),

@@ -128,7 +128,7 @@ impl Worker {
         for (buffer, (request, response)) in requests.iter().zip(&mut responses).enumerate() {
             match admit(&door, request, desk, response) {
                 Verdict::Run(message) => {
-                    self.bill(&message);
+                    self.bill(message.view.tenant.id, message.requests);
                     let header = &message.origin.header;
                     start_response(header, header.operations, response);
                     let parts = usize::from(header.operations);
@@ -157,12 +157,13 @@ impl Worker {
         self.responses = responses;
     }
 
-    /// Notes who asks, and charges a message's operations to its tenant's share of the CPU, where invocations are waiting for theirs.
-    fn bill(&mut self, message: &Admitted<'_>) {
-        let tenant = &message.view.tenant;
-        self.asked.note(tenant.id, self.now_us);
-        if self.queue.is_active() {
-            self.queue.bill(tenant.id, tenant.quotas.weight, u64::from(message.requests) * REQUEST_NS);
+    /// Notes which tenant asks, and charges requests to its share of the CPU, where invocations are waiting for theirs.
+    pub(super) fn bill(&mut self, tenant: u32, requests: u32) {
+        self.asked.note(tenant, self.now_us);
+        if self.queue.is_active()
+            && let Some(view) = self.snapshot.tenant(tenant)
+        {
+            self.queue.bill(tenant, view.tenant.quotas.weight, u64::from(requests) * REQUEST_NS);
         }
     }
 

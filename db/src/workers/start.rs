@@ -137,6 +137,7 @@ impl Workers {
         let (listening, doors) = listen(options)?;
         let room = Room::new();
         let facts = Facts {
+            slow_us: crate::limits::redis::SLOW_US,
             metrics: Arc::clone(metrics),
             workers: options.workers,
             started_ms: clock_ms(),

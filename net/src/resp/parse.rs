@@ -97,6 +97,11 @@ impl Parser {
         *self = Parser::default();
     }
 
+    /// Bytes that it keeps of a command that is not whole yet, beside the input.
+    pub fn held_bytes(&self) -> usize {
+        self.command.spans.capacity() * size_of::<(u32, u32)>()
+    }
+
     /// Hands back a command that was answered, so that its memory is used for the next.
     pub fn recycle(&mut self, mut command: Command) {
         if self.command.spans.capacity() == 0 && command.spans.capacity() <= 64 {
@@ -184,6 +189,9 @@ impl Parser {
                 false => Parsed::Incomplete(input.len() + 1),
             };
         };
+        if end > RESP_LINE_BYTES {
+            return Parsed::Broken(ProtocolError::LongLine);
+        }
         self.at = 0;
         let line = &input[..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -53,7 +53,7 @@ pub fn read(input: &[u8]) -> Read {
 }
 
 fn typed(input: &[u8]) -> Read {
-    let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+    let Some(end) = input.iter().take(RESP_LINE_BYTES + 1).position(|byte| *byte == b'\n') else {
         return if input.len() > RESP_LINE_BYTES { Err(ProtocolError::LongLine) } else { Ok(None) };
     };
     let mut text = &input[..end];

@@ -30,7 +30,7 @@ impl Place {
             directory.create_table(tenant, NewTable::named("t")).expect("a table");
         }
         directory.grant("shop", "t", "guest", access, Granter::Operator).expect("a grant");
-        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100 };
+        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
         Place { directory, participant: epochs.register(), facts, now_ms: 1_800_000_000_000 }
     }
 

@@ -94,9 +94,12 @@ impl<'c, 'w> Call<'c, 'w> {
         reach(view, id, write)
     }
 
-    /// Counts further keys of the command against the tenant's rate.
+    /// Counts further keys of the command against the tenant's rate; those of a transaction were counted before it began.
     pub(super) fn admit_keys(&self, keys: usize) -> Outcome {
-        match keys > 1 && !self.context.admit(self.view()?, u32::try_from(keys - 1).unwrap_or(u32::MAX)) {
+        match keys > 1
+            && !self.state.executes
+            && !self.context.admit(self.view()?, u32::try_from(keys - 1).unwrap_or(u32::MAX))
+        {
             true => Err(OVER_RATE.into()),
             false => Ok(()),
         }
@@ -112,6 +115,11 @@ impl<'c, 'w> Call<'c, 'w> {
     pub(super) fn get_of(&self, table: &'w Table, key: &[u8]) -> Option<RecordRef<'c>> {
         let found = table.get(self.guard, table.hash(key), key, self.now_ms());
         self.context.counters.records_read.add(u64::from(found.is_some()));
+        if let Some(view) = self.view {
+            let counters = view.tenant.usage.worker(self.context.worker);
+            counters.connection_reads.add(1);
+            counters.connection_misses.add(u64::from(found.is_none()));
+        }
         found
     }
 
@@ -132,8 +140,18 @@ impl<'c, 'w> Call<'c, 'w> {
         key: &[u8],
         f: impl FnOnce(Option<RecordRef<'c>>) -> Change<'c, R>,
     ) -> Result<R, Fail> {
-        let (table, now_ms) = (&entry.table, self.now_ms());
+        let (table, context, now_ms) = (&entry.table, self.context, self.now_ms());
         let hash = table.hash(key);
+        if let Some(view) = self.view {
+            view.tenant.usage.worker(context.worker).connection_writes.add(1);
+        }
+        let f = |old: Option<RecordRef<'c>>| {
+            let change = f(old);
+            if let Change::Put { value, .. } = &change {
+                context.bytes(value.parts().iter().map(|part| part.len()).sum());
+            }
+            change
+        };
         let done = match self.held.as_deref_mut().map(|held| held.of(table)) {
             Some(Some(held)) => held.update(hash, key, now_ms, f),
             // While some are held, no further one may be waited for.

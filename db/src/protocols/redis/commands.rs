@@ -2,8 +2,9 @@
 
 use std::sync::LazyLock;
 
-use super::call::{Call, Outcome};
+use super::call::{Call, Fail, Outcome, is, text};
 use super::{connection, expiry, functions, introspect, keys, numbers, server, strings, transactions};
+use crate::limits::redis::{QUICK_ARGS, QUICK_BYTES};
 
 /// Changes records.
 pub(super) const WRITE: u16 = 1;
@@ -25,6 +26,8 @@ pub(super) const ADMIN: u16 = 128;
 pub(super) const WHOLE_TABLE: u16 = 256;
 /// Changes all of the tenant's tables.
 pub(super) const ALL_TABLES: u16 = 512;
+/// Has subcommands.
+pub(super) const CONTAINER: u16 = 1024;
 
 /// A command.
 pub(super) struct Spec {
@@ -51,8 +54,13 @@ impl Spec {
 
     /// Whether it takes so many arguments.
     pub(super) fn takes(&self, count: usize) -> bool {
-        let count = i32::try_from(count).unwrap_or(i32::MAX);
-        if self.arity < 0 { count >= -self.arity } else { count == self.arity }
+        fits(self.arity, count)
+    }
+
+    /// Whether it cannot take long with such arguments, of so many bytes.
+    pub(super) fn is_quick(&self, args: usize, bytes: usize) -> bool {
+        let one_key = self.first == 1 && self.last == 1;
+        bytes <= QUICK_BYTES && (one_key || self.is(FAST) && args <= QUICK_ARGS)
     }
 
     /// The keys among its arguments.
@@ -62,6 +70,78 @@ impl Spec {
         let keys = if self.first == 0 { &[] } else { args.get(self.first..=last).unwrap_or_default() };
         keys.iter().step_by(self.step.max(1)).copied()
     }
+}
+
+/// Subcommands, and how many arguments they take, as in [`Spec::arity`].
+static SUBCOMMANDS: &[(&str, &[(&str, i32)])] = &[
+    ("object", &[("encoding", 3), ("freq", 3), ("idletime", 3), ("refcount", 3), ("help", 2)]),
+    ("memory", &[("usage", -3), ("doctor", 2), ("purge", 2), ("stats", 2), ("malloc-stats", 2), ("help", 2)]),
+    (
+        "client",
+        &[
+            ("id", 2),
+            ("getname", 2),
+            ("setname", 3),
+            ("setinfo", 4),
+            ("info", 2),
+            ("list", -2),
+            ("kill", -3),
+            ("no-evict", 3),
+            ("no-touch", 3),
+            ("reply", 3),
+            ("unblock", -3),
+            ("pause", -3),
+            ("unpause", 2),
+            ("tracking", -3),
+            ("trackinginfo", 2),
+            ("caching", 3),
+            ("getredir", 2),
+            ("help", 2),
+        ],
+    ),
+    (
+        "function",
+        &[
+            ("load", -3),
+            ("delete", 3),
+            ("flush", -2),
+            ("restore", -3),
+            ("dump", 2),
+            ("kill", 2),
+            ("list", -2),
+            ("stats", 2),
+            ("help", 2),
+        ],
+    ),
+    ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
+    ("command", &[("count", 2), ("docs", -2), ("info", -2), ("list", -2), ("getkeys", -4), ("help", 2)]),
+    ("slowlog", &[("get", -2), ("len", 2), ("reset", 2), ("help", 2)]),
+];
+
+/// Whether so many arguments are as many as an arity says.
+fn fits(arity: i32, count: usize) -> bool {
+    let count = i32::try_from(count).unwrap_or(i32::MAX);
+    if arity < 0 { count >= -arity } else { count == arity }
+}
+
+/// What is wrong about a command's number of arguments, or its subcommand.
+pub(super) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<Fail> {
+    let wrong = |name: &str| Some(format!("ERR wrong number of arguments for '{name}' command").into());
+    if !spec.takes(args.len()) {
+        return wrong(spec.name);
+    }
+    let word = args.get(1).filter(|_| spec.is(CONTAINER))?;
+    let (_, known) = SUBCOMMANDS.iter().find(|(name, _)| *name == spec.name)?;
+    match known.iter().find(|(name, _)| is(word, name)) {
+        None => Some(unknown_subcommand(word, &spec.name.to_uppercase())),
+        Some((_, arity)) if fits(*arity, args.len()) => None,
+        Some((name, _)) => wrong(&format!("{}|{name}", spec.name)),
+    }
+}
+
+pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> Fail {
+    let word = text(&word[..word.len().min(128)]);
+    format!("ERR unknown subcommand '{word}'. Try {command} HELP.").into()
 }
 
 /// Places of the index of commands: a few times as many.
@@ -165,8 +245,8 @@ pub(super) static COMMANDS: &[Spec] = commands! {
     "randomkey" 1 [READONLY] 0 0 0 "generic" "1.0.0" keys::randomkey "Some key of the table.";
     "scan" -2 [READONLY] 0 0 0 "generic" "2.8.0" keys::scan "The keys of the table, a few at a time.";
     "keys" 2 [READONLY] 0 0 0 "generic" "1.0.0" keys::keys "All keys that match a pattern, of a small table.";
-    "object" -2 [READONLY] 2 2 1 "generic" "2.2.3" keys::object "How a value is stored.";
-    "memory" -2 [READONLY] 0 0 0 "server" "4.0.0" keys::memory "How much memory a key takes.";
+    "object" -2 [READONLY CONTAINER] 2 2 1 "generic" "2.2.3" keys::object "How a value is stored.";
+    "memory" -2 [READONLY CONTAINER] 0 0 0 "server" "4.0.0" keys::memory "How much memory a key takes.";
     "wait" 3 [] 0 0 0 "generic" "3.0.0" server::wait "How many replicas have all writes: none.";
     "dbsize" 1 [READONLY FAST] 0 0 0 "server" "1.0.0" keys::dbsize "How many keys there are.";
     "flushdb" -1 [WRITE WHOLE_TABLE] 0 0 0 "server" "1.0.0" keys::flushdb "Empties the table.";
@@ -178,7 +258,7 @@ pub(super) static COMMANDS: &[Spec] = commands! {
     "echo" 2 [FAST] 0 0 0 "connection" "1.0.0" connection::echo "Answers what was said.";
     "quit" -1 [FAST NO_AUTH] 0 0 0 "connection" "1.0.0" connection::quit "Ends the connection.";
     "reset" 1 [FAST NO_AUTH] 0 0 0 "connection" "6.2.0" connection::reset "Makes the connection as it was at first.";
-    "client" -2 [] 0 0 0 "connection" "2.4.0" connection::client "About the connection.";
+    "client" -2 [CONTAINER] 0 0 0 "connection" "2.4.0" connection::client "About the connection.";
     "multi" 1 [FAST] 0 0 0 "transactions" "1.2.0" transactions::multi "Begins a transaction.";
     "exec" 1 [] 0 0 0 "transactions" "1.2.0" transactions::exec "Runs a transaction.";
     "discard" 1 [FAST] 0 0 0 "transactions" "2.0.0" transactions::discard "Drops a transaction.";
@@ -186,11 +266,11 @@ pub(super) static COMMANDS: &[Spec] = commands! {
     "unwatch" 1 [FAST] 0 0 0 "transactions" "2.2.0" transactions::unwatch "Forgets what is watched.";
     "fcall" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
     "fcall_ro" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
-    "function" -2 [] 0 0 0 "scripting" "7.0.0" functions::function "Lists the extensions.";
+    "function" -2 [CONTAINER] 0 0 0 "scripting" "7.0.0" functions::function "Lists the extensions.";
     "info" -1 [] 0 0 0 "server" "1.0.0" server::info "About the server, in sections.";
-    "config" -2 [ADMIN] 0 0 0 "server" "2.0.0" server::config "Settings that tools ask for.";
-    "command" -1 [] 0 0 0 "server" "2.8.13" introspect::command "About commands.";
-    "slowlog" -2 [ADMIN] 0 0 0 "server" "2.2.12" server::slowlog "Always empty.";
+    "config" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.0.0" server::config "Settings that tools ask for.";
+    "command" -1 [CONTAINER] 0 0 0 "server" "2.8.13" introspect::command "About commands.";
+    "slowlog" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.2.12" server::slowlog "The tenant's commands that took long.";
     "debug" -2 [ADMIN] 0 0 0 "server" "1.0.0" server::debug "Refused.";
     "cluster" -2 [] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
     "acl" -2 [ADMIN] 0 0 0 "server" "6.0.0" server::acl "Who the connection acts for.";

@@ -1,7 +1,7 @@
 //! Commands about the connection itself: who it acts for, which table it uses, what it is called.
 
 use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, text};
-use super::keys::unknown_subcommand;
+use super::commands::unknown_subcommand;
 use super::session::Replies;
 use crate::limits::protocols::AUTH_FAILURES;
 use crate::protocols::Identity;
@@ -184,10 +184,11 @@ pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
             call.reply.ok();
         }
         (b"SETINFO", 4) => set_info(call)?,
-        (b"INFO", 2) | (b"LIST", _) => {
+        (b"INFO", 2) => {
             let line = line(call);
             call.reply.verbatim(&line);
         }
+        (b"LIST", _) => list(call)?,
         (b"NO-EVICT" | b"NO-TOUCH", 3) => match is(call.arg(2), "ON") || is(call.arg(2), "OFF") {
             true => call.reply.ok(),
             false => return Err(SYNTAX.into()),
@@ -195,11 +196,16 @@ pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
         (b"REPLY", 3) => replies(call)?,
         (b"KILL", 3..) => kill(call)?,
         (b"UNBLOCK", 3 | 4) => {
+            if count == 4 && !is(call.arg(3), "TIMEOUT") && !is(call.arg(3), "ERROR") {
+                return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
+            }
             integer(call.arg(2)).ok_or(NOT_AN_INTEGER)?;
             call.reply.integer(0);
         }
         (b"PAUSE" | b"UNPAUSE", _) => return Err("ERR clients of other tenants would wait, too: not here".into()),
-        (b"TRACKINGINFO" | b"TRACKING" | b"CACHING" | b"GETREDIR", _) => {
+        (b"GETREDIR", 2) => call.reply.integer(-1),
+        (b"TRACKING", 3) if is(call.arg(2), "OFF") => call.reply.ok(),
+        (b"TRACKINGINFO" | b"TRACKING" | b"CACHING", _) => {
             return Err("ERR client tracking is not supported".into());
         }
         (b"HELP", 2) => {
@@ -209,15 +215,31 @@ pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
             ];
             return super::server::help(call, &text);
         }
-        (
-            b"ID" | b"GETNAME" | b"SETNAME" | b"SETINFO" | b"INFO" | b"NO-EVICT" | b"NO-TOUCH" | b"REPLY" | b"KILL",
-            _,
-        ) => {
-            let word = text(&word).to_lowercase();
-            return Err(format!("ERR wrong number of arguments for 'client|{word}' command").into());
-        }
+        (b"UNBLOCK", _) => return Err(SYNTAX.into()),
         _ => return Err(unknown_subcommand(call.arg(1), "CLIENT")),
     }
+    Ok(())
+}
+
+/// The connection itself, if it is among those that are asked for.
+fn list(call: &mut Call<'_, '_>) -> Outcome {
+    let id = call.state.id() as i64;
+    let shown = match call.rest(2) {
+        [] => true,
+        [word, kind] if is(word, "TYPE") => {
+            match ["normal", "master", "replica", "slave", "pubsub"].iter().find(|known| is(kind, known)) {
+                Some(known) => *known == "normal",
+                None => return Err(format!("ERR Unknown client type '{}'", text(kind)).into()),
+            }
+        }
+        [word, ids @ ..] if is(word, "ID") && !ids.is_empty() => {
+            let ids: Option<Vec<_>> = ids.iter().map(|id| integer(id).filter(|id| *id > 0)).collect();
+            ids.ok_or("ERR Invalid client ID")?.contains(&id)
+        }
+        _ => return Err(SYNTAX.into()),
+    };
+    let line = if shown { line(call) } else { String::new() };
+    call.reply.verbatim(&line);
     Ok(())
 }
 
@@ -260,7 +282,7 @@ fn kill(call: &mut Call<'_, '_>) -> Outcome {
     for pair in call.rest(2).chunks(2) {
         let [word, value] = *pair else { return Err(SYNTAX.into()) };
         if is(word, "ID") {
-            it_is &= integer(value).ok_or("ERR client-id should be greater than 0")? == id as i64;
+            it_is &= integer(value).filter(|id| *id > 0).ok_or("ERR client-id should be greater than 0")? == id as i64;
         } else if is(word, "SKIPME") {
             skips = !is(value, "NO");
         } else if ["TYPE", "ADDR", "LADDR", "USER", "MAXAGE"].iter().any(|known| is(word, known)) {

@@ -1,6 +1,8 @@
 //! Sums of decimal fractions as Redis has them: an x87 number of 64 significant bits, written with 17 digits behind the point
 //! and no zeros at the end.
 
+use crate::limits::redis::FLOAT_BYTES;
+
 /// Why there is no sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoSum {
@@ -44,7 +46,7 @@ impl Extended {
         rounded(number.is_sign_negative(), mantissa.into(), exponent, false)
     }
 
-    /// Of digits and a power of ten: exact where 38 digits and a few powers do, else by way of 53 bits.
+    /// Of digits and a power of ten: exact where 38 digits hold all that is before the point, else by way of 53 bits.
     fn parse(text: &[u8]) -> Option<Extended> {
         let text = std::str::from_utf8(text).ok()?;
         let plain = !text.is_empty()
@@ -72,24 +74,34 @@ impl Extended {
         };
         let digits = digits.trim_start_matches(['+', '-']);
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-        let mut number = 0u128;
-        for digit in whole.bytes().chain(fraction.bytes()) {
-            number = number.checked_mul(10)?.checked_add(u128::from(digit - b'0'))?;
+        // 38 digits; of those behind them, how many there are and whether there is anything but zeros.
+        let (mut number, mut dropped, mut more) = (0u128, 0, false);
+        for digit in whole.bytes().chain(fraction.bytes()).map(|digit| u128::from(digit - b'0')) {
+            if number < 10u128.pow(37) {
+                number = number * 10 + digit;
+            } else {
+                (dropped, more) = (dropped + 1, more || digit != 0);
+            }
         }
-        let power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+        let power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?.checked_add(dropped)?;
         if number == 0 {
             return Some(Extended { negative, mantissa: 0, exponent: 0 });
         }
         if power >= 0 {
             let number = 10u128.checked_pow(power as u32)?.checked_mul(number)?;
-            return Some(rounded(negative, number, 0, false));
+            return Some(rounded(negative, number, 0, more));
         }
-        // A quotient of 65 bits or more and whether anything is left of it.
-        let divisor = 10u128.checked_pow(power.unsigned_abs()).filter(|_| power >= -19)?;
-        let shift = number.leading_zeros();
-        let dividend = number << shift;
-        let (quotient, left) = (dividend / divisor, dividend % divisor);
-        (quotient >> 64 != 0).then(|| rounded(negative, quotient, -(shift as i32), left != 0))
+        // A quotient of 66 bits or more, by long division, and whether anything is left of it. 10^38 has room for one bit more.
+        let divisor = 10u128.checked_pow(power.unsigned_abs())?;
+        let (mut quotient, mut left, mut shift) = (number / divisor, number % divisor, 0);
+        while quotient >> 65 == 0 {
+            left <<= 1;
+            let bit = left >= divisor;
+            quotient = quotient << 1 | u128::from(bit);
+            left -= if bit { divisor } else { 0 };
+            shift -= 1;
+        }
+        Some(rounded(negative, quotient, shift, more || left != 0))
     }
 
     fn plus(self, other: Extended) -> Extended {
@@ -150,7 +162,10 @@ impl Extended {
 
 /// The sum of two numbers in decimal.
 pub(super) fn sum(a: &[u8], b: &[u8]) -> Result<String, NoSum> {
-    let parse = |text: &[u8]| Extended::parse(text).ok_or(NoSum::NotANumber);
+    let parse = |text: &[u8]| {
+        let number = if text.len() < FLOAT_BYTES { Extended::parse(text) } else { None };
+        number.ok_or(NoSum::NotANumber)
+    };
     let sum = parse(a)?.plus(parse(b)?);
     if sum.exponent > 16_320 {
         return Err(NoSum::Infinite);
@@ -184,6 +199,10 @@ mod tests {
             ("0", "1.23456789012345678", "1.23456789012345678"),
             ("1e17", "0.5", "100000000000000000.5"),
             ("-0.5", "0.5", "0"),
+            ("0.19223372036854775807", "0.00000001", "0.19223373036854776"),
+            ("0.192233720368547758079223372036854775807922337203685477580", "0.00000001", "0.19223373036854776"),
+            ("0.00000000000000000000000000000000000001", "1", "1"),
+            ("12345678901234567890.1234567890123456789012345678901234567890", "0", "12345678901234567890"),
         ] {
             assert_eq!(sum(a.as_bytes(), b.as_bytes()).as_deref(), Ok(expected), "{a} + {b}");
         }

@@ -1,13 +1,17 @@
 //! Calling a tenant's extensions: `FCALL name numkeys key... arg...`.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use sandstorm_api::redis::encode;
 use sandstorm_net::resp::Reply;
 use sandstorm_net::rpc::Status;
 
-use super::call::{Call, Fail, Outcome, SYNTAX, integer, is, text};
-use super::glob;
+use super::call::{Call, Fail, Outcome, integer, is, text};
+use super::glob::Pattern;
 use super::transactions;
 use crate::protocols::InvocationAnswer;
+use crate::tenants::Preview;
 
 const PUSH: &str = "ERR extensions are pushed and unloaded over the control port: `sandstorm ext push DIR`";
 
@@ -22,6 +26,8 @@ pub(super) fn fcall(call: &mut Call<'_, '_>) -> Outcome {
     }
     let Ok(count) = usize::try_from(count) else { return Err("ERR Number of keys can't be negative".into()) };
     let (keys, args) = rest.split_at(count);
+    let log = (Arc::clone(&view.tenant.usage), Preview::of(call.args), call.context.facts.slow_us);
+    call.state.invoked = Some(Box::new((Instant::now(), log)));
     call.state.invokes = Some(Box::new((name.as_bytes().to_vec(), encode(keys, args))));
     Ok(())
 }
@@ -70,21 +76,25 @@ pub(super) fn function(call: &mut Call<'_, '_>) -> Outcome {
         }
         return Ok(());
     }
+    if is(word, "HELP") {
+        return super::server::help(call, &["FUNCTION <subcommand> [<arg> ...]. Subcommands are:", "LIST, STATS."]);
+    }
     if !is(word, "LIST") {
-        return Err(super::keys::unknown_subcommand(word, "FUNCTION"));
+        return Err(super::commands::unknown_subcommand(word, "FUNCTION"));
     }
     let (mut pattern, mut at) = (&b"*"[..], 2);
     while at < call.args.len() {
-        if is(call.arg(at), "LIBRARYNAME") && at + 1 < call.args.len() {
-            pattern = call.arg(at + 1);
+        if is(call.arg(at), "LIBRARYNAME") {
             at += 1;
+            pattern = call.args.get(at).ok_or("ERR library name argument was not given")?;
         } else if !is(call.arg(at), "WITHCODE") {
-            return Err(SYNTAX.into());
+            return Err(format!("ERR Unknown argument {}", text(call.arg(at))).into());
         }
         at += 1;
     }
     let extensions = call.view()?.sorted_extensions();
-    let shown: Vec<_> = extensions.iter().filter(|one| glob::matches(pattern, one.name.as_bytes())).collect();
+    let mut pattern = Pattern::new(pattern);
+    let shown: Vec<_> = extensions.iter().filter(|one| pattern.matches(one.name.as_bytes())).collect();
     let reply = &mut call.reply;
     reply.array(shown.len());
     for extension in shown {

@@ -1,45 +1,73 @@
 //! Patterns as Redis matches them: `*`, `?`, `[a-c]`, `[^a]`, and a backslash before what is to be taken as it is.
 
-/// Whether all of `text` matches. Work is bounded by the product of both lengths: a star is tried again only up to the next one.
-pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    // Where to go on if what follows the last star does not match here.
-    let mut again: Option<(usize, usize)> = None;
-    loop {
-        if pattern.get(p) == Some(&b'*') {
-            p += 1;
-            again = Some((p, t));
-            continue;
-        }
-        let step = text.get(t).and_then(|byte| one(&pattern[p..], *byte));
-        if let Some(taken) = step {
-            (p, t) = (p + taken, t + 1);
-            continue;
-        }
-        if t == text.len() && p >= pattern.len() {
-            return true;
-        }
-        match again {
-            Some((after, from)) if from < text.len() => {
-                again = Some((after, from + 1));
-                (p, t) = (after, from + 1);
+use crate::limits::redis::PATTERN_STEPS;
+
+/// A pattern, and how much work may still go into it: a short text and a long pattern, or many texts, can take a very long time.
+pub(super) struct Pattern<'p> {
+    bytes: &'p [u8],
+    left: u64,
+}
+
+impl<'p> Pattern<'p> {
+    pub(super) fn new(bytes: &'p [u8]) -> Pattern<'p> {
+        Pattern { bytes, left: PATTERN_STEPS }
+    }
+
+    /// Steps that were taken so far.
+    pub(super) fn steps(&self) -> u64 {
+        PATTERN_STEPS - self.left
+    }
+
+    /// Whether all that may go into it has: what was answered then means nothing.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether all of `text` matches. A star is tried again only up to the next one.
+    pub(super) fn matches(&mut self, text: &[u8]) -> bool {
+        let (pattern, mut p, mut t) = (self.bytes, 0, 0);
+        // Where to go on if what follows the last star does not match here.
+        let mut again: Option<(usize, usize)> = None;
+        while self.left > 0 {
+            if pattern.get(p) == Some(&b'*') {
+                p += 1;
+                again = Some((p, t));
+                self.left -= 1;
+                continue;
             }
-            _ => return false,
+            if let Some(byte) = text.get(t) {
+                let (matched, taken) = one(&pattern[p..], *byte);
+                self.left = self.left.saturating_sub(1 + taken as u64);
+                if matched {
+                    (p, t) = (p + taken, t + 1);
+                    continue;
+                }
+            } else if p >= pattern.len() {
+                return true;
+            }
+            match again {
+                Some((after, from)) if from < text.len() => {
+                    again = Some((after, from + 1));
+                    (p, t) = (after, from + 1);
+                }
+                _ => return false,
+            }
         }
+        false
     }
 }
 
 /// Whether the first element of a pattern matches a byte; how long the element is.
-fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+fn one(pattern: &[u8], byte: u8) -> (bool, usize) {
     match pattern {
-        [] => None,
-        [b'?', ..] => Some(1),
-        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
+        [] => (false, 0),
+        [b'?', ..] => (true, 1),
+        [b'\\', escaped, ..] => (*escaped == byte, 2),
         [b'[', set @ ..] => {
             let (matched, taken) = class(set, byte);
-            matched.then_some(1 + taken)
+            (matched, 1 + taken)
         }
-        [plain, ..] => (*plain == byte).then_some(1),
+        [plain, ..] => (*plain == byte, 1),
     }
 }
 
@@ -69,7 +97,11 @@ fn class(set: &[u8], byte: u8) -> (bool, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::Pattern;
+
+    fn matches(pattern: &[u8], text: &[u8]) -> bool {
+        Pattern::new(pattern).matches(text)
+    }
 
     #[test]
     fn patterns_match_as_in_redis() {
@@ -96,5 +128,15 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} on {text}");
         }
+    }
+
+    #[test]
+    fn work_on_a_pattern_is_bounded() {
+        let long = [b"*".as_slice(), &[b'a'; 30_000], b"b"].concat();
+        let mut pattern = Pattern::new(&long);
+        assert!(!pattern.matches(&[b'a'; 60_000]) && pattern.is_exhausted());
+        let set = [b"*[".as_slice(), &[b'x'; 1 << 20], b"]"].concat();
+        let mut pattern = Pattern::new(&set);
+        assert!((0..64).all(|_| !pattern.matches(b"abcd")) && pattern.is_exhausted());
     }
 }

@@ -2,9 +2,9 @@
 
 use sandstorm_net::resp::Reply;
 
-use super::call::{Call, Outcome, is};
-use super::commands::{self, COMMANDS, Spec};
-use super::keys::unknown_subcommand;
+use super::call::{Call, Outcome, SYNTAX, integer, is};
+use super::commands::{self, COMMANDS, Spec, unknown_subcommand};
+use super::glob::Pattern;
 
 pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
     let (word, names) = (call.arg(1).to_ascii_uppercase(), call.rest(2));
@@ -24,13 +24,19 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
             for name in names {
                 match commands::find(name) {
                     Some(spec) => describe(spec, reply),
-                    None => reply.null_array(),
+                    None => reply.null(),
                 }
             }
         }
         b"LIST" => {
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
+            let mut pattern = match *names {
+                [] => Pattern::new(b"*"),
+                [by, kind, pattern] if is(by, "FILTERBY") && is(kind, "PATTERN") => Pattern::new(pattern),
+                _ => return Err(SYNTAX.into()),
+            };
+            let shown: Vec<_> = COMMANDS.iter().filter(|spec| pattern.matches(spec.name.as_bytes())).collect();
+            reply.array(shown.len());
+            shown.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
         }
         b"DOCS" => {
             let asked = |spec: &&Spec| names.is_empty() || names.iter().any(|name| is(name, spec.name));
@@ -39,6 +45,15 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
             for spec in shown {
                 document(spec, reply);
             }
+        }
+        b"HELP" => {
+            return super::server::help(
+                call,
+                &[
+                    "COMMAND [<subcommand> ...]. Subcommands are:",
+                    "COUNT, DOCS, GETKEYS, INFO, LIST [FILTERBY PATTERN <pattern>].",
+                ],
+            );
         }
         b"GETKEYS" if !names.is_empty() => return keys(names, reply),
         _ => return Err(unknown_subcommand(call.arg(1), "COMMAND")),
@@ -84,7 +99,14 @@ fn keys(args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
     if !spec.takes(args.len()) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    let keys: Vec<_> = spec.keys(args).collect();
+    let keys: Vec<_> = match spec.name {
+        "fcall" | "fcall_ro" => {
+            let count = args.get(2).and_then(|count| usize::try_from(integer(count)?).ok()).unwrap_or(0);
+            let keys = args.get(3..).and_then(|rest| rest.get(..count));
+            keys.ok_or("ERR Invalid arguments specified for command")?.to_vec()
+        }
+        _ => spec.keys(args).collect(),
+    };
     if keys.is_empty() {
         return Err("ERR The command has no key arguments".into());
     }

@@ -1,10 +1,11 @@
 //! Commands on keys, whatever is stored under them.
 
-use super::call::{Call, Fail, NO_KEY, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, reach, text};
-use super::glob;
+use super::call::{Call, Fail, NO_KEY, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, reach};
+use super::commands::unknown_subcommand;
+use super::glob::Pattern;
 use super::strings::ANSWER_TOO_LONG;
 use crate::limits::PLAN;
-use crate::limits::redis::{ANSWER_BYTES, KEYS_RECORDS, SCAN_RECORDS};
+use crate::limits::redis::{ANSWER_BYTES, KEYS_RECORDS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS, SCAN_RECORDS};
 use crate::store::{Change, RecordRef};
 use crate::tenants::TableEntry;
 
@@ -46,11 +47,10 @@ pub(super) fn type_of(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// Puts a record under another key.
-fn copy_to(call: &mut Call<'_, '_>, record: RecordRef<'_>, to: &TableEntry, key: &[u8]) -> Outcome {
+fn copy_to<'w>(call: &mut Call<'_, 'w>, record: RecordRef<'_>, to: &'w TableEntry, key: &[u8]) -> Outcome {
     let (value, flags, expires_at_ms) = (record.value().to_vec(), record.flags(), record.expires_at_ms());
-    let entry = reach(call.view()?, to.id, true).or_else(|_| call.table(true))?;
     let value = crate::store::Value::Owned(value);
-    call.update_of(entry, key, |_| Change::Put { value, flags, expires_at_ms, answer: () })
+    call.update_of(to, key, |_| Change::Put { value, flags, expires_at_ms, answer: () })
 }
 
 fn rename_if(call: &mut Call<'_, '_>, absent: bool) -> Outcome {
@@ -121,9 +121,13 @@ pub(super) fn randomkey(call: &mut Call<'_, '_>) -> Outcome {
     let mut found: Option<RecordRef<'_>> = None;
     let start: u64 = rand::random();
     // Around the table once: some buckets a call, the more records the fewer of them.
-    let mut cursor = start;
-    let mut wrapped = false;
-    while found.is_none() {
+    let (mut cursor, mut wrapped, mut scans) = (start, false, 0);
+    while found.is_none() && table.stats().records > 0 {
+        scans += 1;
+        call.context.work(SCAN_WORK);
+        if scans > RANDOM_SCANS {
+            return Err("ERR too few of the table's places are taken to come upon one: use SCAN".into());
+        }
         match table.scan(call.guard, cursor, 1, call.now_ms(), &mut |record| found = Some(record)) {
             Some(next) if !(wrapped && next > start) => cursor = next,
             Some(_) => break,
@@ -139,6 +143,17 @@ pub(super) fn dbsize(call: &mut Call<'_, '_>) -> Outcome {
     let records = call.table(false)?.table.stats().records;
     call.reply.integer(records as i64);
     Ok(())
+}
+
+/// What one call of a scan takes whatever it finds, in plain requests.
+const SCAN_WORK: u64 = 50;
+
+const SLOW_PATTERN: &str = "ERR the pattern takes too long to match: make it simpler, or look at fewer keys at once";
+
+/// Counts what went into a pattern, if that was not too much.
+fn settle(call: &Call<'_, '_>, pattern: &Pattern<'_>) -> Outcome {
+    call.context.work(pattern.steps() / PATTERN_STEPS_PER_REQUEST);
+    if pattern.is_exhausted() { Err(SLOW_PATTERN.into()) } else { Ok(()) }
 }
 
 /// Bits of a cursor that clients do not see: many keep it as a number with 53 bits.
@@ -168,17 +183,23 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
     }
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(SCAN_RECORDS);
     let entry = call.table(false)?;
-    let mut shown: Vec<RecordRef<'_>> = Vec::new();
-    let from = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
-    let next = from.and_then(|from| {
-        entry.table.scan(call.guard, from, limit, call.now_ms(), &mut |record| {
-            if strings && pattern.is_none_or(|pattern| glob::matches(pattern, record.key())) {
+    let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(Pattern::new));
+    let mut next = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
+    // Rounded down, so that nothing is left out; so it goes on until that is not where it began.
+    while let Some(from) = next
+        && from >> HIDDEN_BITS == cursor
+    {
+        let mut looked = 0;
+        next = entry.table.scan(call.guard, from, limit, call.now_ms(), &mut |record| {
+            looked += 1;
+            if strings && pattern.as_mut().is_none_or(|pattern| pattern.matches(record.key())) {
                 shown.push(record);
             }
-        })
-    });
-    // Rounded down, so that nothing is left out; but never back to where it began.
-    let next = next.map_or(0, |next| (next >> HIDDEN_BITS).max(cursor + 1));
+        });
+        call.context.work(SCAN_WORK + looked / 2);
+    }
+    pattern.map_or(Ok(()), |pattern| settle(call, &pattern))?;
+    let next = next.map_or(0, |next| next >> HIDDEN_BITS);
     call.reply.array(2);
     call.reply.bulk(next.to_string().as_bytes());
     call.reply.array(shown.len());
@@ -187,19 +208,23 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 pub(super) fn keys(call: &mut Call<'_, '_>) -> Outcome {
-    let (entry, pattern) = (call.table(false)?, call.arg(1));
+    let (entry, mut pattern) = (call.table(false)?, Pattern::new(call.arg(1)));
     if entry.table.stats().records > KEYS_RECORDS {
         return Err(format!("ERR KEYS looks at every record, and there are more than {KEYS_RECORDS}: use SCAN").into());
     }
     let (mut cursor, mut found, mut bytes) = (Some(0), Vec::new(), 0);
     while let Some(at) = cursor {
+        let mut looked = 0;
         cursor = entry.table.scan(call.guard, at, SCAN_RECORDS, call.now_ms(), &mut |record: RecordRef<'_>| {
-            if glob::matches(pattern, record.key()) && bytes < ANSWER_BYTES {
+            looked += 1;
+            if pattern.matches(record.key()) && bytes < ANSWER_BYTES {
                 bytes += record.key().len() + 16;
                 found.push(record);
             }
         });
+        call.context.work(SCAN_WORK + looked / 2);
     }
+    settle(call, &pattern)?;
     if bytes >= ANSWER_BYTES {
         return Err(ANSWER_TOO_LONG.into());
     }
@@ -219,6 +244,7 @@ fn how(call: &Call<'_, '_>) -> Outcome {
 }
 
 fn clear<'w>(call: &mut Call<'_, 'w>, entry: &'w TableEntry) -> Outcome {
+    call.context.work(SCAN_WORK + entry.table.stats().records / 2);
     match call.held.as_deref_mut().map(|held| held.of(&entry.table)) {
         Some(held) => {
             if !held.is_some_and(crate::store::Exclusive::clear) {
@@ -261,9 +287,6 @@ pub(super) fn object(call: &mut Call<'_, '_>) -> Outcome {
     }
     let known = ["ENCODING", "FREQ", "IDLETIME", "REFCOUNT"].iter().find(|known| is(word, known));
     let Some(known) = known else { return Err(unknown_subcommand(word, "OBJECT")) };
-    if call.args.len() != 3 {
-        return Err(format!("ERR wrong number of arguments for 'object|{}' command", known.to_lowercase()).into());
-    }
     let Some(record) = call.get(call.arg(2))? else {
         call.reply.null();
         return Ok(());
@@ -304,14 +327,32 @@ pub(super) fn memory(call: &mut Call<'_, '_>) -> Outcome {
         }
         return Ok(());
     }
-    if is(word, "DOCTOR") || is(word, "PURGE") {
-        call.reply.ok();
-        return Ok(());
+    match word.to_ascii_uppercase().as_slice() {
+        b"PURGE" => call.reply.ok(),
+        b"DOCTOR" => call.reply.verbatim("Nothing is wrong: a table keeps to its quota, see INFO memory.\n"),
+        b"MALLOC-STATS" => call.reply.verbatim("The allocator is the server's, not a tenant's.\n"),
+        b"STATS" => memory_stats(call)?,
+        b"HELP" => {
+            return super::server::help(
+                call,
+                &[
+                    "MEMORY <subcommand> [<arg> ...]. Subcommands are:",
+                    "DOCTOR, MALLOC-STATS, PURGE, STATS, USAGE <key>.",
+                ],
+            );
+        }
+        _ => return Err(unknown_subcommand(word, "MEMORY")),
     }
-    Err(unknown_subcommand(word, "MEMORY"))
+    Ok(())
 }
 
-pub(super) fn unknown_subcommand(word: &[u8], command: &str) -> Fail {
-    let word = text(&word[..word.len().min(128)]);
-    format!("ERR unknown subcommand or wrong number of arguments for '{word}'. Try {command} HELP.").into()
+fn memory_stats(call: &mut Call<'_, '_>) -> Outcome {
+    let stats = call.table(false)?.table.stats();
+    let numbers = [("total.allocated", stats.bytes), ("keys.count", stats.records), ("quota.bytes", stats.quota_bytes)];
+    call.reply.map(numbers.len());
+    for (name, number) in numbers {
+        call.reply.bulk(name.as_bytes());
+        call.reply.integer(number as i64);
+    }
+    Ok(())
 }

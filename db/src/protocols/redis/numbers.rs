@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use sandstorm_net::resp::push_decimal;
 
-use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, TOO_LONG, integer, is};
+use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is};
 use super::float;
 use super::strings::part;
 use crate::limits::MAX_VALUE_BYTES;
@@ -74,7 +74,7 @@ pub(super) fn incrbyfloat(call: &mut Call<'_, '_>) -> Outcome {
 
 fn bit_offset(call: &Call<'_, '_>) -> Result<usize, Fail> {
     let offset = integer(call.arg(2)).and_then(|offset| usize::try_from(offset).ok());
-    let offset = offset.filter(|offset| *offset < 1 << 32);
+    let offset = offset.filter(|offset| offset / 8 < MAX_VALUE_BYTES);
     offset.ok_or_else(|| "ERR bit offset is not an integer or out of range".into())
 }
 
@@ -93,9 +93,6 @@ pub(super) fn setbit(call: &mut Call<'_, '_>) -> Outcome {
         b"1" => 1u8,
         _ => return Err("ERR bit is not an integer or out of range".into()),
     };
-    if offset / 8 >= MAX_VALUE_BYTES {
-        return Err(TOO_LONG.into());
-    }
     let before = call.update(call.arg(1), |old| {
         let mut value = old.map_or_else(Vec::new, |record| record.value().to_vec());
         if value.len() <= offset / 8 {
@@ -116,14 +113,19 @@ pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
         call.reply.integer(0);
         return Ok(());
     };
-    let (range, bits) = match call.args.len() {
-        2 => (None, false),
-        4 => (Some((call.integer(2)?, call.integer(3)?)), false),
-        5 if is(call.arg(4), "BIT") => (Some((call.integer(2)?, call.integer(3)?)), true),
-        5 if is(call.arg(4), "BYTE") => (Some((call.integer(2)?, call.integer(3)?)), false),
+    let range = match call.args.len() {
+        2 => None,
+        4 | 5 => Some((call.integer(2)?, call.integer(3)?)),
         _ => return Err(SYNTAX.into()),
     };
+    let bits = match call.args.get(4) {
+        None => false,
+        Some(unit) if is(unit, "BYTE") => false,
+        Some(unit) if is(unit, "BIT") => true,
+        Some(_) => return Err(SYNTAX.into()),
+    };
     let value = record.value();
+    call.context.bytes(value.len());
     let ones = |bytes: &[u8]| bytes.iter().map(|byte| i64::from(byte.count_ones())).sum::<i64>();
     let count = match range {
         None => ones(value),
@@ -141,5 +143,34 @@ fn bits_in(value: &[u8], start: i64, end: i64) -> i64 {
     }
     let from_end = |index: i64| if index < 0 { index.saturating_add(len).max(0) } else { index };
     let (start, end) = (from_end(start), from_end(end).min(len - 1));
-    (start..=end).filter(|bit| value[(bit / 8) as usize] >> (7 - bit % 8) & 1 == 1).count() as i64
+    if start > end {
+        return 0;
+    }
+    // Whole bytes, less what is before and behind.
+    let bytes = value.get((start / 8) as usize..=(end / 8) as usize).unwrap_or_default();
+    let all: i64 = bytes.iter().map(|byte| i64::from(byte.count_ones())).sum();
+    let before = bytes.first().map_or(0, |byte| (u32::from(*byte) >> (8 - start % 8)).count_ones());
+    let behind = bytes.last().map_or(0, |byte| (byte & ((1u16 << (7 - end % 8)) - 1) as u8).count_ones());
+    all - i64::from(before) - i64::from(behind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bits_in;
+
+    #[test]
+    fn bits_are_counted_as_one_by_one() {
+        let value = [0b1010_0110, 0xff, 0x00, 0b0001_1000, 0x81];
+        let len = value.len() as i64 * 8;
+        for start in -len - 3..len + 3 {
+            for end in -len - 3..len + 3 {
+                let at = |index: i64| if index < 0 { (index + len).max(0) } else { index };
+                let swapped = start < 0 && end < 0 && start > end;
+                let (from, to) = if swapped { (1, 0) } else { (at(start), at(end).min(len - 1)) };
+                let one = |bit: &i64| value[(bit / 8) as usize] >> (7 - bit % 8) & 1 == 1;
+                assert_eq!(bits_in(&value, start, end), (from..=to).filter(one).count() as i64, "{start} {end}");
+            }
+        }
+        assert_eq!(bits_in(b"", 0, -1), 0);
+    }
 }

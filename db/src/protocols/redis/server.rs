@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use super::call::{Call, Outcome, integer, is, text};
-use super::glob;
-use super::keys::unknown_subcommand;
+use super::commands::unknown_subcommand;
+use super::glob::Pattern;
+use crate::limits::redis::{PATTERN_STEPS_PER_REQUEST, SLOW_ENTRIES};
+use crate::metrics::{Counter, TenantCounters};
 
 /// The version of Redis whose commands are answered.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
@@ -31,7 +33,9 @@ pub(super) fn lastsave(call: &mut Call<'_, '_>) -> Outcome {
 
 pub(super) fn wait(call: &mut Call<'_, '_>) -> Outcome {
     let (replicas, timeout) = (call.integer(1)?, call.arg(2));
-    integer(timeout).filter(|ms| *ms >= 0).ok_or("ERR timeout is not an integer or out of range")?;
+    if integer(timeout).ok_or("ERR timeout is not an integer or out of range")? < 0 {
+        return Err("ERR timeout is negative".into());
+    }
     let _ = replicas;
     call.reply.integer(0);
     Ok(())
@@ -53,16 +57,41 @@ pub(super) fn cluster(_call: &mut Call<'_, '_>) -> Outcome {
     Err("ERR This instance has cluster support disabled".into())
 }
 
+const SLOWLOG_COUNT: &str = "ERR count should be greater than or equal to -1";
+
 pub(super) fn slowlog(call: &mut Call<'_, '_>) -> Outcome {
+    let log = &call.view()?.tenant.usage.slow;
     match call.arg(1).to_ascii_uppercase().as_slice() {
-        b"GET" if call.args.len() <= 3 => {
-            if call.args.len() == 3 && integer(call.arg(2)).is_none_or(|count| count < -1) {
-                return Err("ERR count should be greater than or equal to -1".into());
+        b"GET" => {
+            let count = match call.args.len() {
+                2 => 10,
+                3 => integer(call.arg(2)).filter(|count| *count >= -1).ok_or(SLOWLOG_COUNT)?,
+                _ => {
+                    let text = "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.";
+                    return Err(text.into());
+                }
+            };
+            let entries = log.recent(usize::try_from(count).unwrap_or(usize::MAX));
+            call.reply.array(entries.len());
+            for entry in entries {
+                call.reply.array(6);
+                for number in [entry.id, entry.at_s, entry.took_us] {
+                    call.reply.integer(number as i64);
+                }
+                call.reply.array(entry.command.args().len());
+                entry.command.args().for_each(|arg| call.reply.bulk(arg));
+                call.reply.bulk(b"");
+                call.reply.bulk(&entry.name);
             }
-            call.reply.array(0);
         }
-        b"LEN" => call.reply.integer(0),
-        b"RESET" => call.reply.ok(),
+        b"LEN" => call.reply.integer(log.count() as i64),
+        b"RESET" => {
+            log.clear();
+            call.reply.ok();
+        }
+        b"HELP" => {
+            return help(call, &["SLOWLOG <subcommand> [<arg> ...]. Subcommands are:", "GET [<count>], LEN, RESET."]);
+        }
         _ => return Err(unknown_subcommand(call.arg(1), "SLOWLOG")),
     }
     Ok(())
@@ -88,8 +117,8 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
         ("tcp-keepalive", "0".into()),
         ("cluster-enabled", "no".into()),
         ("notify-keyspace-events", String::new()),
-        ("slowlog-max-len", "0".into()),
-        ("slowlog-log-slower-than", "-1".into()),
+        ("slowlog-max-len", SLOW_ENTRIES.to_string()),
+        ("slowlog-log-slower-than", call.context.facts.slow_us.to_string()),
     ]
 }
 
@@ -97,12 +126,15 @@ pub(super) fn config(call: &mut Call<'_, '_>) -> Outcome {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"GET" if call.args.len() >= 3 => {
             let mut shown = settings(call);
-            shown.retain(|(name, _)| {
-                call.rest(2).iter().any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
-            });
+            let patterns: Vec<_> = call.rest(2).iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
+            let mut patterns: Vec<_> = patterns.iter().map(|pattern| Pattern::new(pattern)).collect();
+            shown.retain(|(name, _)| patterns.iter_mut().any(|pattern| pattern.matches(name.as_bytes())));
+            call.context.work(patterns.iter().map(Pattern::steps).sum::<u64>() / PATTERN_STEPS_PER_REQUEST);
             call.reply.map(shown.len());
             for (name, value) in shown {
-                call.reply.bulk(name.as_bytes());
+                // A name comes back as it was said.
+                let said = call.rest(2).iter().find(|said| is(said, name));
+                call.reply.bulk(said.map_or(name.as_bytes(), |said| *said));
                 call.reply.bulk(value.as_bytes());
             }
             Ok(())
@@ -112,7 +144,7 @@ pub(super) fn config(call: &mut Call<'_, '_>) -> Outcome {
             Ok(())
         }
         b"SET" | b"REWRITE" => Err("ERR settings are the operator's: `sandstorm tenant set`, sandstorm.toml".into()),
-        b"GET" => Err("ERR wrong number of arguments for 'config|get' command".into()),
+        b"HELP" => help(call, &["CONFIG <subcommand> [<arg> ...]. Subcommands are:", "GET <pattern>, RESETSTAT."]),
         _ => Err(unknown_subcommand(call.arg(1), "CONFIG")),
     }
 }
@@ -161,17 +193,31 @@ fn describe(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::fmt::R
             )?;
             write!(out, "io_threads_active:{}\r\n", facts.workers)?;
         }
-        "clients" => write!(out, "connected_clients:1\r\nmaxclients:{}\r\nblocked_clients:0\r\n", facts.connections)?,
+        "clients" => {
+            let connected = counted(call, |tenant| &tenant.connections).max(1);
+            write!(out, "connected_clients:{connected}\r\nmaxclients:{}\r\nblocked_clients:0\r\n", facts.connections)?;
+        }
         "memory" => {
             let (used, quota) = (sum(|stats| stats.bytes), sum(|stats| stats.quota_bytes));
-            write!(out, "used_memory:{used}\r\nmaxmemory:{quota}\r\nmem_allocator:system\r\n")?;
+            write!(out, "used_memory:{used}\r\nused_memory_human:{}\r\n", human(used))?;
+            write!(out, "maxmemory:{quota}\r\nmaxmemory_human:{}\r\n", human(quota))?;
+            let policy = settings(call).into_iter().find(|(name, _)| *name == "maxmemory-policy");
+            write!(
+                out,
+                "maxmemory_policy:{}\r\nmem_allocator:system\r\n",
+                policy.map_or_else(String::new, |(_, policy)| policy)
+            )?;
         }
-        "persistence" => write!(out, "loading:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:0\r\n")?,
+        "persistence" => write!(
+            out,
+            "loading:0\r\nrdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:0\r\naof_rewrite_in_progress:0\r\n"
+        )?,
         "stats" => {
-            let usage = view.map(|view| &view.tenant.usage);
-            let of_worker = |worker| usage.map_or(0, |usage| usage.worker(worker).requests.get());
-            let requests: u64 = (0..facts.workers).map(of_worker).sum();
-            write!(out, "total_commands_processed:{requests}\r\n")?;
+            let reads = counted(call, |tenant| &tenant.connection_reads);
+            let misses = counted(call, |tenant| &tenant.connection_misses);
+            write!(out, "total_connections_received:{}\r\n", counted(call, |tenant| &tenant.connections).max(1))?;
+            write!(out, "total_commands_processed:{}\r\n", counted(call, |tenant| &tenant.requests))?;
+            write!(out, "keyspace_hits:{}\r\nkeyspace_misses:{misses}\r\n", reads.saturating_sub(misses))?;
             write!(
                 out,
                 "expired_keys:{}\r\nevicted_keys:{}\r\n",
@@ -188,6 +234,26 @@ fn describe(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::fmt::R
         }
     }
     Ok(())
+}
+
+/// What all workers have counted for the tenant.
+fn counted(call: &Call<'_, '_>, counter: fn(&TenantCounters) -> &Counter) -> u64 {
+    let usage = call.view.map(|view| &view.tenant.usage);
+    let of_worker = |worker| usage.map_or(0, |usage| counter(usage.worker(worker)).get());
+    (0..call.context.facts.workers).map(of_worker).sum()
+}
+
+/// A number of bytes as Redis shows it to people.
+fn human(bytes: u64) -> String {
+    let (mut value, mut units) = (bytes as f64, "BKMGTP".chars());
+    let mut unit = units.next();
+    while value >= 1024.0
+        && let Some(larger) = units.next()
+    {
+        (value, unit) = (value / 1024.0, Some(larger));
+    }
+    let unit = unit.unwrap_or('B');
+    if unit == 'B' { format!("{bytes}B") } else { format!("{value:.2}{unit}") }
 }
 
 pub(super) fn acl(call: &mut Call<'_, '_>) -> Outcome {

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use sandstorm_net::resp::{Command, Parsed, Parser, Reply};
 
-use super::call::{Call, Fail, NO_AUTH, OVER_RATE, integer};
+use super::call::{Call, Fail, NO_AUTH, OVER_RATE, integer, is};
 use super::commands::{self, Spec};
 use super::held::Wanted;
-use super::transactions::{self, Multi, Watch};
+use super::transactions::{self, Multi, Watched};
 use super::{functions, transactions::is_queued};
+use crate::limits::protocols::BATCH_WORK;
 use crate::limits::redis::{BATCH, BATCH_ANSWER_BYTES};
 use crate::protocols::{Context, Entrance, Identity, InvocationAnswer, Next};
 use crate::store::Guard;
-use crate::tenants::{Snapshot, TenantView};
+use crate::tenants::{Preview, Snapshot, TenantView, Usage};
 
 /// What one connection has said so far.
 pub(crate) struct Session {
@@ -38,11 +40,20 @@ pub(super) struct State {
     pub(super) closes: bool,
     pub(super) replies: Replies,
     pub(super) multi: Option<Box<Multi>>,
-    pub(super) watched: Vec<Watch>,
+    pub(super) watched: Watched,
+    /// Commands of a transaction run.
+    pub(super) executes: bool,
+    /// When an invocation was asked for, and what to note if it takes long.
+    pub(super) invoked: Option<Box<Invoked>>,
+    /// The answer of the invocation that is under way is not wanted.
+    unheard: bool,
     /// An extension that is to be called, and its arguments.
     pub(super) invokes: Option<Box<(Vec<u8>, Vec<u8>)>>,
     more: Option<Box<More>>,
 }
+
+/// A moment; whose log it belongs into, the command, and from how many microseconds on.
+pub(super) type Invoked = (Instant, (Arc<Usage>, Preview, u64));
 
 /// What few ask for.
 #[derive(Default)]
@@ -80,17 +91,20 @@ impl State {
             closes: false,
             replies: Replies::On,
             multi: None,
-            watched: Vec::new(),
+            watched: Watched::default(),
+            executes: false,
+            invoked: None,
+            unheard: false,
             invokes: None,
             more: None,
         }
     }
 
-    /// Makes it as it was at first, but for its number.
+    /// Makes it as it was at first, but for its number and the wrong tokens that it has shown.
     pub(super) fn reset(&mut self) {
-        let id = self.id();
+        let (id, failures) = (self.id(), self.more().failures);
         *self = State { handed_over: self.handed_over, ..State::new(&self.entrance) };
-        self.more().id = id;
+        self.more = Some(Box::new(More { id, failures, ..More::default() }));
     }
 
     pub(super) fn more(&mut self) -> &mut More {
@@ -109,14 +123,14 @@ impl State {
     }
 
     pub(super) fn watches(&self) -> usize {
-        self.watched.len()
+        self.watched.count()
     }
 
     /// It acts for another tenant from here on.
     pub(super) fn begin(&mut self, identity: Identity) {
         self.identity = Some(identity);
         (self.table, self.database, self.looked_at, self.handed_over) = (None, 0, u64::MAX, false);
-        (self.multi, self.watched) = (None, Vec::new());
+        (self.multi, self.watched) = (None, Watched::default());
     }
 
     /// The id of the table that commands use.
@@ -142,7 +156,7 @@ impl State {
         let mut view = self.identity.and_then(|identity| identity.view(snapshot));
         if view.is_none() {
             if self.identity.is_some() {
-                (self.multi, self.watched, self.table) = (None, Vec::new(), None);
+                (self.multi, self.watched, self.table) = (None, Watched::default(), None);
             }
             self.identity = Identity::of_port(snapshot, &self.entrance);
             view = self.identity.and_then(|identity| identity.view(snapshot));
@@ -174,6 +188,12 @@ impl Session {
         self.state.identity.as_ref()
     }
 
+    /// Bytes that it keeps: a part of a command that was understood, a transaction that has only begun.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let multi = self.state.multi.as_ref().map_or(0, |multi| multi.held_bytes());
+        self.parser.held_bytes() + multi + self.state.watched.held_bytes()
+    }
+
     /// See [`super::super::Conversation::run`].
     pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
         let mut view = self.state.look(context.snapshot);
@@ -193,8 +213,8 @@ impl Session {
             view = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
             self.parser.recycle(command);
             let stop = self.stop().or_else(|| {
-                let long = out.len() - begun > BATCH_ANSWER_BYTES && batch.peek().is_some();
-                long.then_some(Next::Again)
+                let full = out.len() - begun > BATCH_ANSWER_BYTES || context.requests.get() >= BATCH_WORK;
+                (full && batch.peek().is_some()).then_some(Next::Again)
             });
             if let Some(next) = stop {
                 self.parser.reset();
@@ -281,8 +301,13 @@ impl Session {
         let reply = Reply { out, resp3: self.state.resp3 };
         let state = &mut self.state;
         let mut call = Call { context, guard, view, state, held: None, args, reply };
+        let begun = spec.is_some_and(|spec| !spec.is_quick(args.len(), command.len)).then(Instant::now);
         dispatch(&mut call, spec);
+        if let (Some(begun), Some(view)) = (begun, call.view) {
+            note_slow(&mut call, begun, view);
+        }
         let mut view = call.view;
+        self.state.unheard = self.state.replies != Replies::On;
         match self.state.replies {
             Replies::On => {}
             Replies::Off => out.truncate(start),
@@ -305,13 +330,31 @@ impl Session {
             call.reply.out.truncate(start);
             call.reply.error(text.as_bytes());
         }
+        call.context.bytes(call.reply.out.len() - start);
     }
 
     /// See [`super::super::Conversation::answered`].
     pub(crate) fn answered(&mut self, ended: &InvocationAnswer<'_>, out: &mut Vec<u8>) {
-        if self.state.replies == Replies::On {
+        if let Some(invoked) = self.state.invoked.take() {
+            let (begun, (usage, command, slow_us)) = *invoked;
+            let took_us = begun.elapsed().as_micros() as u64;
+            if took_us >= slow_us {
+                usage.slow.note(took_us, command, &self.state.more().name.clone());
+            }
+        }
+        if !self.state.unheard {
             functions::answer(ended, &mut Reply { out, resp3: self.state.resp3 });
         }
+    }
+}
+
+/// Notes a command in the tenant's log if it took long.
+fn note_slow(call: &mut Call<'_, '_>, begun: Instant, view: &TenantView) {
+    let took_us = begun.elapsed().as_micros() as u64;
+    // What an invocation takes is known when it has ended.
+    if took_us >= call.context.facts.slow_us && call.state.invokes.is_none() && !is(call.arg(0), "SLOWLOG") {
+        let name = call.state.more().name.clone();
+        view.tenant.usage.slow.note(took_us, Preview::of(call.args), &name);
     }
 }
 
@@ -336,20 +379,20 @@ fn prefetch(batch: &[Found], input: &[u8], view: Option<&Arc<TenantView>>, state
 fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>) {
     let refusal = match spec {
         None => Some(functions::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args))),
-        Some(spec) if !spec.takes(call.args.len()) => {
-            Some(format!("ERR wrong number of arguments for '{}' command", spec.name).into())
-        }
-        Some(spec) if !spec.is(commands::NO_AUTH) => match call.view {
+        Some(spec) => commands::refusal(spec, call.args).or_else(|| match call.view {
+            _ if spec.is(commands::NO_AUTH) => None,
             None => Some(NO_AUTH.into()),
             Some(view) => (!call.context.admit(view, 1)).then(|| OVER_RATE.into()),
-        },
-        Some(_) => None,
+        }),
     };
     if let (None, Some(spec)) = (&refusal, spec) {
         return run(call, spec);
     }
     transactions::refused(call.state);
-    if let Some(Fail(text)) = refusal {
+    if let Some(Fail(mut text)) = refusal {
+        if spec.is_some_and(|spec| spec.name == "exec") {
+            text = transactions::abort(call, &text).0;
+        }
         call.reply.error(text.as_bytes());
     }
 }

@@ -2,9 +2,9 @@
 
 use super::call::{Call, Fail, Outcome, SYNTAX, TOO_LONG, is};
 use super::expiry::{Expiry, expiry_option};
-use crate::limits::PLAN;
 use crate::limits::redis::ANSWER_BYTES;
-use crate::store::{Change, RecordRef, Value};
+use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PLAN};
+use crate::store::{Change, RecordRef, StoreError, Value};
 
 pub(super) const ANSWER_TOO_LONG: &str = "ERR the answer would be longer than one may be: ask for less at once";
 
@@ -172,8 +172,20 @@ fn pairs(call: &Call<'_, '_>, name: &str) -> Outcome {
     }
 }
 
+// Pairs are not torn apart.
+const _: () = assert!(PLAN.is_multiple_of(2));
+
 fn put_pairs(call: &mut Call<'_, '_>) -> Outcome {
     let entry = call.table(true)?;
+    // All or nothing: what can be seen to fail, fails before anything is written.
+    for pair in call.rest(1).chunks(2) {
+        if pair[0].len() > MAX_KEY_BYTES {
+            return Err(StoreError::KeyTooLarge.into());
+        }
+        if pair.get(1).is_some_and(|value| value.len() > MAX_VALUE_BYTES) {
+            return Err(StoreError::ValueTooLarge.into());
+        }
+    }
     for batch in call.rest(1).chunks(PLAN) {
         batch.iter().step_by(2).for_each(|key| entry.table.prefetch_bucket(entry.table.hash(key)));
         for pair in batch.chunks(2) {

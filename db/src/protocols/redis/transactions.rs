@@ -6,7 +6,9 @@ use super::held::Wanted;
 use super::keys::copied_to;
 use super::session::{Session, State};
 use super::strings::ANSWER_TOO_LONG;
-use crate::limits::redis::{ANSWER_BYTES, QUEUED_BYTES, QUEUED_COMMANDS, WATCHED_KEYS};
+use crate::limits::redis::{
+    ANSWER_BYTES, QUEUED_BYTES, QUEUED_COMMANDS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS,
+};
 use crate::tenants::TenantView;
 
 /// A command that waits for EXEC.
@@ -46,6 +48,31 @@ pub(super) struct Multi {
     pub(super) broken: bool,
 }
 
+impl Multi {
+    /// Bytes that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        if self.queued.is_empty() { 0 } else { self.bytes }
+    }
+}
+
+/// The keys that a connection watches.
+#[derive(Default)]
+pub(super) struct Watched {
+    keys: Vec<Watch>,
+    bytes: usize,
+}
+
+impl Watched {
+    pub(super) fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes + self.keys.capacity() * size_of::<Watch>()
+    }
+}
+
 /// A key whose record must not change until EXEC.
 pub(super) struct Watch {
     table: u64,
@@ -67,7 +94,7 @@ pub(super) fn discard(call: &mut Call<'_, '_>) -> Outcome {
     if call.state.multi.take().is_none() {
         return Err("ERR DISCARD without MULTI".into());
     }
-    call.state.watched = Vec::new();
+    call.state.watched = Watched::default();
     call.reply.ok();
     Ok(())
 }
@@ -80,21 +107,24 @@ pub(super) fn watch(call: &mut Call<'_, '_>) -> Outcome {
     let id = call.state.table_id().unwrap_or_default();
     for key in call.rest(1) {
         let watched = &call.state.watched;
-        if watched.iter().any(|watch| watch.table == id && *watch.key == **key) {
-            continue;
-        }
-        if watched.len() >= WATCHED_KEYS {
-            return Err(format!("ERR no more than {WATCHED_KEYS} keys may be watched").into());
+        // The first of two numbers of one key counts: so which is looked for only when there are many.
+        if watched.keys.len() >= WATCHED_KEYS || watched.bytes + key.len() > WATCHED_BYTES {
+            return Err(format!(
+                "ERR no more than {WATCHED_KEYS} keys, of {WATCHED_BYTES} bytes together, may be watched"
+            )
+            .into());
         }
         let version = call.get_of(&entry.table, key).map_or(0, |record| record.version());
-        call.state.watched.push(Watch { table: id, key: (*key).into(), version });
+        let watched = &mut call.state.watched;
+        watched.bytes += key.len();
+        watched.keys.push(Watch { table: id, key: (*key).into(), version });
     }
     call.reply.ok();
     Ok(())
 }
 
 pub(super) fn unwatch(call: &mut Call<'_, '_>) -> Outcome {
-    call.state.watched = Vec::new();
+    call.state.watched = Watched::default();
     call.reply.ok();
     Ok(())
 }
@@ -144,7 +174,7 @@ pub(super) fn want<'w>(call: &Call<'_, 'w>, spec: &Spec, wanted: &mut Wanted<'w>
 fn wanted<'w>(call: &mut Call<'_, 'w>, queued: &[Queued]) -> Wanted<'w> {
     let mut wanted = Wanted::default();
     if let Some(view) = call.view {
-        for watch in &call.state.watched {
+        for watch in &call.state.watched.keys {
             if let Ok(entry) = reach(view, watch.table, false) {
                 wanted.key(&entry.table, &watch.key);
             }
@@ -181,8 +211,8 @@ fn sub<'w, R>(call: &mut Call<'_, 'w>, args: &[&[u8]], f: impl FnOnce(&mut Call<
 }
 
 /// Whether what is watched is as it was.
-fn unchanged(call: &Call<'_, '_>, watched: &[Watch]) -> bool {
-    watched.iter().all(|watch| {
+fn unchanged(call: &Call<'_, '_>, watched: &Watched) -> bool {
+    watched.keys.iter().all(|watch| {
         let entry = call.view.and_then(|view| reach(view, watch.table, false).ok());
         entry.is_some_and(|entry| {
             call.get_of(&entry.table, &watch.key).map_or(0, |record| record.version()) == watch.version
@@ -193,10 +223,15 @@ fn unchanged(call: &Call<'_, '_>, watched: &[Watch]) -> bool {
 pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
     let Some(multi) = call.state.multi.take() else { return Err("ERR EXEC without MULTI".into()) };
     if multi.broken {
-        call.state.watched = Vec::new();
+        call.state.watched = Watched::default();
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
-    call.admit_keys(multi.queued.len())?;
+    // All keys now, so that the tenant's rate refuses all of it or nothing.
+    let keys = |one: &Queued| one.spec.keys(&one.args()).count().max(1);
+    if let Err(Fail(why)) = call.admit_keys(multi.queued.iter().map(keys).sum()) {
+        call.state.watched = Watched::default();
+        return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
+    }
     let wanted = wanted(call, &multi.queued);
     let watched = std::mem::take(&mut call.state.watched);
     let mut held = wanted.hold(call.context.participant);
@@ -207,8 +242,13 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
     let start = call.reply.out.len();
     call.reply.array(multi.queued.len());
     let mut too_long = false;
+    let worked = call.context.requests.get();
     for one in &multi.queued {
         let args = one.args();
+        if call.context.requests.get().saturating_sub(worked) > TRANSACTION_WORK {
+            call.reply.error(TOO_MUCH_WORK.as_bytes());
+            continue;
+        }
         let reply = sandstorm_net::resp::Reply { out: &mut *call.reply.out, resp3: call.reply.resp3 };
         let mut inner = Call {
             context: call.context,
@@ -219,7 +259,9 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
             args: &args,
             reply,
         };
+        inner.state.executes = true;
         Session::answer(&mut inner, one.spec);
+        inner.state.executes = false;
         let resp3 = inner.reply.resp3;
         call.reply.resp3 = resp3;
         too_long |= call.reply.out.len() - start > ANSWER_BYTES;
@@ -229,6 +271,15 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
         }
     }
     if too_long { Err(ANSWER_TOO_LONG.into()) } else { Ok(()) }
+}
+
+const TOO_MUCH_WORK: &str = "ERR the transaction takes too long: this command was not run, those before it were";
+
+/// EXEC itself is refused: the transaction is over.
+pub(super) fn abort(call: &mut Call<'_, '_>, why: &str) -> Fail {
+    call.state.multi = None;
+    call.state.watched = Watched::default();
+    format!("EXECABORT Transaction discarded because of: {}", why.strip_prefix("ERR ").unwrap_or(why)).into()
 }
 
 /// Whether a command that came after MULTI is queued, not run.

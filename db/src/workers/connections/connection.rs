@@ -62,9 +62,9 @@ impl Connection {
         self.out.len() - self.sent
     }
 
-    /// Bytes that its buffers take.
+    /// Bytes that its buffers take, and what its conversation keeps: a transaction that has only begun, for instance.
     pub(super) fn buffered(&self) -> usize {
-        self.input.capacity() + self.out.capacity()
+        self.input.capacity() + self.out.capacity() + self.conversation.held_bytes()
     }
 
     /// Whether it may read and run more.

@@ -12,11 +12,11 @@ use sandstorm_net::rpc::{Op, Operation};
 use super::connection::{Connection, State};
 use super::inbox::{Mail, Name};
 use super::{Connections, GATES, connection, name, note, token};
-use crate::limits::REQUEST_NS;
 use crate::limits::connections::{
     ACCEPT_PAUSE_US, ACCEPTED_AT_ONCE, BATCHES_AT_ONCE, FEW_READY, KEPT_BUFFER_BYTES, LOOK_US, LOOKS, SLOW_READER_US,
     STRANGER_INPUT_BYTES, STRANGER_US, TURN_NS,
 };
+use crate::limits::protocols::BATCH_WORK;
 use crate::metrics::ConnectionReason;
 use crate::protocols::{Context, Identity, InvocationAnswer, Next};
 use crate::workers::Worker;
@@ -69,16 +69,10 @@ impl Worker {
         }
     }
 
-    /// Notes who asks, and charges requests to the tenant's share of the CPU, where invocations are waiting for theirs.
+    /// Bills what a connection had run.
     pub(super) fn bill_connection(&mut self, identity: Option<&Identity>, requests: u32) {
         if let Some(identity) = identity.filter(|_| requests > 0) {
-            self.asked.note(identity.tenant(), self.now_us);
-        }
-        if requests > 0
-            && self.queue.is_active()
-            && let Some(view) = identity.and_then(|identity| identity.view(&self.snapshot))
-        {
-            self.queue.bill(view.tenant.id, view.tenant.quotas.weight, u64::from(requests) * REQUEST_NS);
+            self.bill(identity.tenant(), requests);
         }
     }
 
@@ -469,7 +463,7 @@ fn run(
             }
             Next::Again => {
                 left = left.saturating_sub(1);
-                if left == 0 || answers.len() > KEPT_BUFFER_BYTES / 4 {
+                if left == 0 || requests >= BATCH_WORK || answers.len() > KEPT_BUFFER_BYTES / 4 {
                     return (used, Fate::GoesOn);
                 }
             }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod differential;
+mod hostile;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,7 +39,7 @@ impl Place {
             let quota_bytes = Some(256 << 20);
             directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named(table) }).expect("a table");
         }
-        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100 };
+        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
         Place { directory, participant: epochs.register(), facts, now_ms: None }
     }
 
