@@ -2,14 +2,19 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{data_plane_with, load, root};
+use common::{data_plane_with, load, root, within_a_minute};
+use sandstorm_db::extensions::{BudgetOverride, Extension};
+use sandstorm_db::metrics::text::flat;
 use sandstorm_db::server::DataPlane;
+use sandstorm_db::tenants::QuotaChanges;
 
 const TOKEN: &str = "the_token_of_the_shop";
 
@@ -64,6 +69,12 @@ fn redis_cli_talks_to_it() {
     assert_eq!(output.map(|output| text(&output)).as_deref(), Some("apple\n"));
     let output = tool("redis-cli", port, &["INFO", "keyspace"], "");
     assert!(output.is_some_and(|output| text(&output).contains("db1:keys=1,")));
+    for (how, expected) in [("--bigkeys", "Biggest string found"), ("--memkeys", "Biggest string found")] {
+        let text = tool("redis-cli", port, &[how], "").map(|output| text(&output)).expect("it was there");
+        assert!(text.contains(expected) && !text.contains("ERR"), "{how}: {text}");
+    }
+    let output = tool("redis-cli", port, &[], "CLIENT LIST\nCOMMAND COUNT\nMEMORY DOCTOR\nSLOWLOG GET\nOBJECT HELP\n");
+    assert!(output.is_some_and(|output| !text(&output).contains("ERR")));
 }
 
 #[test]
@@ -167,6 +178,129 @@ fn nodes_client_talks_to_it() {
     command.arg("-e").arg(program).current_dir(&here);
     let output = run(command, "node", "").expect("node was there");
     assert_eq!(text(&output), "4 6 [ '6', null ]\n[ 'OK', '5' ]\n11\n2\n");
+}
+
+/// Says this, and hears until what comes ends like that.
+fn say(stream: &mut TcpStream, said: &str, end: &str) -> String {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    stream.write_all(said.as_bytes()).expect("sent");
+    let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
+    while !heard.ends_with(end.as_bytes()) {
+        match stream.read(&mut buffer).expect("an answer within a minute") {
+            0 => break,
+            bytes => heard.extend_from_slice(&buffer[..bytes]),
+        }
+    }
+    String::from_utf8_lossy(&heard).into_owned()
+}
+
+/// Ends in the way that its first argument names.
+const CALLED: &str = r#"
+#![no_std]
+#![forbid(unsafe_code)]
+
+use sandstorm_api::prelude::*;
+use sandstorm_api::redis::Call;
+
+/// Ends in the way that the first argument names.
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    let call = Call::parse(args).ok_or(Error::invalid("to be called by FCALL"))?;
+    match call.args().next().unwrap_or_default() {
+        b"loop" => {
+            let mut turns = 0u64;
+            loop {
+                turns = core::hint::black_box(turns.wrapping_add(1));
+            }
+        }
+        b"panic" => panic!("as asked"),
+        b"error" => Err(Error::new("failed as asked")),
+        b"yields" => {
+            for _ in 0..10_000 {
+                yield_now().await;
+            }
+            db.reply(b"yielded")
+        }
+        b"lines" => db.reply(b"a\r\n+OK\r\n\0"),
+        _ => db.reply(b""),
+    }
+}
+"#;
+
+fn put_called(plane: &DataPlane) {
+    let library = common::library_of("called", CALLED);
+    let extension = Extension::new("called", 1, library, BudgetOverride::default());
+    plane.directory.put_extension("shop", Arc::new(extension)).expect("loaded");
+}
+
+#[test]
+fn however_an_extension_ends_its_caller_is_told_and_stays_in_step() {
+    let (plane, port, _) = server(2);
+    let never = QuotaChanges { slow_after_kills: Some(0), suspend_after_kills: Some(0), ..QuotaChanges::default() };
+    plane.directory.set_quotas("shop", &never).expect("set");
+    put_called(&plane);
+    let mut stream = TcpStream::connect(port).expect("a connection");
+    for (how, expected) in [
+        ("called 0", "$0\r\n\r\n"),
+        ("called 0 lines", "$8\r\na\r\n+OK\r\n\0\r\n"),
+        ("called 1 key yields", "$7\r\nyielded\r\n"),
+        ("called 0 error", "-FAILED "),
+        ("called 0 loop", "-KILLED ended: it computed past its CPU budget"),
+        ("called 0 panic", "-KILLED "),
+        ("called 0 yields", "$7\r\nyielded\r\n"),
+        ("other 0", "-ERR Function not found\r\n"),
+        ("called -1", "-ERR Number of keys can't be negative\r\n"),
+    ] {
+        let heard = say(&mut stream, &format!("FCALL {how}\r\nECHO in-step\r\n"), "$7\r\nin-step\r\n");
+        assert!(heard.starts_with(expected) && heard.ends_with("\r\n$7\r\nin-step\r\n"), "{how}: {heard}");
+        assert_eq!(heard.matches("in-step").count(), 1);
+    }
+    let heard = say(&mut stream, "CLIENT REPLY SKIP\r\nFCALL called 0\r\nPING\r\n", "+PONG\r\n");
+    assert_eq!(heard, "+PONG\r\n", "what was not to be answered is not");
+    let heard = say(&mut stream, "CLIENT REPLY OFF\r\nFCALL called 0 loop\r\nCLIENT REPLY ON\r\nPING\r\n", "+PONG\r\n");
+    assert_eq!(heard, "+OK\r\n+PONG\r\n");
+    // Ended after 10 ms of CPU, two of them at least stand in the log of what was slow.
+    let heard = say(&mut stream, "SLOWLOG GET\r\nPING\r\n", "+PONG\r\n");
+    assert!(heard.contains("$5\r\nFCALL\r\n$6\r\ncalled\r\n$1\r\n0\r\n$4\r\nloop\r\n"), "{heard}");
+    plane.directory.remove_extension("shop", "called").expect("unloaded");
+    let heard = say(&mut stream, "FCALL called 0\r\nPING\r\n", "+PONG\r\n");
+    assert_eq!(heard, "-ERR Function not found\r\n+PONG\r\n");
+}
+
+#[test]
+fn who_calls_what_is_killed_again_and_again_is_told_of_the_quota() {
+    let (plane, port, _) = server(1);
+    let soon = QuotaChanges { slow_after_kills: Some(1), suspend_after_kills: Some(4), ..QuotaChanges::default() };
+    plane.directory.set_quotas("shop", &soon).expect("set");
+    put_called(&plane);
+    let mut stream = TcpStream::connect(port).expect("a connection");
+    let mut seen = BTreeSet::new();
+    let all = within_a_minute(|| {
+        let heard = say(&mut stream, "FCALL called 0 loop\r\nPING\r\n", "+PONG\r\n");
+        seen.insert(heard.split(' ').next().unwrap_or_default().to_owned());
+        seen.contains("-SUSPENDED")
+    });
+    assert!(all && seen.contains("-KILLED") && seen.contains("-OVERQUOTA"), "{seen:?}");
+}
+
+#[test]
+fn who_never_reads_is_closed_and_others_do_not_notice() {
+    let (plane, port, _) = server(1);
+    let mut stream = TcpStream::connect(port).expect("a connection");
+    let value = "v".repeat(1 << 20);
+    assert_eq!(
+        say(&mut stream, &format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n", value.len()), "\r\n"),
+        "+OK\r\n"
+    );
+    let mut lazy = TcpStream::connect(port).expect("a connection");
+    lazy.set_nonblocking(true).expect("a stream that does not wait");
+    let closed = within_a_minute(|| {
+        // Asks on and on, as long as it is listened to.
+        let said = lazy.write(&b"GET k\r\n".repeat(200));
+        assert_eq!(say(&mut stream, "GET other\r\n", "\r\n"), "$-1\r\n");
+        matches!(said, Err(error) if error.kind() != std::io::ErrorKind::WouldBlock)
+    });
+    let refused = flat(&plane.metrics.read()).find(|(name, _)| name == "connections_refused.slow_reader");
+    assert!(closed && refused.is_some_and(|(_, count)| count == 1), "closed: {closed}");
 }
 
 #[test]

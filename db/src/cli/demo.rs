@@ -1,14 +1,18 @@
 //! `sandstorm demo`: the whole story in one minute, on real parts. Starts a server, makes two tenants, pushes code from
 //! source, calls it, ends a runaway while the other tenant's calls go on, and prints what was seen and measured.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Report, Row, TenantLoad, fill, run};
 use sandstorm_client::{Error, PutOptions};
+use sandstorm_db::protocols::{Entrance, Protocol};
+use sandstorm_db::workers::ListenAt;
 
-use super::local::{AGGREGATE, BAD, Example, LocalServer, LocalTenant};
+use super::local::{AGGREGATE, BAD, Example, LocalServer, LocalTenant, TOTAL};
 use super::output::{Failure, Out};
 
 /// Numbers that the by-hand call sums up.
@@ -17,12 +21,14 @@ const NUMBERS: u64 = 100;
 const RECORDS: u64 = 100_000;
 /// How long each measurement takes.
 const MEASURE: Duration = Duration::from_secs(2);
+/// How long an answer to a Redis client may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Runaways a second while the other tenant is measured: each takes 10 ms, so they ask for a fifth of the worker.
 const RUNAWAYS_PER_S: f64 = 20.0;
 
 pub(super) fn demo(out: &Out) -> Result<(), Failure> {
     out.line("# A server that two tenants share, in this process, on loopback.")?;
-    let server = LocalServer::start(None, false)?;
+    let server = LocalServer::start_as(|overrides| overrides.listen = vec![redis_port()])?;
     out.line(&format!("sandstorm {}: {}\n", env!("CARGO_PKG_VERSION"), server.line()))?;
     let alice = server.tenant("alice", "numbers", TableMode::Store)?;
     let mallory = server.tenant("mallory", "things", TableMode::Store)?;
@@ -36,6 +42,10 @@ pub(super) fn demo(out: &Out) -> Result<(), Failure> {
     let gets = store_numbers(&client, &alice)?;
     push(&server, out, "alice", &AGGREGATE)?;
     sum_up(&client, &alice, gets, out)?;
+
+    out.line("\n# Her Redis clients reach the same records, and call her code.")?;
+    push(&server, out, "alice", &TOTAL)?;
+    by_redis(&server, out)?;
 
     out.line("\n# Mallory pushes code that never ends, and calls it.")?;
     push(&server, out, "mallory", &BAD)?;
@@ -98,6 +108,38 @@ fn sum_up(client: &Client, alice: &LocalTenant, gets: Duration, out: &Out) -> Re
         NUMBERS + 1,
         gets.as_micros()
     ))
+}
+
+/// Whoever connects there acts for Alice.
+fn redis_port() -> ListenAt {
+    let (tenant, table) = (Some("alice".to_owned()), Some("numbers".to_owned()));
+    let entrance = Entrance { protocol: Protocol::Redis, tenant, table, public: false };
+    ListenAt { address: ([127, 0, 0, 1], 0).into(), udp: false, entrance }
+}
+
+/// What a Redis client says and hears: lines are all that the protocol takes.
+fn by_redis(server: &LocalServer, out: &Out) -> Result<(), Failure> {
+    let broken = |error: std::io::Error| Failure::new(format!("the Redis port does not answer: {error}"));
+    let port = server.listening().first().ok_or_else(|| Failure::new("there is no Redis port: this is a bug"))?;
+    let mut stream = BufReader::new(TcpStream::connect(port).map_err(broken)?);
+    stream.get_ref().set_read_timeout(Some(PATIENCE)).map_err(broken)?;
+    for (said, expected) in [("mset apple 3 pear 4", "OK"), ("fcall total 2 apple pear numbers", "7")] {
+        stream.get_mut().write_all(format!("{said}\r\n").as_bytes()).map_err(broken)?;
+        let mut heard = String::new();
+        stream.read_line(&mut heard).map_err(broken)?;
+        if heard.starts_with('$') {
+            // Behind its length.
+            heard.clear();
+            stream.read_line(&mut heard).map_err(broken)?;
+        }
+        let heard = heard.trim_start_matches('+').trim_end();
+        if heard != expected {
+            return Err(Failure::new(format!("`{said}` gave {heard:?}, not {expected}: this is a bug")));
+        }
+        out.line(&format!("$ redis-cli -p {} {said}", port.port()))?;
+        out.line(heard)?;
+    }
+    Ok(())
 }
 
 fn runaway(server: &LocalServer, mallory: &LocalTenant, out: &Out) -> Result<(), Failure> {

@@ -42,6 +42,7 @@ examples!(
     CHECKSUM = "checksum",
     ANALYSIS = "analysis",
     AUTH = "auth",
+    TOTAL = "total",
 );
 
 impl Example {
