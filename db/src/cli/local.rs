@@ -112,15 +112,7 @@ pub(super) struct LocalTenant {
 }
 
 impl LocalServer {
-    /// Starts one with so many workers. The compiler's sysroot is made anew: about a second.
-    pub(super) fn start(workers: Option<usize>, poll: bool) -> Result<LocalServer, Failure> {
-        LocalServer::start_as(|overrides| {
-            overrides.workers = workers;
-            overrides.poll = Some(poll);
-        })
-    }
-
-    /// The same with what else is to be other than the default.
+    /// Starts one, with what is to be other than the default. The compiler's sysroot is made anew: about a second.
     pub(super) fn start_as(change: impl FnOnce(&mut Overrides)) -> Result<LocalServer, Failure> {
         let folder = Folder::new_in(&std::env::temp_dir())?;
         let mut overrides = Overrides {
