@@ -3,7 +3,7 @@
 //!
 //! `cargo test -p sandstorm --test instructions`, with `--release` for the optimized code, and `-- TEXT` for the pieces with that in
 //! their names. The counts are in `tests/instructions/`, a file for each profile; `UPDATE_COUNTS=1` writes it anew. Fewer is
-//! welcome, but to be written down, too: else it could be lost again unnoticed. Without valgrind nothing is counted, and a line says so.
+//! welcome, but better written down, too: else it could be lost again unnoticed. Without valgrind nothing is counted, and a line says so.
 
 #[path = "instructions/pieces.rs"]
 mod pieces;
@@ -22,8 +22,11 @@ const PIECE: &str = "SANDSTORM_INSTRUCTIONS_PIECE";
 const LIBRARY: &str = "SANDSTORM_INSTRUCTIONS_LIBRARY";
 /// Times that a piece is run between the two counts whose difference is taken.
 const ROUNDS: u64 = 512;
-/// What a count may differ: hash tables are seeded anew in each process, so their chains are not always the same.
-const TOLERANCE: f64 = 0.05;
+/// What a count may differ without a word: hash tables are seeded anew in each process, so their chains are not always the same.
+const NOISE: f64 = 0.05;
+/// What a count may grow before it is an error. The compiler cuts a crate into units anew with every change of it, and what it
+/// takes in line changes with them: an unrelated change has moved the parser of 32 gets, the most sensitive, by 21 %.
+const TOLERANCE: f64 = 0.25;
 
 fn main() -> ExitCode {
     if let (Ok(piece), Ok(times)) = (std::env::var(PIECE), std::env::var(TIMES)) {
@@ -91,10 +94,15 @@ fn compare(counted: &BTreeMap<&str, u64>) -> ExitCode {
     for (piece, now) in counted {
         let before = known.insert(piece, *now);
         let change = before.map(|before| *now as f64 / before.max(1) as f64 - 1.0);
-        let is_off = change.is_none_or(|change| change.abs() > TOLERANCE);
+        let is_off = change.is_none_or(|change| change > TOLERANCE);
         off += usize::from(is_off);
+        let mark = match change {
+            _ if is_off => "  <-- too many",
+            Some(change) if change.abs() > NOISE => "  <-- write it down, if it is meant",
+            _ => "",
+        };
         let change = change.map_or("not written down yet".into(), |change| format!("{:+.1} %", 100.0 * change));
-        println!("{now:>8} instructions, {change}: {piece}{}", if is_off { "  <--" } else { "" });
+        println!("{now:>8} instructions, {change}: {piece}{mark}");
     }
     if std::env::var_os("UPDATE_COUNTS").is_some() {
         let lines: String = known.iter().map(|(piece, count)| format!("{count} {piece}\n")).collect();
@@ -104,7 +112,7 @@ fn compare(counted: &BTreeMap<&str, u64>) -> ExitCode {
         println!("nothing is written down for {profile} builds: UPDATE_COUNTS=1 does that");
     } else if off > 0 {
         println!(
-            "{off} pieces differ from {} by more than {} %. If that is meant: UPDATE_COUNTS=1, and say why in the commit",
+            "{off} pieces take more than in {}, by more than {} %. If that is meant: UPDATE_COUNTS=1, and say why in the commit",
             file.display(),
             100.0 * TOLERANCE
         );

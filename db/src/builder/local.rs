@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use super::sysroot::write_sources;
 use super::{
@@ -71,9 +71,9 @@ pub fn check_dir(folder: &Path, config: Option<&BuilderConfig>) -> Result<Vec<Di
     build_library(&toolchain, &source, &Job { launcher: Launcher::Unsandboxed, limits }).map(|built| built.warnings)
 }
 
-/// Runs the tests of the extension in a folder against the in-memory stand-in of the store. The compiler's and the
-/// tests' output goes where this process's goes, with `to_stderr` all of it to standard error; `arguments` go to the
-/// tests, for example a name to filter by.
+/// Runs the tests of the extension in a folder against the in-memory stand-in of the store. What the tests print goes to
+/// `stdout`, what the compiler prints to this process's standard error; `arguments` go to the tests, for example a name to
+/// filter by.
 ///
 /// # Errors
 /// `Refused` for a source of the wrong shape, `Toolchain` and `Internal` when nothing could be run. Errors of the
@@ -82,7 +82,7 @@ pub fn test_dir(
     folder: &Path,
     config: Option<&BuilderConfig>,
     arguments: &[OsString],
-    to_stderr: bool,
+    stdout: Stdio,
 ) -> Result<ExitStatus, BuildError> {
     let source = Source::read(folder)?;
     let toolchain = toolchain(config)?;
@@ -107,11 +107,7 @@ pub fn test_dir(
     if !status.success() {
         return Ok(status);
     }
-    let mut tests = Command::new(&program);
-    if to_stderr {
-        tests.stdout(std::io::stderr());
-    }
-    self::status(tests.current_dir(folder).args(arguments))
+    self::status(Command::new(&program).current_dir(folder).args(arguments).stdout(stdout))
 }
 
 /// The compiler with its own whole sysroot: tests run on the standard library.

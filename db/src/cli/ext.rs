@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
@@ -177,7 +178,8 @@ fn check(folder: &Path, out: &Out) -> Result<(), Failure> {
 
 fn test(folder: &Path, args: &[OsString], out: &Out) -> Result<(), Failure> {
     // With --json, standard output is for the outcome alone.
-    let status = test_dir(folder, None, args, out.json)?;
+    let stdout = if out.json { std::io::stderr().into() } else { Stdio::inherit() };
+    let status = test_dir(folder, None, args, stdout)?;
     if status.success() {
         return if out.json { out.json(&json!({"ok": true})) } else { Ok(()) };
     }

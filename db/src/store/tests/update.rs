@@ -207,10 +207,13 @@ fn a_table_grows_and_is_cleared_while_its_stripes_are_held() {
                 let hash = table.hash(&key);
                 if stripes.contains((hash >> 58) as usize) {
                     let put = |_| Change::Put { value: b"v".as_slice().into(), flags: 0, expires_at_ms: 0, answer: () };
-                    // Whoever holds the one stripe that is not held here, and is not running, holds up growth.
                     while held.update(hash, &key, 0, put).is_err() {
                         assert_ne!(stripes, Stripes::ALL, "the table grows with what is put in");
+                        // Who clears the table has its growth in hand and waits for these stripes. What is written may be gone then.
+                        drop(held);
+                        written.clear();
                         std::thread::yield_now();
+                        held = table.exclusive(&participant, stripes);
                     }
                     written.push(key);
                 }
