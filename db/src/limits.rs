@@ -84,6 +84,10 @@ pub const EXTENT_BYTES: usize = 2 << 20;
 /// thousandth of it.
 pub const SLAB_BYTES: usize = 64 << 10;
 
+/// Free memory in slabs that some size has, bytes, beyond which (if it is also more than half of what is used) records come from the
+/// system's allocator: a slab with one record left serves that record's size alone, and nobody is charged for the rest of it.
+pub const SLAB_WASTE_BYTES: usize = 256 << 20;
+
 /// Free slabs kept when an extent goes back to the kernel: that costs about 50 us each way.
 pub const SPARE_SLABS: usize = 64;
 

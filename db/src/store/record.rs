@@ -21,6 +21,8 @@ const LONG_KEY: u8 = 4;
 const IN_MAIN_QUEUE: u8 = 8;
 const STALE: u8 = 16;
 const SENT: u8 = 32;
+/// It came from the system's allocator, although it is small.
+const PLAIN: u8 = 64;
 
 /// Values of `touched`: it was read; and so that memcached's clients may ask for it.
 const TOUCHED: u8 = 1;
@@ -34,7 +36,7 @@ pub(super) struct Header {
     key_len: u16,
     /// Not 0 once the record was read since eviction last looked; written by readers, only when that is new.
     touched: AtomicU8,
-    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY` never change; the others are written under the lock of the stripe.
+    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY | PLAIN` never change; the others are written under the lock of the stripe.
     bits: AtomicU8,
 }
 
@@ -97,6 +99,10 @@ impl RecordPtr {
         if key.len() > usize::from(u16::MAX) {
             bits |= LONG_KEY;
         }
+        let (base, is_plain) = slabs::allocate_record(length(key.len(), value_bytes, flags, expires_at_ms))?;
+        if is_plain {
+            bits |= PLAIN;
+        }
         let header = Header {
             version,
             value_len,
@@ -104,7 +110,6 @@ impl RecordPtr {
             touched: AtomicU8::new(0),
             bits: AtomicU8::new(bits),
         };
-        let base = slabs::allocate(length(key.len(), value_bytes, flags, expires_at_ms))?;
         // SAFETY: `base` is aligned for a Header (to 8) and owns `length` bytes, which is the sum of what is written
         // below, in this order; none of the sources overlaps the fresh allocation.
         unsafe {
@@ -173,8 +178,12 @@ impl RecordPtr {
             if self.as_ref().key().starts_with(b"counted:") {
                 COUNTED.fetch_sub(1, Ordering::SeqCst);
             }
-            let bytes = self.as_ref().length();
-            slabs::free(self.0.cast(), bytes);
+            let (bytes, is_plain) = (self.as_ref().length(), self.as_ref().bits() & PLAIN != 0);
+            if is_plain {
+                slabs::free_plain(self.0.cast(), bytes);
+            } else {
+                slabs::free(self.0.cast(), bytes);
+            }
         }
     }
 }

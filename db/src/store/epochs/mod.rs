@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use self::core::{Core, LAG, Member};
 pub(super) use self::garbage::{Charge, Garbage, OwnedRecord, Piecemeal, Tally};
 use crate::limits::{CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN};
+use crate::store::slabs;
 
 /// Quiescent-state reclamation, shared by all threads that read or write tables.
 pub struct Epochs {
@@ -253,8 +254,14 @@ impl Participant {
         }
     }
 
-    /// Before sleeping: this thread no longer holds reclamation up. What it cannot free goes to the others.
+    /// Before sleeping: this thread no longer holds reclamation up. What it cannot free goes to the others, and so does the memory that
+    /// it keeps at hand.
     pub fn offline(&mut self) {
+        self.hand_over();
+        slabs::give_back_cached();
+    }
+
+    fn hand_over(&mut self) {
         self.member.offline();
         for _ in 0..RECLAIM_OFFLINE_ROUNDS {
             if self.limbo.get_mut().is_empty() && self.epochs.orphan_count.load(Ordering::Relaxed) == 0 {

@@ -1,8 +1,8 @@
 //! Slabs, each cut into objects of one size, and who has which: common to all threads, under one lock for each size.
 //!
 //! A slab begins with a header of a cache line; an object's slab is found by its address. Slabs with both free and used objects
-//! are in the list of their size; objects are taken from the first of it. A slab whose last object comes back leaves its
-//! size, and may serve another one.
+//! are in the list of their size, and so are new ones, of which none is handed out yet; objects are taken from the first of it. A
+//! slab whose last object comes back leaves its size, and may serve another one.
 //!
 //! What this module guarantees: an object that [`Depot::take`] hands out is nobody else's until it comes back by [`Depot::give`],
 //! has [`size_bytes`] bytes, is aligned to [`STEP`], and to a cache line if that divides its size.
@@ -10,8 +10,10 @@
 
 use std::ptr::{self, NonNull};
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::extents::Extents;
 use crate::limits::SLAB_BYTES;
@@ -154,15 +156,32 @@ pub(super) struct Depot {
     sizes: [CachePadded<Mutex<Size>>; SIZES],
     /// Locked within the lock of a size, never the other way round.
     extents: Mutex<Extents>,
+    /// Bytes of the slabs that sizes have.
+    slabs_bytes: AtomicUsize,
+    /// Bytes of the objects that are handed out.
+    used_bytes: AtomicUsize,
+    /// So much of slabs may be free, whatever is used.
+    waste_bytes: usize,
 }
 
 impl Depot {
-    pub(super) const fn new() -> Depot {
+    /// `waste_bytes`: while more than that of its slabs is free, and more than half as much as is used, only who must gets new ones.
+    pub(super) const fn new(waste_bytes: usize) -> Depot {
         Depot {
             sizes: [const { CachePadded::new(Mutex::new(Size { first: ptr::null_mut(), last: ptr::null_mut() })) };
                 SIZES],
             extents: Mutex::new(Extents::new()),
+            slabs_bytes: AtomicUsize::new(0),
+            used_bytes: AtomicUsize::new(0),
+            waste_bytes,
         }
+    }
+
+    /// Whether so much of the slabs is free, and of use to one size only, that nobody but who must is to get further ones: whoever
+    /// fills slabs and empties all but one object of each could otherwise hold on to many times what it is charged, size by size.
+    fn is_wasteful(&self) -> bool {
+        let used = self.used_bytes.load(Relaxed);
+        self.slabs_bytes.load(Relaxed).saturating_sub(used) > self.waste_bytes.max(used / 2)
     }
 
     /// Bytes that the slabs have of the kernel.
@@ -170,12 +189,21 @@ impl Depot {
         self.extents.lock().bytes()
     }
 
-    /// Up to `count` objects of a size; fewer, or none, when memory is out.
-    pub(super) fn take(&self, size: usize, count: usize) -> Chain {
+    /// Up to `count` objects of a size; fewer, or none, when memory is out, or when slabs are mostly empty and this is not a must.
+    pub(super) fn take(&self, size: usize, count: usize, is_must: bool) -> Chain {
         let mut list = self.sizes[size].lock();
         let mut taken = Chain::EMPTY;
         while taken.len < count {
-            let Some(slab) = NonNull::new(list.first).or_else(|| self.new_slab(&mut list)) else { break };
+            let Some(slab) = NonNull::new(list.first) else {
+                if taken.len != 0 || !is_must && self.is_wasteful() {
+                    break;
+                }
+                // Not under the lock: the kernel may have to make a huge page, and to zero it. Others may do the same meanwhile.
+                let Some(fresh) = MutexGuard::unlocked(&mut list, || self.new_slab()) else { break };
+                // SAFETY: nobody else's, and in no list.
+                unsafe { list.append(fresh) };
+                continue;
+            };
             // SAFETY: a slab in the list is alive, has free objects, and is ours while the list is locked.
             unsafe {
                 take_from(slab, size, count, &mut taken);
@@ -184,17 +212,17 @@ impl Depot {
                 }
             }
         }
+        self.used_bytes.fetch_add(taken.len * size_bytes(size), Relaxed);
         taken
     }
 
-    fn new_slab(&self, list: &mut Size) -> Option<NonNull<Slab>> {
+    /// A slab that is nobody's and in no list, without an object handed out.
+    fn new_slab(&self) -> Option<NonNull<Slab>> {
         let slab: NonNull<Slab> = self.extents.lock().take()?.cast();
+        self.slabs_bytes.fetch_add(SLAB_BYTES, Relaxed);
         let nothing = ptr::null_mut();
-        // SAFETY: memory of a slab, aligned to its size, which is nobody else's; then the new slab is in no list.
-        unsafe {
-            slab.write(Slab { free: ptr::null_mut(), before: nothing, behind: nothing, used: 0, begun: 0 });
-            list.append(slab);
-        }
+        // SAFETY: memory of a slab, aligned to its size, which is nobody else's.
+        unsafe { slab.write(Slab { free: ptr::null_mut(), before: nothing, behind: nothing, used: 0, begun: 0 }) };
         Some(slab)
     }
 
@@ -203,6 +231,7 @@ impl Depot {
     /// # Safety
     /// The objects of the chain are of this size, came from this depot, and nobody uses them.
     pub(super) unsafe fn give(&self, size: usize, chain: &mut Chain, kept: usize) {
+        self.used_bytes.fetch_sub(chain.len.saturating_sub(kept) * size_bytes(size), Relaxed);
         let mut list = self.sizes[size].lock();
         while chain.len > kept {
             let Some(object) = chain.pop() else { break };
@@ -227,7 +256,11 @@ impl Depot {
             if emptied {
                 // SAFETY: all its objects are free, it is in no list, and it came from `Extents::take`.
                 let extent = unsafe { self.extents.lock().give(slab.cast()) };
-                drop(extent);
+                self.slabs_bytes.fetch_sub(SLAB_BYTES, Relaxed);
+                if extent.is_some() {
+                    // The kernel takes it back: not under the lock.
+                    MutexGuard::unlocked(&mut list, || drop(extent));
+                }
             }
         }
     }
@@ -281,11 +314,11 @@ mod tests {
 
     #[test]
     fn objects_do_not_overlap_and_slabs_serve_other_sizes_when_they_are_empty() {
-        let depot = Depot::new();
+        let depot = Depot::new(usize::MAX);
         let (mut out, mut most) = (Vec::new(), 0);
         for round in 0..if cfg!(miri) { 2 } else { 20 } {
             for size in [2, 8, 19, 128, 129, 150, SIZES - 1] {
-                let mut chain = depot.take(size, if size > 128 { 20 } else { 300 });
+                let mut chain = depot.take(size, if size > 128 { 20 } else { 300 }, true);
                 while let Some(object) = chain.pop() {
                     // SAFETY: an object of this size that is ours.
                     unsafe { object.as_ptr().write_bytes(round, size_bytes(size)) };
@@ -303,16 +336,51 @@ mod tests {
             let ends: Vec<_> = ends.into_iter().collect();
             assert!(ends.len() == out.len() && ends.windows(2).all(|two| two[0].1 <= two[1].0), "they overlap");
             for (object, size) in out.drain(..) {
-                let mut chain = Chain::EMPTY;
-                // SAFETY: an object of this size of this depot, which nobody uses any more.
-                unsafe {
-                    chain.push(object);
-                    depot.give(size, &mut chain, 0);
-                }
+                give_one(&depot, size, object);
             }
             most = most.max(depot.bytes());
             assert_eq!(depot.bytes(), most, "what was free is used again");
         }
         assert!(depot.sizes.iter().all(|size| size.lock().first.is_null()), "every slab went back");
+    }
+
+    #[test]
+    fn who_empties_all_but_one_object_of_each_slab_does_not_get_slabs_of_other_sizes_without_end() {
+        let depot = Depot::new(16 * SLAB_BYTES);
+        let (mut kept, mut most) = (Vec::new(), 0);
+        for size in [4, 8, 16, 32, 64, 128] {
+            let mut out = Vec::new();
+            while let Some(object) = depot.take(size, 1, false).pop() {
+                out.push(object);
+                if out.len() * size_bytes(size) >= 64 * SLAB_BYTES {
+                    break;
+                }
+            }
+            most = most.max(depot.slabs_bytes.load(Relaxed));
+            for (number, object) in out.into_iter().enumerate() {
+                if number % objects(size) as usize == 0 {
+                    kept.push((object, size));
+                } else {
+                    give_one(&depot, size, object);
+                }
+            }
+        }
+        assert!(most <= (64 + 2) * SLAB_BYTES, "what was filled once, and no more: {} slabs", most / SLAB_BYTES);
+        assert!(depot.take(100, 1, false).pop().is_none(), "slabs are mostly empty");
+        let object = depot.take(100, 1, true).pop().expect("who must gets it all the same");
+        give_one(&depot, 100, object);
+        kept.into_iter().for_each(|(object, size)| give_one(&depot, size, object));
+        assert_eq!((depot.slabs_bytes.load(Relaxed), depot.used_bytes.load(Relaxed)), (0, 0));
+        let object = depot.take(100, 1, false).pop().expect("there is nothing that is wasted");
+        give_one(&depot, 100, object);
+    }
+
+    fn give_one(depot: &Depot, size: usize, object: NonNull<u8>) {
+        let mut chain = Chain::EMPTY;
+        // SAFETY: an object of this size of this depot, which nobody uses any more.
+        unsafe {
+            chain.push(object);
+            depot.give(size, &mut chain, 0);
+        }
     }
 }

@@ -134,8 +134,13 @@ fn map_bytes(bytes: usize) -> Option<NonNull<u8>> {
 
 #[cfg(not(miri))]
 unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller gives back whole pages of a mapping of `map_bytes` that nobody uses. A failure would leak them.
-    let _ = unsafe { rustix::mm::munmap(at.as_ptr().cast(), bytes) };
+    // SAFETY: the caller gives back whole pages of a mapping of `map_bytes` that nobody uses. Where there are too many mappings to cut
+    // one more, the addresses are lost, but not the memory.
+    unsafe {
+        if rustix::mm::munmap(at.as_ptr().cast(), bytes).is_err() {
+            let _stays_resident = rustix::mm::madvise(at.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontNeed);
+        }
+    }
 }
 
 #[cfg(miri)]

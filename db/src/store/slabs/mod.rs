@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 use self::depot::{Chain, Depot, LARGEST_BYTES, SIZES, STEP, size_bytes, size_of_bytes};
-use crate::limits::CACHED_BYTES_PER_SIZE;
+use crate::limits::{CACHED_BYTES_PER_SIZE, SLAB_WASTE_BYTES};
 
 /// Whether everything comes from the system's allocator.
 const PLAIN: bool = cfg!(any(miri, sanitized));
@@ -28,7 +28,7 @@ const PLAIN: bool = cfg!(any(miri, sanitized));
 /// The system's allocator, as far as is known: a word before each, and all is rounded up to this.
 const SYSTEM_STEP: usize = 16;
 
-static DEPOT: Depot = Depot::new();
+static DEPOT: Depot = Depot::new(SLAB_WASTE_BYTES);
 
 thread_local! {
     static CACHE: RefCell<Cache> = const { RefCell::new(Cache([const { Chain::EMPTY }; SIZES])) };
@@ -37,12 +37,18 @@ thread_local! {
 /// Free objects that a thread keeps at hand.
 struct Cache([Chain; SIZES]);
 
-impl Drop for Cache {
-    fn drop(&mut self) {
+impl Cache {
+    fn give_back(&mut self) {
         for (size, chain) in self.0.iter_mut().enumerate().filter(|(_, chain)| chain.len() != 0) {
             // SAFETY: free objects of this size, all from the depot.
             unsafe { DEPOT.give(size, chain, 0) };
         }
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -61,36 +67,66 @@ pub fn slab_bytes() -> usize {
     DEPOT.bytes()
 }
 
-/// Memory of some length; `None` when there is none. Not inlined, as [`free`] is not: the address of a variable of the thread must not
-/// be computed in a function in whose middle tenant code runs, which another thread may go on with.
+/// Memory of some length, for [`free`]; `None` when there is none. Not inlined, as [`free`] is not: the address of a variable of the
+/// thread must not be computed in a function in whose middle tenant code runs, which another thread may go on with.
 #[inline(never)]
 pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
+    if PLAIN || bytes > LARGEST_BYTES { allocate_plain(bytes) } else { from_slab(bytes, true) }
+}
+
+/// The same, and whether it is for [`free_plain`]: while slabs are mostly empty, nobody gets a new one for records.
+#[inline(never)]
+pub(super) fn allocate_record(bytes: usize) -> Option<(NonNull<u8>, bool)> {
     if PLAIN || bytes > LARGEST_BYTES {
-        let layout = Layout::from_size_align(bytes, align(bytes)).ok().filter(|layout| layout.size() != 0)?;
-        // SAFETY: the layout is not empty.
-        return NonNull::new(unsafe { alloc(layout) });
+        return allocate_plain(bytes).map(|at| (at, false));
     }
+    let from_slab = from_slab(bytes, false).map(|at| (at, false));
+    from_slab.or_else(|| allocate_plain(bytes).map(|at| (at, true)))
+}
+
+fn from_slab(bytes: usize, is_must: bool) -> Option<NonNull<u8>> {
     let size = size_of_bytes(bytes);
     let cached = CACHE.try_with(|cache| {
         let chain = &mut cache.borrow_mut().0[size];
         if chain.len() == 0 {
-            *chain = DEPOT.take(size, batch(size));
+            *chain = DEPOT.take(size, batch(size), is_must);
         }
         chain.pop()
     });
     // A thread that is ending has no cache any more.
-    cached.unwrap_or_else(|_| DEPOT.take(size, 1).pop())
+    cached.unwrap_or_else(|_| DEPOT.take(size, 1, is_must).pop())
+}
+
+fn allocate_plain(bytes: usize) -> Option<NonNull<u8>> {
+    let layout = Layout::from_size_align(bytes, align(bytes)).ok().filter(|layout| layout.size() != 0)?;
+    // SAFETY: the layout is not empty.
+    NonNull::new(unsafe { alloc(layout) })
+}
+
+/// Gives back what came from the system's allocator, although it is small.
+///
+/// # Safety
+/// `at` came from [`allocate_record`] of as many bytes, which answered true; nobody uses it any more, and it is given back once.
+pub(super) unsafe fn free_plain(at: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's promise; the layout is the one of `allocate_plain`.
+    unsafe { dealloc(at.as_ptr(), Layout::from_size_align_unchecked(bytes, align(bytes))) }
+}
+
+/// Hands what this thread keeps at hand to the depot: a few objects of many slabs would keep these while it sleeps.
+#[inline(never)]
+pub(super) fn give_back_cached() {
+    let _a_thread_that_ends_has_none = CACHE.try_with(|cache| cache.borrow_mut().give_back());
 }
 
 /// Gives memory back.
 ///
 /// # Safety
-/// `at` came from [`allocate`] of as many bytes, nobody uses it any more, and it is given back once.
+/// `at` came from [`allocate`] of as many bytes, or from [`allocate_record`] that answered false, nobody uses it any more, and it is given back once.
 #[inline(never)]
 pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
     if PLAIN || bytes > LARGEST_BYTES {
-        // SAFETY: the caller's promise; the layout is the one of `allocate`.
-        return unsafe { dealloc(at.as_ptr(), Layout::from_size_align_unchecked(bytes, align(bytes))) };
+        // SAFETY: the caller's promise, and it did not come from a slab.
+        return unsafe { free_plain(at, bytes) };
     }
     let size = size_of_bytes(bytes);
     let give = |chain: &mut Chain, most: usize, kept: usize| {
