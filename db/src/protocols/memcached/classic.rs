@@ -27,6 +27,7 @@ const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a
 pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
 const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
 const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
+const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 
 /// What the store did not do.
 pub(super) fn refusal(error: StoreError) -> &'static str {
@@ -51,15 +52,23 @@ pub(super) struct Work<'w> {
     guard: Guard<'w>,
     /// Bytes of values that were written, beside those that were sent.
     written: Cell<usize>,
+    /// Bytes of answers that were there when this began.
+    pub(super) begun: usize,
 }
 
 impl<'w> Work<'w> {
-    pub(super) fn new(context: &'w Context<'w>, view: Option<&'w TenantView>, table: u64, by_token: bool) -> Work<'w> {
+    pub(super) fn new(
+        context: &'w Context<'w>,
+        view: Option<&'w TenantView>,
+        table: u64,
+        by_token: bool,
+        begun: usize,
+    ) -> Work<'w> {
         let entry = view.and_then(|view| view.reach(table, false).ok());
         if let Some(entry) = entry {
             entry.flush_if_due(context.participant, context.now_ms);
         }
-        Work { context, view, by_token, table, entry, guard: context.participant.guard(), written: Cell::new(0) }
+        Work { context, view, by_token, table, entry, guard: context.participant.guard(), written: Cell::new(0), begun }
     }
 
     /// Hashes a key and has its bucket fetched; 0: there is no table.
@@ -348,6 +357,10 @@ impl<'w> Work<'w> {
             Ok(entry) => entry,
             Err(text) => return text,
         };
+        let own = self.view.and_then(|view| view.table(entry.id));
+        if own.is_none_or(|own| !std::ptr::eq(&**own, entry)) {
+            return NOT_OWNER;
+        }
         let now_ms = self.context.now_ms;
         let at_ms = expires_at_ms(delay.max(0), now_ms);
         if at_ms <= now_ms {

@@ -21,7 +21,7 @@ use self::auth::UNAUTHENTICATED;
 use self::classic::{NO_TENANT, Work};
 use super::{Context, Entrance, Identity, Next};
 use crate::limits::MAX_VALUE_BYTES;
-use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, WRITTEN_AT_ONCE_BYTES};
+use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, BATCH_WORK, DATAGRAM_ANSWER_BYTES, WRITTEN_AT_ONCE_BYTES};
 use crate::tenants::TenantView;
 
 /// What is to be done with what comes next.
@@ -99,12 +99,16 @@ impl Session {
         loop {
             let (bytes, next) = self.run(context, &datagram[used..], out);
             used += bytes;
-            if out.len() - start > DATAGRAM_ANSWER_BYTES {
+            let goes_on = next == Next::Again && used < datagram.len();
+            // Nobody has a turn in between, so there is an end to what one datagram may ask for; a turn in which nothing was used
+            // up would be followed by others like it.
+            let too_much = goes_on && (bytes == 0 || context.requests.get() >= BATCH_WORK);
+            if too_much || out.len() - start > DATAGRAM_ANSWER_BYTES {
                 out.truncate(start);
                 classic::line("SERVER_ERROR out of memory writing get response", out);
                 break;
             }
-            if next != Next::Again {
+            if !goes_on {
                 break;
             }
         }
@@ -137,7 +141,8 @@ impl Session {
             return (input.len(), Next::Close);
         }
         self.look_up_table(view, context);
-        let work = Work::new(context, view.map(|view| &**view), self.table.1, self.entrance.tenant.is_none());
+        let by_token = self.entrance.tenant.is_none();
+        let work = Work::new(context, view.map(|view| &**view), self.table.1, by_token, out.len());
         let mut used = 0;
         loop {
             let rest = &input[used..];
@@ -306,9 +311,9 @@ impl Session {
     }
 }
 
-/// Whether others have their turn before this goes on.
+/// Whether others have their turn before this goes on. Never before something was done: what was answered before does not count.
 fn is_enough(work: &Work<'_>, out: &[u8]) -> bool {
-    out.len() >= ANSWERS_FULL_BYTES || work.written() >= WRITTEN_AT_ONCE_BYTES
+    out.len() - work.begun >= ANSWERS_FULL_BYTES || work.written() >= WRITTEN_AT_ONCE_BYTES
 }
 
 /// What stands at the front of the keys' line.

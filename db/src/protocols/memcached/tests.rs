@@ -242,3 +242,35 @@ fn copies_of_a_large_value_leave_others_their_turn() {
         });
     }
 }
+
+#[test]
+fn a_datagram_is_answered_whole_or_has_an_end() {
+    let place = Place::new(Access::Read);
+    let (mut stream, mut wicket) = (place.client("shop", "t"), place.client("shop", "t"));
+    let stores = |key: &str, len: usize| format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len));
+    let value = |key: &str, len: usize| format!("VALUE {key} 0 {len}\r\n{}\r\n", "v".repeat(len));
+    let keys: Vec<_> = (0..200).map(|number| format!("k{number}")).collect();
+    keys.iter().for_each(|key| assert_eq!(place.say(&mut stream, &stores(key, 1000)), "STORED\r\n"));
+    for (key, len) in [("a", 70_000), ("large", 1_000_000)] {
+        assert_eq!(place.say(&mut stream, &stores(key, len)), "STORED\r\n");
+    }
+    let two = format!("{}END\r\n", value("a", 70_000)).repeat(2);
+    assert!(place.datagram(&mut wicket, "get a\r\nget a\r\n") == two);
+    let all: String = keys.iter().map(|key| value(key, 1000)).collect();
+    assert!(place.datagram(&mut wicket, &format!("get {}\r\n", keys.join(" "))) == format!("{all}END\r\n"));
+    assert_eq!(place.datagram(&mut wicket, &"touch large 0\r\n".repeat(3)), "TOUCHED\r\n".repeat(3));
+    let too_much = "SERVER_ERROR out of memory writing get response\r\n";
+    assert_eq!(place.datagram(&mut wicket, &"touch large 0\r\n".repeat(200)), too_much);
+    assert_eq!(place.datagram(&mut wicket, "mn\r\n"), "MN\r\n", "the next one begins anew");
+}
+
+#[test]
+fn only_its_owner_empties_a_table() {
+    let place = Place::new(Access::ReadWrite);
+    let (mut owner, mut guest) = (place.client("shop", "t"), place.client("guest", "shop/t"));
+    assert_eq!(place.say(&mut guest, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    for flush in ["flush_all\r\n", "flush_all 5\r\n"] {
+        assert_eq!(place.say(&mut guest, flush), "SERVER_ERROR only a table's owner may empty it\r\n");
+    }
+    assert_eq!(place.say(&mut owner, "get a\r\nflush_all\r\nget a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\nOK\r\nEND\r\n");
+}
