@@ -33,6 +33,8 @@ pub(super) struct Connection {
     pub(super) interest: Interest,
     /// Whether it stands in the line of those that have something to do.
     pub(super) queued: bool,
+    /// Bytes that it took when it was last asked whether it may take more than before.
+    pub(super) judged: usize,
     /// The tenant that it counts for; 0: not known yet.
     pub(super) tenant: u32,
     /// When it came; when it last took a byte of what waits for it. In the workers' microseconds.
@@ -52,6 +54,7 @@ impl Connection {
             sent: 0,
             interest: Interest::READ,
             queued: false,
+            judged: 0,
             tenant: 0,
             since_us: now_us,
         }

@@ -105,7 +105,6 @@ impl Connections {
             self.open(mail, worker);
         }
         done += self.look();
-        let begun = Instant::now();
         for index in 0..self.at_gates.len() {
             self.at_gate(self.at_gates[index] as usize, worker);
         }
@@ -115,6 +114,8 @@ impl Connections {
         }
         let batches = if self.line.len() <= FEW_READY { BATCHES_AT_ONCE } else { 1 };
         let mut left = self.line.len();
+        // What gates and wickets took is not taken from the line: whoever floods those would have one connection served a turn.
+        let begun = Instant::now();
         while left > 0
             && let Some(name) = self.line.pop()
         {
@@ -339,6 +340,8 @@ impl Connections {
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
         let waiting = connection.input.len() - connection.used;
         let tenant = connection.conversation.identity().map_or(0, Identity::tenant);
+        // Not only what grew while it was served: invocations' answers come between.
+        let grew = buffered > mem::replace(&mut connection.judged, buffered);
         let (counted, ends) = (connection.tenant, connection.state == State::Ends);
         self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
         self.places.buffered(counted, before.1, buffered);
@@ -347,6 +350,7 @@ impl Connections {
                 return self.refuse(name, ConnectionReason::Full, worker);
             }
             self.places.belongs(name, tenant);
+            self.tell(counted, worker);
             self.tell(tenant, worker);
         }
         match fate {
@@ -360,7 +364,7 @@ impl Connections {
         if tenant == 0 && waiting > STRANGER_INPUT_BYTES {
             return self.refuse(name, ConnectionReason::Stranger, worker);
         }
-        if buffered > before.1 && !self.places.may_buffer(if tenant == 0 { counted } else { tenant }) {
+        if grew && !self.places.may_buffer(if tenant == 0 { counted } else { tenant }) {
             return self.refuse(name, ConnectionReason::Memory, worker);
         }
         if matches!(fate, Fate::GoesOn) {
@@ -383,7 +387,8 @@ impl Connections {
     /// Gives a connection to its home worker.
     fn hand_over(&mut self, name: Name, home: usize, worker: &mut Worker) {
         if let Some(mut connection) = self.release(name) {
-            (connection.queued, connection.needed) = (false, 1);
+            // The worker there has its own bytes to give.
+            (connection.queued, connection.needed, connection.judged) = (false, 1, 0);
             self.tell(connection.tenant, worker);
             worker.counters.connections_handed_over.add(1);
             worker.shared.send_mail(home, Mail::Connection(connection));
@@ -461,12 +466,7 @@ fn run(
                 connection.needed = needed.max(1);
                 return (used, Fate::Stays);
             }
-            Next::Again => {
-                left = left.saturating_sub(1);
-                if left == 0 || requests >= BATCH_WORK || answers.len() > KEPT_BUFFER_BYTES / 4 {
-                    return (used, Fate::GoesOn);
-                }
-            }
+            Next::Again => {}
             Next::Invoke { extension, args } => {
                 worker.begin_for(connection, name, &extension, &args, answers);
                 if connection.state != State::Talks {
@@ -487,6 +487,11 @@ fn run(
         }
         if rest == 0 {
             return (used, Fate::Stays);
+        }
+        // Whatever it was: calls that are refused take their time as well.
+        left = left.saturating_sub(1);
+        if left == 0 || requests >= BATCH_WORK || answers.len() > KEPT_BUFFER_BYTES / 4 {
+            return (used, Fate::GoesOn);
         }
     }
 }
