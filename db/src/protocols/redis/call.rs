@@ -94,15 +94,16 @@ impl<'c, 'w> Call<'c, 'w> {
         reach(view, id, write)
     }
 
-    /// Counts further keys of the command against the tenant's rate; those of a transaction were counted before it began.
+    /// Counts further keys of the command against the tenant's rate. Those of a transaction were counted before it began: here they
+    /// are a part of its work, which has an end.
     pub(super) fn admit_keys(&self, keys: usize) -> Outcome {
-        match keys > 1
-            && !self.state.executes
-            && !self.context.admit(self.view()?, u32::try_from(keys - 1).unwrap_or(u32::MAX))
-        {
-            true => Err(OVER_RATE.into()),
-            false => Ok(()),
+        let further = keys.saturating_sub(1);
+        if self.state.executes {
+            self.context.work(further as u64);
+        } else if further > 0 && !self.context.admit(self.view()?, u32::try_from(further).unwrap_or(u32::MAX)) {
+            return Err(OVER_RATE.into());
         }
+        Ok(())
     }
 
     /// The live record of a key.

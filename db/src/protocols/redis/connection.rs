@@ -44,8 +44,10 @@ fn show(call: &mut Call<'_, '_>, user: Option<&[u8]>, token: &[u8]) -> Outcome {
         call.state.closes |= *failures >= AUTH_FAILURES;
         return Err(WRONG.into());
     };
-    if call.state.identity != Some(identity) {
-        call.state.begin(identity);
+    match &mut call.state.identity {
+        // The same tenant by another token: what was selected and watched stays.
+        Some(before) if before.tenant() == identity.tenant() => *before = identity,
+        _ => call.state.begin(identity),
     }
     call.view = identity.view(snapshot_of(call));
     Ok(())
@@ -266,6 +268,8 @@ fn replies(call: &mut Call<'_, '_>) -> Outcome {
             Replies::On
         }
         () if is(word, "OFF") => Replies::Off,
+        // Nothing is told as it is.
+        () if is(word, "SKIP") && call.state.replies == Replies::Off => Replies::Off,
         () if is(word, "SKIP") => Replies::SkipTwo,
         () => return Err(SYNTAX.into()),
     };

@@ -10,6 +10,7 @@ use sandstorm_net::rpc::Status;
 use super::call::{Call, Fail, Outcome, integer, is, text};
 use super::glob::Pattern;
 use super::transactions;
+use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
 use crate::protocols::InvocationAnswer;
 use crate::tenants::Preview;
 
@@ -95,6 +96,7 @@ pub(super) fn function(call: &mut Call<'_, '_>) -> Outcome {
     let extensions = call.view()?.sorted_extensions();
     let mut pattern = Pattern::new(pattern);
     let shown: Vec<_> = extensions.iter().filter(|one| pattern.matches(one.name.as_bytes())).collect();
+    call.context.work(pattern.steps() / PATTERN_STEPS_PER_REQUEST);
     let reply = &mut call.reply;
     reply.array(shown.len());
     for extension in shown {

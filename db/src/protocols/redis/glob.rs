@@ -5,17 +5,23 @@ use crate::limits::redis::PATTERN_STEPS;
 /// A pattern, and how much work may still go into it: a short text and a long pattern, or many texts, can take a very long time.
 pub(super) struct Pattern<'p> {
     bytes: &'p [u8],
+    given: u64,
     left: u64,
 }
 
 impl<'p> Pattern<'p> {
     pub(super) fn new(bytes: &'p [u8]) -> Pattern<'p> {
-        Pattern { bytes, left: PATTERN_STEPS }
+        Pattern::within(bytes, PATTERN_STEPS)
+    }
+
+    /// One of several that together may take no more steps than a single one.
+    pub(super) fn within(bytes: &'p [u8], steps: u64) -> Pattern<'p> {
+        Pattern { bytes, given: steps, left: steps }
     }
 
     /// Steps that were taken so far.
     pub(super) fn steps(&self) -> u64 {
-        PATTERN_STEPS - self.left
+        self.given - self.left
     }
 
     /// Whether all that may go into it has: what was answered then means nothing.

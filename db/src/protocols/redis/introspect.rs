@@ -5,6 +5,7 @@ use sandstorm_net::resp::Reply;
 use super::call::{Call, Outcome, SYNTAX, integer, is};
 use super::commands::{self, COMMANDS, Spec, unknown_subcommand};
 use super::glob::Pattern;
+use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
 
 pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
     let (word, names) = (call.arg(1).to_ascii_uppercase(), call.rest(2));
@@ -35,6 +36,7 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
                 _ => return Err(SYNTAX.into()),
             };
             let shown: Vec<_> = COMMANDS.iter().filter(|spec| pattern.matches(spec.name.as_bytes())).collect();
+            call.context.work(pattern.steps() / PATTERN_STEPS_PER_REQUEST);
             reply.array(shown.len());
             shown.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::call::{Call, Outcome, integer, is, text};
 use super::commands::unknown_subcommand;
 use super::glob::Pattern;
-use crate::limits::redis::{PATTERN_STEPS_PER_REQUEST, SLOW_ENTRIES};
+use crate::limits::redis::{PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, SLOW_ENTRIES};
 use crate::metrics::{Counter, TenantCounters};
 
 /// The version of Redis whose commands are answered.
@@ -125,11 +125,17 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
 pub(super) fn config(call: &mut Call<'_, '_>) -> Outcome {
     match call.arg(1).to_ascii_uppercase().as_slice() {
         b"GET" if call.args.len() >= 3 => {
-            let mut shown = settings(call);
+            let (mut shown, mut left) = (settings(call), PATTERN_STEPS);
             let patterns: Vec<_> = call.rest(2).iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
-            let mut patterns: Vec<_> = patterns.iter().map(|pattern| Pattern::new(pattern)).collect();
-            shown.retain(|(name, _)| patterns.iter_mut().any(|pattern| pattern.matches(name.as_bytes())));
-            call.context.work(patterns.iter().map(Pattern::steps).sum::<u64>() / PATTERN_STEPS_PER_REQUEST);
+            shown.retain(|(name, _)| {
+                patterns.iter().any(|pattern| {
+                    let mut pattern = Pattern::within(pattern, left);
+                    let matches = pattern.matches(name.as_bytes());
+                    left -= pattern.steps();
+                    matches
+                })
+            });
+            call.context.work((PATTERN_STEPS - left) / PATTERN_STEPS_PER_REQUEST);
             call.reply.map(shown.len());
             for (name, value) in shown {
                 // A name comes back as it was said.

@@ -155,11 +155,14 @@ impl State {
     fn look<'s>(&mut self, snapshot: &'s Snapshot) -> Option<&'s Arc<TenantView>> {
         let mut view = self.identity.and_then(|identity| identity.view(snapshot));
         if view.is_none() {
-            if self.identity.is_some() {
+            let had = self.identity.is_some();
+            if had {
                 (self.multi, self.watched, self.table) = (None, Watched::default(), None);
             }
             self.identity = Identity::of_port(snapshot, &self.entrance);
             view = self.identity.and_then(|identity| identity.view(snapshot));
+            // With the answer to the next command.
+            self.closes |= had && view.is_none();
         }
         if let Some(view) = view
             && self.looked_at != snapshot.generation()
@@ -380,6 +383,8 @@ fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>) {
     let refusal = match spec {
         None => Some(functions::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args))),
         Some(spec) => commands::refusal(spec, call.args).or_else(|| match call.view {
+            // Its right has ended, and the connection ends with it.
+            None if call.state.closes => Some(NO_AUTH.into()),
             _ if spec.is(commands::NO_AUTH) => None,
             None => Some(NO_AUTH.into()),
             Some(view) => (!call.context.admit(view, 1)).then(|| OVER_RATE.into()),

@@ -35,7 +35,31 @@ fn nobody_is_served_who_has_not_shown_who_it_is() {
         ],
     );
     place.directory.rotate_token("shop").expect("another token");
-    check(&mut place, &mut client, &[("GET a", "-NOAUTH Authentication required.\n")]);
+    let ended = (b"-NOAUTH Authentication required.\r\n".to_vec(), Next::Close);
+    assert_eq!(place.say(&mut client, b"GET a\r\nPING\r\n"), ended, "it is told, and ends");
+    let mut client = place.client(Some("shop"));
+    place.typed(&mut client, "SET a 1");
+    place.directory.delete_tenant("shop").expect("deleted");
+    assert_eq!(place.say(&mut client, b"AUTH x y\r\n"), ended, "whatever it says next");
+}
+
+#[test]
+fn a_token_of_the_same_tenant_changes_nothing_else() {
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    place.typed(&mut client, "SELECT other\nSET a 1\nWATCH a");
+    assert_eq!(place.typed(&mut client, &format!("AUTH shop {TOKEN}\nGET a")), "+OK\r\n$1\r\n1\r\n");
+    let answer = place.typed(&mut client, "CLIENT INFO");
+    assert!(answer.contains(" watch=1 "), "{answer}");
+}
+
+#[test]
+fn no_answer_is_skipped_where_there_is_none() {
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    assert_eq!(place.typed(&mut client, "CLIENT REPLY SKIP\nPING\nPING"), "+PONG\r\n");
+    assert_eq!(place.typed(&mut client, "CLIENT REPLY OFF\nCLIENT REPLY SKIP\nPING\nPING\nPING"), "");
+    assert_eq!(place.typed(&mut client, "CLIENT REPLY ON\nPING"), "+OK\r\n+PONG\r\n");
 }
 
 #[test]

@@ -2,11 +2,17 @@
 
 use super::*;
 use crate::limits::protocols::AUTH_FAILURES;
-use crate::limits::redis::{TRANSACTION_WORK, WATCHED_BYTES};
+use crate::limits::redis::{PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, TRANSACTION_WORK, WATCHED_BYTES};
 use crate::tenants::QuotaChanges;
 
 /// One turn of a worker: what is used up of these bytes, and what is to happen then.
 fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u8>) {
+    let (used, next, out, _) = billed(place, client, input);
+    (used, next, out)
+}
+
+/// The same, and what it costs its tenant, in requests.
+fn billed(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u8>, u64) {
     let (snapshot, mut out) = (place.directory.snapshot(), Vec::new());
     let context = Context {
         participant: &place.participant,
@@ -19,7 +25,7 @@ fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u
         requests: Default::default(),
     };
     let (used, next) = client.session.run(&context, input, &mut out);
-    (used, next, out)
+    (used, next, out, context.requests.get().into())
 }
 
 #[test]
@@ -92,6 +98,34 @@ fn patterns_that_take_very_long_are_refused() {
     let set = [b"*[".as_slice(), &vec![b'x'; 8 << 20], b"]"].concat();
     let (answer, _) = place.say(&mut client, &encoded(&[b"CONFIG", b"GET", &set]));
     assert_eq!(answer, b"*0\r\n");
+}
+
+#[test]
+fn patterns_cost_what_they_take_and_several_take_no_more_than_one() {
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    place.typed(&mut client, "PING");
+    let set = [b"*[".as_slice(), &vec![b'9'; 1 << 20], b"]"].concat();
+    let get: Vec<&[u8]> = [&b"CONFIG"[..], b"GET"].into_iter().chain([&set[..]; 8]).collect();
+    let most = PATTERN_STEPS / PATTERN_STEPS_PER_REQUEST;
+    let (_, _, _, requests) = billed(&place, &mut client, &encoded(&get));
+    assert!((most / 2..most + 100).contains(&requests), "{requests} of {most}");
+    let list = encoded(&[b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN", &set]);
+    let (_, _, _, requests) = billed(&place, &mut client, &list);
+    assert!((most / 2..most + 100).contains(&requests), "{requests} of {most}");
+}
+
+#[test]
+fn keys_are_work_of_a_transaction() {
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    let exists = [vec![&b"EXISTS"[..]], vec![&b"k"[..]; TRANSACTION_WORK as usize * 2 / 5]].concat();
+    place.typed(&mut client, "MULTI");
+    for _ in 0..3 {
+        assert_eq!(place.say(&mut client, &encoded(&exists)).0, b"+QUEUED\r\n");
+    }
+    let answer = place.typed(&mut client, "GET k\nEXEC");
+    assert!(answer.starts_with("+QUEUED\r\n*4\r\n:0\r\n:0\r\n:0\r\n-ERR the transaction takes too long"), "{answer}");
 }
 
 #[test]
