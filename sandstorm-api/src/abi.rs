@@ -331,7 +331,7 @@ pub struct HostCalls {
     /// Makes all changes at one moment at which everything that was read is so, or none; with null for the changes, only looks
     /// whether everything is still so. `STATUS_CONFLICT`: it is not, and the library answers [`POLL_AGAIN`];
     /// `STATUS_CONTENDED`: nor is it to be tried again. After `STATUS_OK` for changes the library answers [`POLL_DONE`]
-    /// without another call. (Since version 4.)
+    /// without another call, and any further one of this gets `STATUS_INVALID`. (Since version 4.)
     pub commit: unsafe extern "C" fn(
         *mut Invocation,
         reads: *const RawRead,

@@ -116,8 +116,6 @@ impl<'a> Db<'a> {
         Ok(ScanPage { records, next: (at.finished == 0).then_some(Cursor(at)) })
     }
 
-    /// Appends bytes to the reply that the caller gets when the extension returns `Ok(())`.
-    ///
     /// The invocation's transaction, which begins with the first call of this.
     ///
     /// It sees its own writes, which nobody else does before it is committed. That happens when `run` returns `Ok`: if what it
@@ -148,6 +146,8 @@ impl<'a> Db<'a> {
         Transaction::new(self.host)
     }
 
+    /// Appends bytes to the reply that the caller gets when the extension returns `Ok(())`.
+    ///
     /// # Errors
     /// `TooLarge` when the reply would pass its limit; what was appended before stays.
     pub fn reply(&self, bytes: &[u8]) -> Result<(), Error> {

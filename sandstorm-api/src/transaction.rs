@@ -54,7 +54,8 @@ impl<'a> Transaction<'a> {
     /// each time. Awaiting hides the cache misses.
     ///
     /// # Errors
-    /// As [`Db::get`](crate::Db::get); `TooLarge` when the transaction has read [`TRANSACTION_READS`] keys.
+    /// As [`Db::get`](crate::Db::get); `TooLarge` when the transaction has read [`TRANSACTION_READS`] keys, or keys of
+    /// [`TRANSACTION_BYTES`].
     pub async fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Seen<'a>>, Error> {
         let hash = self.host.prefetch(table.0, key)?;
         if let Some(known) = self.known(table, hash, key) {
@@ -63,6 +64,10 @@ impl<'a> Transaction<'a> {
         if self.host.interleave() {
             // Meanwhile the server prefetches the record as well.
             yield_now().await;
+            // Another future of the same transaction may have read or written it meanwhile.
+            if let Some(known) = self.known(table, hash, key) {
+                return Ok(known);
+            }
         }
         self.read(table, hash, key)
     }
@@ -158,6 +163,9 @@ impl<'a> Transaction<'a> {
         if self.notes.borrow().reads >= TRANSACTION_READS {
             return Err(Error::too_large(format!("a transaction may read {TRANSACTION_READS} keys")));
         }
+        if self.notes.borrow().read_bytes + key.len() > TRANSACTION_BYTES {
+            return Err(Error::too_large(format!("a transaction may read keys of {TRANSACTION_BYTES} bytes together")));
+        }
         let record = self.host.get(table.0, hash, key)?;
         self.notes.borrow_mut().note_read(table, hash, key, record);
         Ok(record.map(|record| Seen { key: record.key, value: record.value, flags: record.flags }))
@@ -171,7 +179,10 @@ pub(crate) struct Notes {
     /// By table and hash, the last note of those.
     index: BTreeMap<(u64, u64), usize>,
     reads: usize,
+    /// Bytes of the keys that it has read.
+    read_bytes: usize,
     writes: usize,
+    /// Bytes that it writes.
     bytes: usize,
     keeper: Keeper,
 }
@@ -234,6 +245,8 @@ impl Notes {
     }
 
     fn note_read(&mut self, table: TableId, hash: u64, key: &[u8], record: Option<Record<'_>>) {
+        self.reads += 1;
+        self.read_bytes += key.len();
         let key = match record {
             Some(record) => Kept::record(record.key),
             None => self.keeper.copy(key),
@@ -242,7 +255,6 @@ impl Notes {
             record.map(|record| Stored { value: Kept::record(record.value), flags: record.flags, expires_at_ms: 0 });
         let version = record.map_or(0, |record| record.version);
         self.note(table, hash, key).read = Some(NotedRead { version, stored });
-        self.reads += 1;
     }
 
     fn check_write(&self, table: TableId, hash: u64, key: &[u8], value_len: usize) -> Result<(), Error> {

@@ -1,5 +1,8 @@
 //! Transactions over the test store: what they see, what is written when, what runs again.
 
+use std::pin::pin;
+use std::task::Poll;
+
 use sandstorm_api::limits::{TRANSACTION_BYTES, TRANSACTION_READS, TRANSACTION_TRIES, TRANSACTION_WRITES};
 use sandstorm_api::prelude::*;
 use sandstorm_api::testing::TestStore;
@@ -156,6 +159,12 @@ fn its_size_is_bounded_with_a_clear_error() {
                     tx.put(table, &key.to_le_bytes(), b"again")?;
                 }
             }
+            b"keys" => {
+                let keys: Vec<_> = (0..=16_u8).map(|key| vec![key; TRANSACTION_BYTES / 16]).collect();
+                for key in &keys {
+                    tx.get(table, key).await?;
+                }
+            }
             _ => {
                 let large = vec![0; TRANSACTION_BYTES / 2];
                 tx.put(table, b"a", &large)?;
@@ -167,7 +176,12 @@ fn its_size_is_bounded_with_a_clear_error() {
     }
     let (mut store, table) = store();
     store.interleave(false);
-    let parts = [("reads", TRANSACTION_READS), ("writes", TRANSACTION_WRITES), ("bytes", TRANSACTION_BYTES)];
+    let parts = [
+        ("reads", TRANSACTION_READS),
+        ("writes", TRANSACTION_WRITES),
+        ("keys", TRANSACTION_BYTES),
+        ("bytes", TRANSACTION_BYTES),
+    ];
     for (args, limit) in parts {
         let error = store.invoke(run, args.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -182,4 +196,19 @@ fn what_was_polled_too_often_commits_nothing() {
     store.limit_polls(2);
     assert!(store.invoke(waits, b"").is_err());
     assert_eq!(store.get(table, b"new"), None);
+}
+
+#[test]
+fn a_get_that_has_waited_finds_what_another_future_of_it_has_written() {
+    async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+        let (table, tx) = (db.table("t")?, db.transaction());
+        let mut reader = pin!(tx.get(table, b"old"));
+        let first = std::future::poll_fn(|context| Poll::Ready(reader.as_mut().poll(context))).await;
+        assert!(first.is_pending(), "it waits for the record");
+        tx.put(table, b"old", b"own")?;
+        db.reply(reader.await?.ok_or("just written")?.value())
+    }
+    let (mut store, table) = store();
+    assert_eq!(store.invoke(run, b""), Ok(b"own".to_vec()));
+    assert_eq!(store.get(table, b"old"), Some(&b"own"[..]));
 }

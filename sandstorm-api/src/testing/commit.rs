@@ -6,7 +6,7 @@
 use super::TestStore;
 use super::calls::{behind, bytes};
 use crate::abi::{self, Invocation, RawChange, RawRead};
-use crate::limits::TRANSACTION_TRIES;
+use crate::limits::{TRANSACTION_BYTES, TRANSACTION_TRIES};
 
 pub(super) unsafe extern "C" fn commit(
     inv: *mut Invocation,
@@ -38,6 +38,9 @@ pub(super) unsafe extern "C" fn commit(
 /// # Safety
 /// The reads' keys are live.
 unsafe fn check(store: &TestStore, reads: &[RawRead]) -> Result<(), u32> {
+    if reads.iter().map(|read| read.key_len).sum::<usize>() > TRANSACTION_BYTES {
+        return Err(abi::STATUS_TOO_LARGE);
+    }
     for read in reads {
         // SAFETY: the caller's promise.
         let key = unsafe { bytes(read.key, read.key_len) };
