@@ -152,6 +152,10 @@ pub const COMMIT_EVICTION_ROUNDS: usize = 4;
 /// Times that a snapshot of several records is tried without locks, before it holds their writers off.
 pub const SNAPSHOT_TRIES: usize = 4;
 
+/// How far the time that commits go by is ahead of the system's clock at most, milliseconds. More than the clocks of workers differ, which
+/// look at it once a turn, stalls of the machine included; less than anybody lets records live who would miss them.
+pub const COMMIT_AHEAD_MS: u64 = 10_000;
+
 /// Limits of the directory of tenants. A tenant's own quotas stand in `tenants::Quotas`.
 pub mod tenants {
     /// Tenants on one server, by default: bounds what a snapshot costs to rebuild (about 50 ns a tenant).

@@ -21,6 +21,8 @@ pub(super) struct Attempts {
     pub(super) conflicts: u32,
     /// It was committed, and has changed something.
     pub(super) committed: bool,
+    /// A commit was tried in the poll under way.
+    pub(super) tried: bool,
 }
 
 impl Attempts {
@@ -56,6 +58,11 @@ pub(super) unsafe extern "C" fn commit(
 ) -> u32 {
     // SAFETY: the library's lists, and the keys and values that they name, outlive the call.
     let commit = |body: &mut Body, participant: &Participant| unsafe {
+        if body.attempts.committed {
+            // It would be told as failed, or killed, though something was written.
+            return abi::STATUS_INVALID;
+        }
+        body.attempts.tried = true;
         let only_looks = changes.is_null();
         let reads = match list(reads, reads_len, TRANSACTION_READS) {
             Ok(reads) => reads,
@@ -98,13 +105,26 @@ unsafe fn list<'a, T>(first: *const T, len: usize, limit: usize) -> Result<&'a [
     Ok(unsafe { std::slice::from_raw_parts(first, len) })
 }
 
+/// Bytes of a transaction's reads or changes. Counted before they are hashed or copied, which takes as long as they are.
+#[derive(Default)]
+struct Total(usize);
+
+impl Total {
+    fn add(&mut self, bytes: &[u8]) -> Result<(), u32> {
+        self.0 = self.0.saturating_add(bytes.len());
+        if self.0 > TRANSACTION_BYTES { Err(abi::STATUS_TOO_LARGE) } else { Ok(()) }
+    }
+}
+
 /// # Safety
 /// Keys and values that are named outlive the call.
 unsafe fn run(body: &Body, participant: &Participant, reads: &[RawRead], changes: &[RawChange]) -> Result<(), u32> {
     let mut looked_at = Vec::with_capacity(reads.len());
+    let mut total = Total::default();
     for read in reads {
         // SAFETY: this function's contract.
         let key = unsafe { bytes(read.key, read.key_len, MAX_KEY_BYTES) }?;
+        total.add(key)?;
         let table = table(body, read.table, false)?;
         let hash = if read.hash == 0 { table.hash(key) } else { read.hash };
         if !table.owns(hash) {
@@ -113,10 +133,11 @@ unsafe fn run(body: &Body, participant: &Participant, reads: &[RawRead], changes
         looked_at.push(Read { table, hash, key, version: read.version });
     }
     let mut changed = Vec::with_capacity(changes.len());
-    let mut total = 0_usize;
+    let mut total = Total::default();
     for change in changes {
         // SAFETY: this function's contract.
         let key = unsafe { bytes(change.key, change.key_len, MAX_KEY_BYTES) }?;
+        total.add(key)?;
         let table = table(body, change.table, true)?;
         // Never the library's hash: under a wrong one there could be two records of a key.
         let hash = table.hash(key);
@@ -125,16 +146,12 @@ unsafe fn run(body: &Body, participant: &Participant, reads: &[RawRead], changes
             abi::CHANGE_PUT => {
                 // SAFETY: this function's contract.
                 let value = unsafe { bytes(change.value, change.value_len, MAX_VALUE_BYTES) }?;
-                total = total.saturating_add(value.len());
+                total.add(value)?;
                 Some(New { value, flags: change.flags, expires_at_ms: change.expires_at_ms })
             }
             _ => return Err(abi::STATUS_INVALID),
         };
-        total = total.saturating_add(key.len());
         changed.push(Change { table, hash, key, becomes });
-    }
-    if total > TRANSACTION_BYTES {
-        return Err(abi::STATUS_TOO_LARGE);
     }
     transactions::commit(participant, &looked_at, &mut changed, body.abi.now_ms).map_err(|error| match error {
         CommitError::Conflict => abi::STATUS_CONFLICT,

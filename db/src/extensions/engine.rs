@@ -357,9 +357,11 @@ fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: 
         // Not before it runs: however long it has waited for its turn, it has read nothing.
         body.pin = Some(participant.pin());
     }
-    body.abi.now_ms = now_ms;
-    // What is run again does not give its turn away: then only other workers' writes can come between.
-    body.abi.interleave = u32::from(interleave && body.attempts.conflicts == 0);
+    let again = body.attempts.conflicts != 0;
+    // What is run again reads by the clock by which it will be judged: where this worker's is behind, a record may live here that
+    // the commit finds expired, each time. And it does not give its turn away: then only other workers' writes can come between.
+    body.abi.now_ms = if again { now_ms.max(participant.epochs().latest_commit_ms()) } else { now_ms };
+    body.abi.interleave = u32::from(interleave && !again);
     Ok(match (body.stage, body.parked.take()) {
         (_, Some(parked)) => Next::Resume(parked),
         (Stage::Begun | Stage::Again, None) => Next::Call(vtable.start, body.slot),
@@ -427,14 +429,17 @@ fn terms(
     Terms { participant, invocation, tenant: body.owner, limit_ns, left_ns, started }
 }
 
-fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
+/// What became of a poll that took so long.
+pub(super) fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
     // Time that the hypervisor took does not add up to a total that the invocation never used.
     body.spent_ns += match ended {
-        Ended::Returned(_) | Ended::SwitchedOut(_) if charge_ns > body.slice_ns => {
+        Ended::Returned(_) | Ended::SwitchedOut(_) if charge_ns > body.slice_ns && !body.attempts.tried => {
             charge_ns.min(longest_ns(body.slice_ns))
         }
+        // A commit is a host call that takes as long as what it reads and writes, so that time is the invocation's own.
         _ => charge_ns,
     };
+    body.attempts.tried = false;
     let in_time = body.spent_ns < body.total_ns;
     let outcome = match ended {
         Ended::Returned(abi::POLL_DONE) => Outcome::Done,

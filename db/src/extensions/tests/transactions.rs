@@ -4,6 +4,8 @@ use sandstorm_api::abi;
 use sandstorm_api::limits::TRANSACTION_TRIES;
 
 use super::*;
+use crate::limits::SWITCH_LATE_US;
+use crate::store::transactions;
 use crate::tenants::{Access, Granter};
 
 const TRANSFER: &str = include_str!("../../../../ext/transfer/src/lib.rs");
@@ -201,6 +203,9 @@ unsafe extern "C" fn commits_nonsense(_: *mut u8, invocation: *mut abi::Invocati
     };
     let (nowhere, null) = (abi::RawRead { table: 99, ..read }, abi::RawRead { key: std::ptr::null(), ..read });
     let long = abi::RawRead { key_len: usize::MAX, ..read };
+    // Each is no longer than it may be, all of them together are.
+    let much = vec![0_u8; 60_000];
+    let many = [abi::RawRead { key: much.as_ptr(), key_len: much.len(), ..read }; 18];
     let kind = abi::RawChange { kind: 9, ..change };
     let value = abi::RawChange { value_len: usize::MAX, ..change };
     // SAFETY: a live invocation and locals; each pointer is null or has as much as the length says, or the length is beyond the
@@ -222,6 +227,7 @@ unsafe extern "C" fn commits_nonsense(_: *mut u8, invocation: *mut abi::Invocati
             commit(&raw const read, 1, &raw const value, 1),
             commit(&raw const read, 1, [change; 2].as_ptr(), 2),
             commit(&raw const read, 1, std::ptr::null(), usize::MAX),
+            commit(many.as_ptr(), 18, &raw const change, 1),
         ];
         (host.reply)(invocation, statuses.as_ptr(), statuses.len());
     }
@@ -235,7 +241,63 @@ fn nonsense_gets_a_status_and_changes_nothing() {
     let (end, statuses, _) = world.run(&native(commits_nonsense), b"", long());
     let (invalid, large) = (abi::STATUS_INVALID as u8, abi::STATUS_TOO_LARGE as u8);
     let unknown = abi::STATUS_UNKNOWN_TABLE as u8;
-    let expected = [invalid, invalid, large, large, unknown, invalid, large, invalid, large, invalid, 0];
+    let expected = [invalid, invalid, large, large, unknown, invalid, large, invalid, large, invalid, 0, large];
     assert_eq!((end, &statuses[..]), (Polled::Done, &expected[..]));
     assert_eq!(get(&world, b"key"), None);
+}
+
+/// Commits twice. Replies with the statuses.
+unsafe extern "C" fn commits_twice(_: *mut u8, invocation: *mut abi::Invocation) -> u32 {
+    let (key, kind) = (b"key", abi::CHANGE_DELETE);
+    let read = abi::RawRead { table: 1, hash: 0, key: key.as_ptr(), key_len: 3, version: 0 };
+    let (value, value_len) = (key.as_ptr(), 0);
+    let change =
+        abi::RawChange { table: 1, key: key.as_ptr(), key_len: 3, value, value_len, expires_at_ms: 0, flags: 0, kind };
+    // SAFETY: a live invocation and locals.
+    unsafe {
+        let host = &*(*invocation).host;
+        let statuses = [(); 2].map(|()| (host.commit)(invocation, &raw const read, 1, &raw const change, 1) as u8);
+        (host.reply)(invocation, statuses.as_ptr(), statuses.len());
+    }
+    abi::POLL_DONE
+}
+
+#[test]
+fn what_was_committed_is_not_committed_again() {
+    let mut world = World::new();
+    let (end, statuses, _) = world.run(&native(commits_twice), b"", long());
+    assert_eq!((end, &statuses[..]), (Polled::Done, &[0, abi::STATUS_INVALID as u8][..]));
+}
+
+/// Another worker's clock is ahead: a record that still lives by this one's was found expired.
+#[test]
+fn what_runs_again_reads_by_the_clock_of_commits() {
+    let mut world = World::new();
+    let expiring = Write { expires_at_ms: NOW_MS + 3, ..Write::default() };
+    let table = &world.table().table;
+    table.put(&world.participant, table.hash(b"one"), b"one", b"12345", &expiring, NOW_MS).unwrap();
+    transactions::commit(&world.participant, &[], &mut [], NOW_MS + 5).unwrap();
+    let ends = compiled("ends", ENDS);
+    let mut invocation = world.begin(&ends, b"", long());
+    assert_eq!(world.complete(&mut invocation), Polled::Done);
+    assert_eq!(invocation.transactions(), Some(Transactions { commits: 1, retries: 1, conflicts: 0 }));
+    world.engine.finish(&world.participant, invocation);
+    assert_eq!(get(&world, b"two"), Some(Vec::new()), "none was found to count the bytes of");
+}
+
+#[test]
+fn the_time_of_a_commit_is_charged_in_full() {
+    let mut world = World::new();
+    let (budget, charge_ns) = (long(), 5_000_000_000);
+    let mut invocation = world.begin(&native(commits_twice), b"", budget);
+    // SAFETY: held alone.
+    let body = unsafe { invocation.0.as_mut() };
+    body.attempts.tried = true;
+    assert_eq!(engine::conclude(body, side::Ended::Returned(abi::POLL_PENDING), charge_ns), Polled::Pending);
+    assert_eq!(body.spent_ns, charge_ns);
+    body.spent_ns = 0;
+    assert_eq!(engine::conclude(body, side::Ended::Returned(abi::POLL_PENDING), charge_ns), Polled::Pending);
+    let cut_ns = (budget.slice_us + SWITCH_LATE_US) * 1000;
+    assert_eq!(body.spent_ns, cut_ns, "what else takes so long is time that the hypervisor took");
+    world.engine.finish(&world.participant, invocation);
 }

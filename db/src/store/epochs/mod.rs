@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use self::core::{Core, LAG, Member};
 pub(super) use self::garbage::{Charge, Garbage, OwnedRecord, Piecemeal, Tally};
-use crate::limits::{CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN};
+use crate::limits::{COMMIT_AHEAD_MS, CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN};
 use crate::store::slabs;
 
 /// Quiescent-state reclamation, shared by all threads that read or write tables.
@@ -120,12 +120,19 @@ impl Epochs {
 
     /// The time that a commit goes by whose thread brings `now_ms`: never before that of a commit that was over when it began, so
     /// that no transaction finds a record that an earlier one found expired.
+    ///
+    /// But for a system's clock that was ahead and was put back: then commits go by a time that is ahead of it until it has caught up,
+    /// and records expire for them so much earlier. By no more than [`COMMIT_AHEAD_MS`]: beyond that, time goes back here, too.
     pub(super) fn commit_time(&self, now_ms: u64) -> u64 {
-        let latest_ms = self.commit_ms.load(Ordering::Acquire);
-        if now_ms <= latest_ms {
-            return latest_ms;
-        }
-        self.commit_ms.fetch_max(now_ms, Ordering::AcqRel).max(now_ms)
+        let time = |latest_ms: u64| latest_ms.clamp(now_ms, now_ms.saturating_add(COMMIT_AHEAD_MS));
+        let later = |latest_ms| Some(time(latest_ms)).filter(|time_ms| *time_ms != latest_ms);
+        let (Ok(latest_ms) | Err(latest_ms)) = self.commit_ms.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+        time(latest_ms)
+    }
+
+    /// The latest time that a commit has gone by. What reads by this has the clock by which its commit is judged.
+    pub(crate) fn latest_commit_ms(&self) -> u64 {
+        self.commit_ms.load(Ordering::Acquire)
     }
 
     /// What reclamation holds back, but for what threads retired since their last quiescent point.

@@ -8,7 +8,7 @@ use super::locked::{Fresh, Locked, charge};
 use super::{Exclusive, Stripes, Table};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, EVICTIONS_PER_WRITE, STRIPES};
 use crate::store::transactions::Change;
-use crate::store::{Guard, Mode, StoreError};
+use crate::store::{Guard, Mode, Participant, StoreError};
 
 /// While this lives, whoever looks for a key of these stripes waits for their locks.
 pub(in crate::store) struct Installing<'t> {
@@ -24,7 +24,7 @@ impl Drop for Installing<'_> {
 
 /// All that a table's part of a commit needs: what was accounted for, and the new records in the order of the changes.
 pub(in crate::store) struct Prepared {
-    /// Bytes, which may be less than none.
+    /// Bytes. What is less than none is accounted for when it is certain: others might take the room meanwhile.
     growth: i64,
     records: Vec<Option<Fresh>>,
 }
@@ -62,6 +62,13 @@ impl Table {
         unsafe { self.look(hash, key, now_ms) }.map(|record| record.version())
     }
 
+    /// What as many writes do for the growth of the table, one lock at a time: a larger array is made while nobody waits.
+    pub(in crate::store) fn grow_with(&self, participant: &Participant, changes: &[Change<'_>]) {
+        for change in changes {
+            let _nothing = self.write(participant, change.hash, change.key, |_| Ok(()));
+        }
+    }
+
     /// Refuses keys and values that the table does not take.
     pub(in crate::store) fn check_change(&self, change: &Change<'_>) -> Result<(), StoreError> {
         self.check_key(change.hash, change.key)?;
@@ -94,17 +101,18 @@ impl Exclusive<'_> {
         }
         let growth = self.reserve(changes)?;
         self.records_of(changes).map(|records| Prepared { growth, records }).inspect_err(|_| {
-            self.account(growth.wrapping_neg());
+            self.give_back(growth);
         })
     }
 
     /// Gives back what was prepared.
     pub(in crate::store) fn abandon(&self, prepared: Prepared) {
-        self.account(prepared.growth.wrapping_neg());
+        self.give_back(prepared.growth);
     }
 
     /// Makes the changes that were prepared.
     pub(in crate::store) fn install(&mut self, prepared: Prepared, changes: &[Change<'_>], now_ms: u64) {
+        self.account(prepared.growth.min(0));
         for (change, record) in changes.iter().zip(prepared.records) {
             let Some(index) = self.index_of(change.hash) else { continue };
             let locked = &mut self.locked[index];
@@ -120,19 +128,14 @@ impl Exclusive<'_> {
         }
     }
 
-    /// What as many writes do for the growth of the table.
-    pub(in crate::store) fn grow_with(&mut self, changes: &[Change<'_>]) {
-        for change in changes {
-            if let Some(index) = self.index_of(change.hash) {
-                self.table.refresh(&mut self.locked[index]);
-                self.keep_up(index);
-            }
-        }
-    }
-
     fn account(&self, growth: i64) -> u64 {
         let growth = growth as u64;
         self.table.bytes.fetch_add(growth, Ordering::Relaxed).wrapping_add(growth)
+    }
+
+    /// Undoes what `reserve` accounted for.
+    fn give_back(&self, growth: i64) {
+        self.account(-growth.max(0));
     }
 
     /// Accounts for what the table grows by, making room in a cache.
@@ -140,10 +143,10 @@ impl Exclusive<'_> {
         let config = &self.table.config;
         for _ in 0..COMMIT_EVICTION_ROUNDS {
             let (growth, new) = self.growth_of(changes);
-            if self.account(growth) <= config.quota_bytes || growth <= 0 {
+            if growth <= 0 || self.account(growth) <= config.quota_bytes {
                 return Ok(growth);
             }
-            self.account(growth.wrapping_neg());
+            self.give_back(growth);
             // For all that is new: what is evicted may be what was to be replaced. So it is added up again, too.
             if config.mode != Mode::Cache || new > config.quota_bytes || !self.evict(new) {
                 break;

@@ -88,6 +88,11 @@ impl Stripes {
     pub(crate) fn contains(self, stripe: usize) -> bool {
         self.0 >> stripe & 1 == 1
     }
+
+    /// Whether the stripe of a key's hash is among them.
+    pub(crate) fn has(self, hash: u64) -> bool {
+        self.contains(stripe_of(hash))
+    }
 }
 
 impl Table {
@@ -246,6 +251,15 @@ impl<'t> Exclusive<'t> {
         let before = self.stripes.0 & ((1 << stripe) - 1);
         let index = before.count_ones() as usize;
         (held && index < self.locked.len()).then_some(index)
+    }
+
+    /// Lets go of all stripes but those.
+    pub(in crate::store) fn keep(&mut self, kept: Stripes) {
+        self.stripes.0 &= kept.0;
+        self.locked.retain(|locked| kept.contains(locked.index));
+        if self.stripes != Stripes::ALL {
+            self.growth = None;
+        }
     }
 
     /// Removes every record, if all stripes are held; answers whether they are.

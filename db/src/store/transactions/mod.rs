@@ -8,11 +8,14 @@
 //!    transaction takes place. A stripe that it has not locked must not be locked by anybody else either: a writer whose
 //!    moment was before would have its lock still, or have installed everything. If one is, all that was read is locked as well,
 //!    once, and looked at again: so nobody is refused because of a neighbour in the same stripe;
-//! 4. takes room and memory for all changes, in all tables; if there is none, nothing has happened;
-//! 5. installs them, and lets go.
+//! 4. lets go of the stripes that it does not change: who may only read a table holds its writers off for a look at most;
+//! 5. takes room and memory for all changes, in all tables; if there is none, nothing has happened;
+//! 6. installs them, and lets go;
+//! 7. does the tables' growth that is due, as any write, with no lock but one.
 //!
 //! Why an absent key is locked: it may come and go between the fence and the look, which a version would show and absence
-//! does not. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
+//! does not. Why it need not stay locked: who writes it after the look comes after this transaction, and whoever sees that
+//! write sees by then that readers have to wait for the changes, since that was announced before the lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
 
 mod snapshot;
 #[cfg(test)]
@@ -170,9 +173,20 @@ impl<'t> Part<'t> {
 
     /// Whether the stripe of what was read is to be locked.
     fn locks(&self, read: &Read<'_>) -> bool {
-        let mut own = Stripes::default();
-        own.add(read.hash);
-        ptr::eq(self.table, read.table) && own.0 & self.stripes.0 != 0
+        ptr::eq(self.table, read.table) && self.stripes.has(read.hash)
+    }
+
+    /// Whether it is locked for as long as changes are made.
+    fn changes_beside(&self, read: &Read<'_>) -> bool {
+        ptr::eq(self.table, read.table) && self.changed.has(read.hash)
+    }
+
+    /// Lets go of what is not changed.
+    fn keep_changed(&mut self) {
+        match &mut self.held {
+            Some(held) if !self.changed.is_empty() => held.keep(self.changed),
+            held => *held = None,
+        }
     }
 
     /// Whether a read is so at this moment, and stays so or was not touched by an earlier commit.
@@ -190,7 +204,7 @@ impl<'t> Part<'t> {
     }
 }
 
-/// Steps 1 to 5.
+/// Steps 1 to 7.
 fn attempt<'t>(
     parts: &mut [Part<'t>],
     participant: &'t Participant,
@@ -201,8 +215,8 @@ fn attempt<'t>(
     for part in parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
         part.held = Some(part.table.exclusive(participant, part.stripes));
     }
-    // A single change, with everything locked that was read, is made at one moment by itself.
-    let by_itself = changes.len() == 1 && reads.iter().all(|read| parts.iter().any(|part| part.locks(read)));
+    // A single change, with everything locked until then that was read, is made at one moment by itself.
+    let by_itself = changes.len() == 1 && reads.iter().all(|read| parts.iter().any(|part| part.changes_beside(read)));
     let installing: Vec<_> = (parts.iter().filter(|part| !by_itself && !part.changed.is_empty()))
         .map(|part| part.table.announce(part.changed))
         .collect();
@@ -214,13 +228,12 @@ fn attempt<'t>(
             return Err(Failure::Final(CommitError::Conflict));
         }
     }
+    parts.iter_mut().for_each(Part::keep_changed);
     make(parts, changes, now_ms).map_err(|error| Failure::Final(error.into()))?;
+    // Before the locks: the next who has one announces its own.
     drop(installing);
-    for part in parts {
-        if let Some(held) = &mut part.held {
-            held.grow_with(&changes[part.changes.clone()]);
-        }
-    }
+    parts.iter_mut().for_each(|part| part.held = None);
+    parts.iter().for_each(|part| part.table.grow_with(participant, &changes[part.changes.clone()]));
     Ok(())
 }
 

@@ -12,9 +12,12 @@ pub fn snapshot<'g>(
     keys: &[(u64, &[u8])],
     now_ms: u64,
 ) -> Vec<Option<RecordRef<'g>>> {
-    let get = || -> Vec<_> { keys.iter().map(|(hash, key)| table.get(guard, *hash, key, now_ms)).collect() };
+    let get = |now_ms| -> Vec<_> { keys.iter().map(|(hash, key)| table.get(guard, *hash, key, now_ms)).collect() };
+    // The clock of commits, for all of it: by the thread's own, records may live that an earlier transaction found expired.
+    let clock = || participant.epochs().commit_time(now_ms);
     for _ in 0..SNAPSHOT_TRIES {
-        let records = get();
+        let now_ms = clock();
+        let records = get(now_ms);
         let reads: Vec<_> = (keys.iter().zip(&records))
             .map(|((hash, key), record)| Read {
                 table,
@@ -30,7 +33,7 @@ pub fn snapshot<'g>(
     let mut stripes = Stripes::default();
     keys.iter().for_each(|(hash, _)| stripes.add(*hash));
     let held = table.exclusive(participant, stripes);
-    let records = get();
+    let records = get(clock());
     drop(held);
     records
 }

@@ -1,7 +1,9 @@
 //! What a commit refuses, and that nothing has happened then.
 
 use super::*;
-use crate::store::{Condition, StoreError};
+use crate::limits::COMMIT_AHEAD_MS;
+use crate::store::transactions::{Part, Reach};
+use crate::store::{Condition, StoreError, Stripes};
 
 #[test]
 fn what_was_read_must_be_so_and_what_is_changed_is_changed_everywhere() {
@@ -58,6 +60,86 @@ fn expiry_is_a_change_too_and_time_does_not_go_back_for_commits() {
     assert_eq!(commit(&participant, &[read(table, b"key", 0)], &mut [writes(table, b"key", b"w")], 60), Ok(()));
     assert_eq!(get(table, &participant, b"key", 200).expect("it was made").0, b"w");
     assert_eq!((table.stats().records, table.stats().expirations), (1, 1));
+}
+
+#[test]
+fn a_snapshot_goes_by_the_clock_of_commits() {
+    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let participant = epochs.register();
+    let table = &tables[0];
+    let expiring = Write { expires_at_ms: 1000, ..Write::default() };
+    table.put(&participant, table.hash(b"a"), b"a", b"1", &expiring, 0).expect("there is room");
+    put(table, &participant, b"b", b"2");
+    epochs.commit_time(1001);
+    let keys = [b"a", b"b"].map(|key| (table.hash(key), &key[..]));
+    let guard = participant.guard();
+    let found = snapshot(&participant, &guard, table, &keys, 999);
+    assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true], "as a transaction has found it");
+}
+
+#[test]
+fn a_clock_that_was_ahead_and_put_back_is_followed_but_for_a_bound() {
+    let epochs = Epochs::new();
+    let year_ms = 365 * 24 * 3600 * 1000;
+    assert_eq!(epochs.commit_time(1000 + year_ms), 1000 + year_ms);
+    assert_eq!(epochs.commit_time(1000), 1000 + COMMIT_AHEAD_MS);
+    assert_eq!(epochs.commit_time(2000), 1000 + COMMIT_AHEAD_MS, "until the clock has caught up");
+    assert_eq!(epochs.commit_time(1001 + COMMIT_AHEAD_MS), 1001 + COMMIT_AHEAD_MS);
+    assert_eq!(epochs.latest_commit_ms(), 1001 + COMMIT_AHEAD_MS);
+}
+
+#[test]
+fn what_is_only_read_is_let_go_before_changes_are_made() {
+    let (epochs, tables) = tables(2, Mode::Store, u64::MAX);
+    let participant = epochs.register();
+    let [one, two] = &tables[..] else { unreachable!("two tables") };
+    let changes = [writes(one, b"a", b"1")];
+    let other = (0..=255_u8).map(|key| [key]).find(|key| {
+        let mut own = Stripes::default();
+        own.add(changes[0].hash);
+        !own.has(one.hash(key))
+    });
+    let other = other.expect("there are many stripes");
+    let reads = [read(one, b"a", 0), read(one, &other, 0), read(two, b"b", 0)];
+    let mut parts = Part::of(&reads, &changes, Reach::Necessary);
+    parts.iter_mut().for_each(|part| part.held = Some(part.table.exclusive(&participant, part.stripes)));
+    let written = || reads.map(|read| read.table.is_written(read.hash));
+    assert_eq!(written(), [true; 3]);
+    parts.iter_mut().for_each(Part::keep_changed);
+    assert_eq!(written(), [true, false, false]);
+    let beside = |read: &Read<'_>| parts.iter().any(|part| part.changes_beside(read));
+    assert_eq!(
+        reads.each_ref().map(beside),
+        [true, false, false],
+        "then a change is announced, though it is the only one"
+    );
+    let held = parts.iter_mut().find_map(|part| part.held.as_mut()).expect("one table is changed");
+    let prepared = held.prepare(&changes).expect("there is room");
+    held.install(prepared, &changes, 0);
+    drop(parts);
+    assert_eq!(get(one, &participant, b"a", 0).expect("it was made").0, b"1");
+}
+
+#[test]
+fn room_is_given_back_when_it_is_certain() {
+    let (epochs, tables) = tables(1, Mode::Store, 4096);
+    let participant = epochs.register();
+    let table = &tables[0];
+    put(table, &participant, b"a", &[0; 3000]);
+    let (before, changes) = (table.stats().bytes, [writes(table, b"a", b"short")]);
+    let mut stripes = Stripes::default();
+    stripes.add(changes[0].hash);
+    let mut held = table.exclusive(&participant, stripes);
+    let prepared = held.prepare(&changes).expect("it shrinks");
+    assert_eq!(table.stats().bytes, before, "others might take it, and the commit still be refused by another table");
+    held.abandon(prepared);
+    assert_eq!(table.stats().bytes, before);
+    let prepared = held.prepare(&changes).expect("it shrinks");
+    held.install(prepared, &changes, 0);
+    drop(held);
+    assert!(table.stats().bytes < before - 2900);
+    assert_eq!(commit(&participant, &[], &mut [deletes(table, b"a")], 0), Ok(()));
+    assert_eq!(table.stats().bytes, 0, "accounted for to the byte");
 }
 
 #[test]
