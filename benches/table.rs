@@ -3,12 +3,16 @@
 //! `cargo bench -p sandstorm --bench table`. Records: 30-byte keys, 100-byte values; 1 million of them, or
 //! `SANDSTORM_BENCH_RECORDS`. Keys are asked for uniformly at random, so most reads miss the caches.
 
+#[path = "memory/shuffle.rs"]
+mod shuffle;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use sandstorm_db::store::{Epochs, Participant, Table, TableConfig, Write};
+use shuffle::Shuffle;
 
 const VALUE: [u8; 100] = [7; 100];
 const KEY_BYTES: usize = 30;
@@ -17,16 +21,6 @@ fn key_of(n: u64) -> [u8; KEY_BYTES] {
     let mut key = [b'k'; KEY_BYTES];
     key[..8].copy_from_slice(&n.to_le_bytes());
     key
-}
-
-/// A sequence that visits keys without a pattern the processor could follow.
-struct Shuffle(u64);
-
-impl Shuffle {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((u128::from(self.0 ^ self.0 >> 29) * u128::from(below)) >> 64) as u64
-    }
 }
 
 fn put(table: &Table, participant: &Participant, n: u64) {

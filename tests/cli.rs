@@ -1,59 +1,20 @@
 //! Promise: the command line does what it says against a real server, from a tenant's creation to a reply, and what goes
 //! wrong is one `error: …` line and a status that is not zero. Runs the real binary on free ports.
 
+#[path = "common/process.rs"]
+mod process;
+
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
 
+use process::{Server, binary};
 use serde_json::Value;
-
-/// A server process of the test's own; told to end, and waited for, when dropped.
-struct Server {
-    process: Child,
-    control: String,
-    data: String,
-    folder: tempfile::TempDir,
-}
-
-fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
-    for name in ["SANDSTORM_SERVER", "SANDSTORM_TOKEN", "SANDSTORM_TENANT", "SANDSTORM_STATE", "RUST_LOG"] {
-        command.env_remove(name);
-    }
-    command
-}
 
 impl Server {
     fn start(options: &[&str]) -> Server {
         Server::start_as(&[&["--no-pin", "--workers", "2"], options].concat())
-    }
-
-    fn start_as(options: &[&str]) -> Server {
-        let folder = tempfile::tempdir().unwrap();
-        let mut process = binary()
-            .args(["serve", "--json", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"])
-            .args(options)
-            .arg("--state")
-            .arg(folder.path().join("state"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
-        let text = |name: &str| said[name].as_str().unwrap().to_owned();
-        Server { process, control: text("control"), data: text("data"), folder }
-    }
-
-    fn state(&self) -> PathBuf {
-        self.folder.path().join("state")
-    }
-
-    fn command(&self) -> Command {
-        let mut command = binary();
-        command.env("SANDSTORM_SERVER", &self.control).env("SANDSTORM_STATE", self.state());
-        command
     }
 
     fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
@@ -80,13 +41,6 @@ impl Server {
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(text.lines().any(|line| line.starts_with("error: ")), "{line}: {text}");
         text
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _unreachable = self.command().arg("stop").output();
-        let _status = self.process.wait();
     }
 }
 

@@ -1,44 +1,21 @@
 //! Promise: `sandstorm load` puts a load on a server that runs, as one tenant or as many, checks the replies, says what came of
 //! it, and creates nothing that it was not asked for. Runs the real binary on free ports, with the real extensions.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+#[path = "common/process.rs"]
+mod process;
 
+use std::process::{Output, Stdio};
+
+use process::Server;
 use serde_json::Value;
-
-/// A server process of the test's own; told to end, and waited for, when dropped.
-struct Server {
-    process: Child,
-    control: String,
-    folder: tempfile::TempDir,
-}
-
-fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
-    for name in ["SANDSTORM_SERVER", "SANDSTORM_TOKEN", "SANDSTORM_TENANT", "SANDSTORM_STATE", "RUST_LOG"] {
-        command.env_remove(name);
-    }
-    command
-}
 
 impl Server {
     fn start(options: &[&str]) -> Server {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = binary();
-        command.args(["serve", "--json", "--no-pin", "--workers", "1", "--data", "127.0.0.1:0"]);
-        command.args(["--control", "127.0.0.1:0"]).args(options).arg("--state").arg(folder.path().join("state"));
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
-        let control = said["control"].as_str().unwrap().to_owned();
-        Server { process, control, folder }
+        Server::start_as(&[&["--no-pin", "--workers", "1"], options].concat())
     }
 
     fn run(&self, line: &str) -> Output {
-        let mut command = binary();
-        command.env("SANDSTORM_SERVER", &self.control).env("SANDSTORM_STATE", self.folder.path().join("state"));
-        command.args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+        self.command().args(line.split_whitespace()).stdin(Stdio::null()).output().unwrap()
     }
 
     fn json(&self, line: &str) -> Value {
@@ -73,15 +50,6 @@ impl Server {
             }
         }
         panic!("{options}: not all of {classes:?} were answered");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if !self.run("stop").status.success() {
-            let _ended_already = self.process.kill();
-        }
-        let _status = self.process.wait();
     }
 }
 

@@ -11,11 +11,13 @@
 mod growth;
 mod peers;
 mod reads;
+mod shuffle;
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use sandstorm_db::store::{Epochs, Participant, Table, TableConfig, Write};
+use shuffle::Shuffle;
 
 const KEY_BYTES: usize = 30;
 const VALUE: [u8; 100] = [7; 100];
@@ -30,16 +32,6 @@ fn key_of(n: u64) -> [u8; KEY_BYTES] {
         *byte = b"0123456789abcdef"[(n >> (4 * digit)) as usize & 15];
     }
     key
-}
-
-/// A sequence that visits keys without a pattern the processor could follow.
-struct Shuffle(u64);
-
-impl Shuffle {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((u128::from(self.0 ^ self.0 >> 29) * u128::from(below)) >> 64) as u64
-    }
 }
 
 /// A table and the thread that uses it.

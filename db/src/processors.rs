@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The processors that this process may use: what its first thread may use when this is first asked.
-fn allowed() -> &'static [usize] {
+pub fn all() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| {
         let allowed = sched_getaffinity(Some(rustix::process::getpid())).or_else(|_| sched_getaffinity(None));
@@ -16,12 +16,12 @@ fn allowed() -> &'static [usize] {
 
 /// The processors that no worker is bound to, where each of so many workers has one of its own.
 pub fn free_of(workers: usize) -> &'static [usize] {
-    allowed().get(workers..).unwrap_or_default()
+    all().get(workers..).unwrap_or_default()
 }
 
 /// Binds the calling thread to the processor of the worker of that number; several workers share where there are too few.
 pub fn bind_worker(index: usize) -> rustix::io::Result<()> {
-    match allowed() {
+    match all() {
         [] => Ok(()),
         all => bind(&all[index % all.len()..][..1]),
     }
@@ -44,7 +44,8 @@ pub fn beside_workers<T>(workers: usize, act: impl FnOnce() -> T) -> T {
     done
 }
 
-fn bind(processors: &[usize]) -> rustix::io::Result<()> {
+/// Binds the calling thread, and the threads that it will start, to these processors.
+pub fn bind(processors: &[usize]) -> rustix::io::Result<()> {
     let mut set = CpuSet::new();
     processors.iter().for_each(|cpu| set.set(*cpu));
     sched_setaffinity(None, &set)
@@ -62,12 +63,12 @@ mod tests {
     #[test]
     fn what_is_started_beside_workers_stays_off_their_processors() {
         let before = here();
-        for workers in 0..allowed().len() + 2 {
+        for workers in 0..all().len() + 2 {
             let (own, child) = beside_workers(workers, || {
                 let child = std::thread::spawn(|| std::thread::spawn(here).join().expect("a thread"));
                 (here(), child.join().expect("a thread"))
             });
-            let expected = if workers < allowed().len() { &allowed()[workers..] } else { &before };
+            let expected = if workers < all().len() { &all()[workers..] } else { &before };
             assert_eq!((&own[..], &child[..]), (expected, expected), "{workers} workers");
             assert_eq!(here(), before, "the caller is back");
         }
@@ -75,9 +76,9 @@ mod tests {
 
     #[test]
     fn workers_take_processors_in_turn() {
-        for index in 0..2 * allowed().len() {
+        for index in 0..2 * all().len() {
             let bound = std::thread::spawn(move || bind_worker(index).map(|()| here())).join().expect("a thread");
-            assert_eq!(bound.expect("it may"), [allowed()[index % allowed().len()]]);
+            assert_eq!(bound.expect("it may"), [all()[index % all().len()]]);
         }
     }
 }
