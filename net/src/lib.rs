@@ -1,8 +1,8 @@
 //! Packets in, packets out: drivers, R2P2 messages, and the RPC codec of the Sandstorm storage server.
 //!
 //! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`once`] runs each request at most
-//! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams. `trust` is for those who ask a
-//! port that speaks HTTPS. All but these two are free of sockets and clocks.
+//! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over Ethernet frames.
+//! `trust` is for those who ask a port that speaks HTTPS. All but these three are free of sockets and clocks.
 #![deny(unsafe_code)]
 
 pub mod driver;
@@ -17,5 +17,6 @@ pub mod rpc;
 pub mod seal;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod stack;
 #[cfg(feature = "trust")]
 pub mod trust;

@@ -1,0 +1,284 @@
+//! What moves Ethernet frames: one receive and one transmit queue of a network interface.
+
+use crate::driver::Pressure;
+use std::fmt;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// The address that everybody listens to.
+    pub const BROADCAST: Mac = Mac([0xFF; 6]);
+    /// Nobody's address.
+    pub const ZERO: Mac = Mac([0; 6]);
+
+    /// Whether it names a group of interfaces (broadcast is one).
+    #[inline]
+    pub const fn is_group(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+
+    /// Whether one interface may have it.
+    #[inline]
+    pub fn is_unicast(self) -> bool {
+        !self.is_group() && self != Mac::ZERO
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a port knows of a checksum in a frame that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verified {
+    /// Nothing: the stack computes it.
+    #[default]
+    Unknown,
+    /// It is right, or the frame never left the machine and needs none.
+    Good,
+    /// It is wrong.
+    Bad,
+}
+
+/// A frame that came.
+#[derive(Clone, Copy, Debug)]
+pub struct InFrame<'p> {
+    /// The whole frame, from the destination address on, without the check sequence at its end.
+    pub bytes: &'p [u8],
+    /// The checksum of the IPv4 header.
+    pub ip: Verified,
+    /// The checksum of UDP.
+    pub udp: Verified,
+    /// The port has taken a VLAN tag away: the frame is of another network than the untagged one.
+    pub vlan: bool,
+}
+
+impl<'p> InFrame<'p> {
+    /// A frame of which its port knows nothing but the bytes.
+    #[inline]
+    pub const fn plain(bytes: &'p [u8]) -> InFrame<'p> {
+        InFrame { bytes, ip: Verified::Unknown, udp: Verified::Unknown, vlan: false }
+    }
+}
+
+/// A part of a frame to be sent.
+#[derive(Debug)]
+pub enum Part<'a, S> {
+    /// Bytes that the port copies, or sends before [`FramePort::transmit`] returns.
+    Bytes(&'a [u8]),
+    /// Bytes of memory that the port may send from later: it keeps a share of it for as long as it needs the bytes.
+    Shared(&'a S, Range<usize>),
+}
+
+impl<S> Clone for Part<'_, S> {
+    fn clone(&self) -> Self {
+        match self {
+            Part::Bytes(bytes) => Part::Bytes(bytes),
+            Part::Shared(memory, range) => Part::Shared(memory, range.clone()),
+        }
+    }
+}
+
+impl<S: AsRef<[u8]>> Part<'_, S> {
+    /// The bytes; none if its memory does not have them.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Part::Bytes(bytes) => bytes,
+            Part::Shared(memory, range) => memory.as_ref().get(range.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Checksums that the port is to put into a frame. The stack asks only for what [`Offload`] offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill {
+    /// That of the IPv4 header; its place holds zero.
+    pub ip: bool,
+    /// That of UDP; its place holds the folded sum of the pseudo header, not inverted, as DPDK and virtio want it.
+    pub udp: bool,
+}
+
+/// A frame to be sent: `header` and then `parts`, behind each other.
+#[derive(Debug)]
+pub struct OutFrame<'a, S> {
+    /// Ethernet, IP and UDP (or a whole frame of another protocol). Always to be copied.
+    pub header: &'a [u8],
+    /// Bytes of the IP header within `header`, which starts behind 14 bytes of Ethernet. 0: it is no IP packet.
+    pub ip_header: usize,
+    /// What the port has to compute.
+    pub fill: Fill,
+    /// The payload.
+    pub parts: &'a [Part<'a, S>],
+}
+
+impl<S> Clone for OutFrame<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for OutFrame<'_, S> {}
+
+impl<'a, S: AsRef<[u8]> + 'static> OutFrame<'a, S> {
+    /// An array of frames begins with these: no bytes.
+    pub const EMPTY: OutFrame<'a, S> =
+        OutFrame { header: &[], ip_header: 0, fill: Fill { ip: false, udp: false }, parts: &[] };
+
+    /// Bytes of the frame.
+    pub fn len(&self) -> usize {
+        self.header.len() + self.parts.iter().map(|part| part.bytes().len()).sum::<usize>()
+    }
+
+    /// No byte is in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes the frame to the start of `buffer`, for ports that copy. Returns its length; none if it does not fit.
+    pub fn copy_to(&self, buffer: &mut [u8]) -> Option<usize> {
+        let mut at = 0;
+        for bytes in std::iter::once(self.header).chain(self.parts.iter().map(Part::bytes)) {
+            buffer.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
+            at += bytes.len();
+        }
+        Some(at)
+    }
+}
+
+/// What a port does for the stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// It computes the checksum of IPv4 headers that are sent.
+    pub ip_fill: bool,
+    /// It computes the checksum of UDP, over IPv4 and IPv6.
+    pub udp_fill: bool,
+}
+
+/// The memory of ports that share none: there is no value of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Never {}
+
+impl AsRef<[u8]> for Never {
+    fn as_ref(&self) -> &[u8] {
+        match *self {}
+    }
+}
+
+/// One receive and one transmit queue of a network interface. It moves bursts of frames, at most [`crate::limits::BURST`] each, and never
+/// waits; one thread at a time has it.
+///
+/// Received frames lie in the port until the next [`FramePort::receive`]: a port that copies has a buffer for each, one with a pool of
+/// buffers of its own gives those back then that nobody has taken.
+pub trait FramePort: Send {
+    /// Memory that the port sends from where it lies, and gives out for what it has received; [`Never`] for ports that copy. Its bytes
+    /// stay at one place while a share of it exists.
+    type Shared: AsRef<[u8]> + Send + 'static;
+
+    /// The interface's address.
+    fn mac(&self) -> Mac;
+
+    /// Bytes of the largest IP packet in a frame, 68 at least (1500 on most networks).
+    fn mtu(&self) -> usize;
+
+    /// What the port computes by itself. Does not change.
+    fn offload(&self) -> Offload {
+        Offload::default()
+    }
+
+    /// Lets frames to these groups in, in place of those before; broadcast always is. False if the port cannot choose, and lets none in.
+    fn listen(&mut self, groups: &[Mac]) -> bool;
+
+    /// Takes up to `most` frames that have come, and gives up those of the call before. Returns their number: fewer than `most` if there
+    /// are no more.
+    fn receive(&mut self, most: usize) -> usize;
+
+    /// Frame `index` of the last [`FramePort::receive`]. None for an index that is not there, or was taken.
+    fn frame(&self, index: usize) -> Option<InFrame<'_>>;
+
+    /// Takes the buffer of frame `index` out of the port, the whole frame in it, to be kept without a copy. None if the port copies, or has
+    /// no buffer to spare.
+    fn take(&mut self, _index: usize) -> Option<Self::Shared> {
+        None
+    }
+
+    /// Sends frames, in order. Returns how many of the first the port has dealt with: fewer than all if there is no room now, and these are
+    /// to be offered again. A frame that can never be sent is dealt with by being dropped and counted.
+    fn transmit(&mut self, frames: &[OutFrame<'_, Self::Shared>]) -> usize;
+
+    /// What is readable when a frame has come, for [`crate::driver::Waiter`]. None: the port must be looked at to know.
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// How full the queue of arrivals is, and what was thrown away for lack of room.
+    fn pressure(&mut self) -> Pressure {
+        Pressure::default()
+    }
+
+    /// Frames that could not be sent and were dropped.
+    fn send_errors(&self) -> u64 {
+        0
+    }
+}
+
+impl<P: FramePort + ?Sized> FramePort for Box<P> {
+    type Shared = P::Shared;
+
+    fn mac(&self) -> Mac {
+        (**self).mac()
+    }
+
+    fn mtu(&self) -> usize {
+        (**self).mtu()
+    }
+
+    fn offload(&self) -> Offload {
+        (**self).offload()
+    }
+
+    fn listen(&mut self, groups: &[Mac]) -> bool {
+        (**self).listen(groups)
+    }
+
+    fn receive(&mut self, most: usize) -> usize {
+        (**self).receive(most)
+    }
+
+    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
+        (**self).frame(index)
+    }
+
+    fn take(&mut self, index: usize) -> Option<Self::Shared> {
+        (**self).take(index)
+    }
+
+    fn transmit(&mut self, frames: &[OutFrame<'_, Self::Shared>]) -> usize {
+        (**self).transmit(frames)
+    }
+
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        (**self).descriptor()
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        (**self).pressure()
+    }
+
+    fn send_errors(&self) -> u64 {
+        (**self).send_errors()
+    }
+}
