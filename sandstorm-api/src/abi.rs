@@ -1,4 +1,4 @@
-//! The binary interface between the server and an extension's library, version 4.
+//! The binary interface between the server and an extension's library, version 5.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions of
 //! [`Extension`]; the library calls back through [`HostCalls`], found behind the [`Invocation`] that it is given. Tenant
@@ -11,9 +11,10 @@
 //! Version 2: the arena grows by [`HostCalls::grow`], up to [`Arena::limit`]; in version 1 it had its whole length at once.
 //! Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and [`HostCalls::get_many`].
 //! Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
+//! Version 5: ranges of ordered tables ([`HostCalls::range`]), and what a commit is told of them.
 
 /// Version of the structs in this module. The server refuses a library built for any other.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// The name under which a library exports its [`Extension`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
@@ -178,6 +179,67 @@ pub struct RawCursor {
     pub finished: u64,
 }
 
+/// Records that one call of [`HostCalls::range`] fills at most, for the same reason as [`CALL_KEYS`].
+pub const CALL_RANGE: usize = 32;
+
+/// What is left of a range of an ordered table. (Since version 5.)
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawRange {
+    /// First byte of the key from which on there is something left.
+    pub from: *const u8,
+    /// Length of that key in bytes.
+    pub from_len: usize,
+    /// First byte of the key before which the range ends.
+    pub to: *const u8,
+    /// Length of that key in bytes; 0: the range goes on to the end of the table.
+    pub to_len: usize,
+    /// 1: the largest key comes first.
+    pub backward: u32,
+    /// 1: `from` itself is no part of it.
+    pub past: u32,
+    /// 1: nothing is left.
+    pub finished: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A record that a transaction has met in a range. (Since version 5.)
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawRow {
+    /// First byte of the key.
+    pub key: *const u8,
+    /// Length of the key in bytes.
+    pub key_len: usize,
+    /// The record's version.
+    pub version: u64,
+}
+
+/// A range that a transaction has read, for [`HostCalls::commit`]: these rows and no others. (Since version 5.)
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawRangeRead {
+    /// The table's id.
+    pub table: u64,
+    /// First byte of the smallest key that was looked for.
+    pub from: *const u8,
+    /// Length of that key in bytes.
+    pub from_len: usize,
+    /// First byte of the key at which the range ends.
+    pub to: *const u8,
+    /// Length of that key in bytes; 0, unless `included` is 1: the range goes on to the end of the table.
+    pub to_len: usize,
+    /// The first of what was found, in the order of the keys in which it was read.
+    pub rows: *const RawRow,
+    /// How many.
+    pub rows_len: usize,
+    /// 1: `to` itself is part of it.
+    pub included: u32,
+    /// 1: the rows begin with the largest key.
+    pub backward: u32,
+}
+
 /// What a transaction has read, for [`HostCalls::commit`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -243,6 +305,8 @@ pub const STATUS_INVALID: u32 = 8;
 pub const STATUS_READ_ONLY: u32 = 9;
 /// Status of a commit: the transaction met the writes of others each time that it was tried.
 pub const STATUS_CONTENDED: u32 = 10;
+/// Status of a range: the table was not made as an ordered one. (Since version 5.)
+pub const STATUS_NOT_ORDERED: u32 = 11;
 
 /// Why an extension leaves through [`HostCalls::abort`]: it panicked.
 pub const ABORT_PANIC: u32 = 1;
@@ -328,15 +392,28 @@ pub struct HostCalls {
         count: usize,
         out: *mut RawRecord,
     ) -> u32,
-    /// Makes all changes at one moment at which everything that was read is so, or none; with null for the changes, only looks
+    /// Makes all changes at one moment at which everything that was read is so, ranges included, or none; with null for the changes, only looks
     /// whether everything is still so. `STATUS_CONFLICT`: it is not, and the library answers [`POLL_AGAIN`];
     /// `STATUS_CONTENDED`: nor is it to be tried again. After `STATUS_OK` for changes the library answers [`POLL_DONE`]
-    /// without another call, and any further one of this gets `STATUS_INVALID`. (Since version 4.)
+    /// without another call, and any further one of this gets `STATUS_INVALID`. (Since version 4; ranges since version 5.)
     pub commit: unsafe extern "C" fn(
         *mut Invocation,
         reads: *const RawRead,
         reads_len: usize,
+        ranges: *const RawRangeRead,
+        ranges_len: usize,
         changes: *const RawChange,
         changes_len: usize,
+    ) -> u32,
+    /// Fills up to `limit` records, of [`CALL_RANGE`] at most, of what is left of a range of an ordered table, in its order; moves
+    /// the end of the range behind the last that it has looked at, and writes how many it has filled: possibly none, though
+    /// something is left. Keys that it moves an end to stay as long as the invocation. (Since version 5.)
+    pub range: unsafe extern "C" fn(
+        *mut Invocation,
+        table: u64,
+        range: *mut RawRange,
+        out: *mut RawRecord,
+        limit: usize,
+        filled: *mut usize,
     ) -> u32,
 }

@@ -8,6 +8,7 @@ use core::task::{Context, Poll};
 use crate::Error;
 use crate::abi::{self, RawCursor, RawRecord, RawWrite};
 use crate::host::Host;
+use crate::range::{Direction, Range};
 use crate::transaction::Transaction;
 
 /// The id of one of the tenant's tables, or of one granted to it, as the tenant's programs know it too.
@@ -114,6 +115,26 @@ impl<'a> Db<'a> {
             records.extend(batch[..filled].iter().map(|raw| self.host.record(*raw)));
         }
         Ok(ScanPage { records, next: (at.finished == 0).then_some(Cursor(at)) })
+    }
+
+    /// Reads the records of an ordered table with `from <= key < to` (empty `to`: to the end of the table), at most `limit`, in the
+    /// order of their keys' bytes. Each is as it was at some moment of the call; for all of one moment, see
+    /// [`Transaction::range`].
+    ///
+    /// To go on: forward from the last key followed by a byte 0, backward to the last key (unless that is the empty one).
+    ///
+    /// # Errors
+    /// `Invalid` for a limit of 0 or above [`RANGE_LIMIT`](crate::limits::RANGE_LIMIT), and for a table that is not ordered;
+    /// `UnknownTable`; `TooLarge` for an end that is longer than a key and a byte.
+    pub fn range<'k>(
+        &self,
+        table: TableId,
+        from: &'k [u8],
+        to: &'k [u8],
+        limit: usize,
+        direction: Direction,
+    ) -> Range<'a, 'k> {
+        Range::new(self.host, table.0, from, to, limit, direction)
     }
 
     /// The invocation's transaction, which begins with the first call of this.

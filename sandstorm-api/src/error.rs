@@ -113,6 +113,9 @@ impl Error {
             abi::STATUS_WRONG_SERVER => (ErrorKind::WrongServer, "another server owns this part of the table"),
             abi::STATUS_INVALID => (ErrorKind::Invalid, "an argument is out of its range"),
             abi::STATUS_READ_ONLY => (ErrorKind::ReadOnly, "the table was granted for reading only"),
+            abi::STATUS_NOT_ORDERED => {
+                (ErrorKind::Invalid, "the table is not ordered: ranges need one that was made with --ordered")
+            }
             abi::STATUS_CONTENDED => (
                 ErrorKind::Contended,
                 "the transaction met the writes of others each time; nothing was written: call again",

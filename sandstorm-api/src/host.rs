@@ -11,10 +11,11 @@ use core::cell::RefCell;
 use core::marker::PhantomData;
 
 use crate::abi::{
-    CALL_KEYS, HostCalls, Invocation, RawCursor, RawKey, RawRecord, RawWrite, STATUS_NOT_FOUND, STATUS_OK,
+    CALL_KEYS, CALL_RANGE, HostCalls, Invocation, RawCursor, RawKey, RawRange, RawRecord, RawWrite, STATUS_NOT_FOUND,
+    STATUS_OK,
 };
 use crate::transaction::Notes;
-use crate::{Error, Record};
+use crate::{Direction, Error, Record};
 
 /// One invocation's way to the server.
 #[derive(Clone, Copy)]
@@ -151,6 +152,24 @@ impl<'a> Host<'a> {
         Ok(filled.min(out.len()))
     }
 
+    /// Appends the next records of a range, `limit` at most; the range is what is left then.
+    pub(crate) fn range(
+        &self,
+        table: u64,
+        left: &mut RangeLeft<'_>,
+        limit: usize,
+        records: &mut Vec<Record<'a>>,
+    ) -> Result<(), Error> {
+        let (mut batch, mut filled) = ([RawRecord::EMPTY; CALL_RANGE], 0);
+        let limit = limit.min(CALL_RANGE);
+        // SAFETY: a live invocation; both ends of the range, the batch, which has room for `limit`, and `filled` outlive the call.
+        check(unsafe {
+            (self.calls().range)(self.invocation, table, &mut left.raw, batch.as_mut_ptr(), limit, &mut filled)
+        })?;
+        records.extend(batch.iter().take(filled).map(|raw| self.record(*raw)));
+        Ok(())
+    }
+
     pub(crate) fn table_by_name(&self, name: &str) -> Result<u64, Error> {
         let mut table = 0;
         // SAFETY: a live invocation; the name outlives the call; `table` is a local.
@@ -183,10 +202,12 @@ impl<'a> Host<'a> {
     pub(crate) fn commit(&self, changes: bool) -> u32 {
         let notes = self.notes().borrow();
         let reads = notes.raw_reads();
+        let ranges = notes.raw_ranges();
         let writes = if changes { notes.raw_changes() } else { Vec::new() };
         let first = if changes { writes.as_ptr() } else { core::ptr::null() };
-        // SAFETY: a live invocation; both lists, and the keys and values that they name, outlive the call.
-        unsafe { (self.calls().commit)(self.invocation, reads.as_ptr(), reads.len(), first, writes.len()) }
+        let (commit, invocation) = (self.calls().commit, self.invocation);
+        // SAFETY: a live invocation; all lists, and the keys, rows and values that they name, outlive the call.
+        unsafe { commit(invocation, reads.as_ptr(), reads.len(), ranges.as_ptr(), ranges.len(), first, writes.len()) }
     }
 
     /// Forgets the transaction, if one was begun.
@@ -228,6 +249,33 @@ fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [RawKey; CALL_KEYS] {
         *raw = RawKey { first: key.as_ptr(), len: key.len() };
     }
     raw
+}
+
+/// What is left of a range: both ends are the asker's, or keys of records that the invocation was given.
+pub(crate) struct RangeLeft<'k> {
+    raw: RawRange,
+    ends: PhantomData<&'k [u8]>,
+}
+
+impl<'k> RangeLeft<'k> {
+    pub(crate) fn new(from: &'k [u8], to: &'k [u8], direction: Direction) -> RangeLeft<'k> {
+        let raw = RawRange {
+            from: from.as_ptr(),
+            from_len: from.len(),
+            to: to.as_ptr(),
+            to_len: to.len(),
+            backward: u32::from(direction == Direction::Backward),
+            past: 0,
+            finished: 0,
+            reserved: 0,
+        };
+        RangeLeft { raw, ends: PhantomData }
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.raw.finished != 0
+    }
 }
 
 /// Bytes that stay as they are until the invocation ends: a record's, or copies that a [`Keeper`] holds.

@@ -18,6 +18,7 @@
 //! - [`Db`] is the invocation's view of its tenant's tables: the only way for an extension to reach anything outside.
 //! - An `.await` on a read prefetches and yields: other invocations run while the cache miss is under way. A read
 //!   hands out the record itself, borrowed for the life of the invocation, never a copy.
+//! - [`Db::range`]: records of an ordered table, in the order of their keys.
 //! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
 //! - A long computation calls [`yield_now`] now and then: what computes past its budget between two yields is ended.
 //! - Memory comes from an arena with a quota, which is freed whole when the invocation ends.
@@ -36,6 +37,7 @@ mod error;
 mod host;
 pub mod limits;
 pub mod prelude;
+mod range;
 pub mod redis;
 #[doc(hidden)]
 pub mod rt;
@@ -45,4 +47,5 @@ mod transaction;
 
 pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, Record, ScanPage, TableId, YieldNow, yield_now};
 pub use error::{Error, ErrorKind};
+pub use range::{Direction, Range};
 pub use transaction::{Seen, Transaction};

@@ -10,6 +10,19 @@ pub const TRANSACTION_WRITES: usize = 256;
 /// the same stripes wait.
 pub const TRANSACTION_BYTES: usize = 1 << 20;
 
+/// Records that one range may ask for: what is read in one go must fit in an invocation's memory, or in an answer.
+pub const RANGE_LIMIT: usize = 10_000;
+
+/// Ranges that one transaction may read. Each is looked up in the table's order again while its writers wait.
+pub const TRANSACTION_RANGES: usize = 256;
+
+/// Records that the ranges of one transaction may meet together, at least one whole range: a commit looks at each again while the
+/// tables' writers wait, for a few milliseconds at most.
+pub const TRANSACTION_ROWS: usize = 16_384;
+
+/// Bytes of keys that the ranges of one transaction may meet together, those of their ends included: they are compared again.
+pub const TRANSACTION_ROW_BYTES: usize = 4 << 20;
+
 /// Times that an invocation is run, its first included, while its transaction meets the writes of others. Again it runs
 /// without giving its turn away, so that only other workers can come between.
 pub const TRANSACTION_TRIES: u32 = 16;

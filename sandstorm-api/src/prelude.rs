@@ -7,4 +7,4 @@ pub use alloc::string::{String, ToString};
 pub use alloc::vec::Vec;
 pub use alloc::{format, vec};
 
-pub use crate::{Cursor, Db, Error, ErrorKind, Record, ScanPage, Seen, TableId, Transaction, yield_now};
+pub use crate::{Cursor, Db, Direction, Error, ErrorKind, Record, ScanPage, Seen, TableId, Transaction, yield_now};

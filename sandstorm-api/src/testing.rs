@@ -28,6 +28,7 @@
 
 mod calls;
 mod commit;
+mod range;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -37,7 +38,6 @@ use alloc::vec::Vec;
 use core::future::Future;
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
-use std::collections::HashMap;
 
 use crate::abi::{self, ARENA_CLASSES, Arena, Invocation, RawRecord, RawWrite};
 use crate::limits::TRANSACTION_TRIES;
@@ -112,7 +112,8 @@ impl TestRecord {
 #[derive(Debug, Default)]
 struct Table {
     access: Access,
-    places: HashMap<Box<[u8]>, u64>,
+    ordered: bool,
+    places: BTreeMap<Box<[u8]>, u64>,
     records: BTreeMap<u64, Arc<TestRecord>>,
 }
 
@@ -188,6 +189,31 @@ impl TestStore {
         self.names.insert(name.to_string(), id);
         self.tables.insert(id, Table::default());
         TableId(id)
+    }
+
+    /// The id of the ordered table of that name, which is made if there is none yet; see [`Db::range`].
+    ///
+    /// ```
+    /// use sandstorm_api::prelude::*;
+    /// use sandstorm_api::testing::TestStore;
+    ///
+    /// async fn first(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    ///     let found = db.range(db.table("words")?, args, b"", 1, Direction::Forward).await?;
+    ///     db.reply(found.first().ok_or("no further word")?.key())
+    /// }
+    ///
+    /// let mut store = TestStore::new();
+    /// let words = store.ordered_table("words");
+    /// store.put(words, b"sand", b"");
+    /// store.put(words, b"storm", b"");
+    /// assert_eq!(store.invoke(first, b"sands"), Ok(b"storm".to_vec()));
+    /// ```
+    pub fn ordered_table(&mut self, name: &str) -> TableId {
+        let id = self.table(name);
+        if let Some(table) = self.tables.get_mut(&id.0) {
+            table.ordered = true;
+        }
+        id
     }
 
     /// The id of a table that another tenant granted for reading only, named `owner/table`; it is made if there is none

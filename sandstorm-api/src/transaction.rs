@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::cell::RefCell;
 
-use crate::abi::{CALL_KEYS, CHANGE_DELETE, CHANGE_PUT, RawChange, RawRead};
+mod range;
+
+use crate::abi::{CALL_KEYS, CHANGE_DELETE, CHANGE_PUT, RawChange, RawRead, RawRow};
 use crate::host::{Host, Keeper, Kept};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_READS, TRANSACTION_WRITES};
 use crate::{Error, Record, TableId, yield_now};
@@ -184,6 +186,11 @@ pub(crate) struct Notes {
     writes: usize,
     /// Bytes that it writes.
     bytes: usize,
+    ranges: Vec<range::Noted>,
+    /// What was met in all ranges.
+    rows: Vec<RawRow>,
+    /// Bytes of the keys of rows, and of the ends of ranges.
+    row_bytes: usize,
     keeper: Keeper,
 }
 

@@ -4,7 +4,7 @@
 //! invocation's own tenant's and those granted to it at this moment. A commit that was made is never told as a kill.
 #![allow(unsafe_code)]
 
-use sandstorm_api::abi::{self, RawChange, RawRead};
+use sandstorm_api::abi::{self, RawChange, RawRangeRead, RawRead};
 use sandstorm_api::limits::{TRANSACTION_BYTES, TRANSACTION_READS, TRANSACTION_TRIES, TRANSACTION_WRITES};
 
 use super::host::{bytes, call, refusal};
@@ -53,6 +53,8 @@ pub(super) unsafe extern "C" fn commit(
     invocation: *mut abi::Invocation,
     reads: *const RawRead,
     reads_len: usize,
+    _ranges: *const RawRangeRead,
+    ranges_len: usize,
     changes: *const RawChange,
     changes_len: usize,
 ) -> u32 {
@@ -61,6 +63,10 @@ pub(super) unsafe extern "C" fn commit(
         if body.attempts.committed {
             // It would be told as failed, or killed, though something was written.
             return abi::STATUS_INVALID;
+        }
+        if ranges_len != 0 {
+            // None was answered: no table of the server's is ordered.
+            return abi::STATUS_NOT_ORDERED;
         }
         body.attempts.tried = true;
         let only_looks = changes.is_null();

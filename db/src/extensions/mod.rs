@@ -26,6 +26,7 @@ mod invocation;
 mod judge;
 mod load;
 mod parking;
+mod range;
 mod side;
 mod signals;
 mod stack;

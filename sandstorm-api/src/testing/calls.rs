@@ -7,6 +7,7 @@
 use alloc::sync::Arc;
 
 use super::commit::commit;
+use super::range::range;
 use super::{Behind, TestStore};
 use crate::abi::{self, HostCalls, Invocation, RawCursor, RawKey, RawRecord, RawWrite};
 
@@ -28,6 +29,7 @@ pub(super) static CALLS: HostCalls = HostCalls {
     prefetch_records,
     get_many,
     commit,
+    range,
 };
 
 /// What is behind an invocation, for the length of one host call.

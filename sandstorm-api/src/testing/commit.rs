@@ -5,24 +5,30 @@
 
 use super::TestStore;
 use super::calls::{behind, bytes};
-use crate::abi::{self, Invocation, RawChange, RawRead};
+use crate::abi::{self, Invocation, RawChange, RawRangeRead, RawRead};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_TRIES};
 
 pub(super) unsafe extern "C" fn commit(
     inv: *mut Invocation,
     reads: *const RawRead,
     reads_len: usize,
+    ranges: *const RawRangeRead,
+    ranges_len: usize,
     changes: *const RawChange,
     changes_len: usize,
 ) -> u32 {
-    // SAFETY: the extension's side calls with its live invocation and its lists, whose keys and values outlive the call.
-    let (behind, reads, changes) = unsafe {
+    // SAFETY: the extension's side calls with its live invocation and its lists, whose keys, rows and values outlive the call.
+    let (behind, reads, ranges, changes) = unsafe {
         let changes = if changes.is_null() { &[] } else { core::slice::from_raw_parts(changes, changes_len) };
-        (behind(inv), core::slice::from_raw_parts(reads, reads_len), changes)
+        let ranges = core::slice::from_raw_parts(ranges, ranges_len);
+        (behind(inv), core::slice::from_raw_parts(reads, reads_len), ranges, changes)
     };
     let store = &mut behind.store;
     // SAFETY: as above.
-    let outcome = unsafe { check(store, reads).and_then(|()| make(store, changes)) };
+    let outcome = unsafe {
+        let checked = check(store, reads).and_then(|()| super::range::check(store, ranges));
+        checked.and_then(|()| make(store, changes))
+    };
     match outcome {
         Ok(()) => abi::STATUS_OK,
         Err(abi::STATUS_CONFLICT) => {

@@ -213,7 +213,7 @@ unsafe extern "C" fn commits_nonsense(_: *mut u8, invocation: *mut abi::Invocati
     unsafe {
         let host = &*(*invocation).host;
         let commit = |reads: *const abi::RawRead, reads_len, changes: *const abi::RawChange, changes_len| {
-            (host.commit)(invocation, reads, reads_len, changes, changes_len) as u8
+            (host.commit)(invocation, reads, reads_len, std::ptr::dangling(), 0, changes, changes_len) as u8
         };
         let statuses = [
             commit(std::ptr::null(), 1, &raw const change, 1),
@@ -256,7 +256,9 @@ unsafe extern "C" fn commits_twice(_: *mut u8, invocation: *mut abi::Invocation)
     // SAFETY: a live invocation and locals.
     unsafe {
         let host = &*(*invocation).host;
-        let statuses = [(); 2].map(|()| (host.commit)(invocation, &raw const read, 1, &raw const change, 1) as u8);
+        let statuses = [(); 2].map(|()| {
+            (host.commit)(invocation, &raw const read, 1, std::ptr::dangling(), 0, &raw const change, 1) as u8
+        });
         (host.reply)(invocation, statuses.as_ptr(), statuses.len());
     }
     abi::POLL_DONE

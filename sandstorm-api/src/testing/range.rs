@@ -1,0 +1,126 @@
+//! Ranges over a [`TestStore`].
+//!
+//! Guarantees: it reads what its pointers tell only during the call, and what it hands out is held until the invocation ends.
+#![allow(unsafe_code)]
+
+use alloc::sync::Arc;
+use core::ops::Bound;
+
+use super::calls::{behind, bytes};
+use super::{MAX_KEY_LEN, Table, TestRecord, TestStore};
+use crate::abi::{self, CALL_RANGE, Invocation, RawRange, RawRangeRead, RawRecord};
+use crate::limits::{TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
+
+/// The keys from one on, which is itself left out if `past`, up to another, which is itself part of it if `included`. No `to`: all.
+struct Span<'k> {
+    from: &'k [u8],
+    past: bool,
+    to: Option<&'k [u8]>,
+    included: bool,
+}
+
+impl Span<'_> {
+    fn is_empty(&self) -> bool {
+        let both = self.included && !self.past;
+        self.to.is_some_and(|to| to < self.from || to == self.from && !both)
+    }
+
+    /// Those of the table's records in it that have not expired, in the order of their keys.
+    fn records<'t>(&self, table: &'t Table, now_ms: u64) -> impl DoubleEndedIterator<Item = &'t Arc<TestRecord>> {
+        let first = if self.past { Bound::Excluded(self.from) } else { Bound::Included(self.from) };
+        let last = match self.to {
+            None => Bound::Unbounded,
+            Some(to) if self.included => Bound::Included(to),
+            Some(to) => Bound::Excluded(to),
+        };
+        // The map panics at ends that have nothing between them.
+        let nothing = (Bound::Included(self.from), Bound::Excluded(self.from));
+        let ends = if self.is_empty() { nothing } else { (first, last) };
+        let records = table.places.range::<[u8], _>(ends).filter_map(|(_, place)| table.records.get(place));
+        records.filter(move |record| record.lives_at(now_ms))
+    }
+}
+
+fn ordered(store: &TestStore, table: u64) -> Result<&Table, u32> {
+    let table = store.reach(table)?;
+    if table.ordered { Ok(table) } else { Err(abi::STATUS_NOT_ORDERED) }
+}
+
+pub(super) unsafe extern "C" fn range(
+    inv: *mut Invocation,
+    table: u64,
+    range: *mut RawRange,
+    out: *mut RawRecord,
+    limit: usize,
+    filled: *mut usize,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, room for `limit` records and for
+    // a count.
+    let (behind, range, out, filled) = unsafe {
+        (behind(inv), &mut *range, core::slice::from_raw_parts_mut(out, limit.min(CALL_RANGE)), &mut *filled)
+    };
+    *filled = 0;
+    let table = match ordered(&behind.store, table) {
+        Ok(table) => table,
+        Err(status) => return status,
+    };
+    if range.from_len.max(range.to_len) > MAX_KEY_LEN + 1 {
+        return abi::STATUS_TOO_LARGE;
+    }
+    // SAFETY: as above.
+    let (from, to) = unsafe { (bytes(range.from, range.from_len), bytes(range.to, range.to_len)) };
+    let span = Span { from, past: range.past != 0, to: Some(to).filter(|to| !to.is_empty()), included: false };
+    let mut records = span.records(table, behind.store.now_ms);
+    for slot in out {
+        let next = if range.backward != 0 { records.next_back() } else { records.next() };
+        let Some(record) = next.filter(|_| range.finished == 0) else {
+            range.finished = 1;
+            break;
+        };
+        *slot = record.raw();
+        *filled += 1;
+        behind.held.push(Arc::clone(record));
+        if range.backward == 0 {
+            (range.from, range.from_len, range.past) = (record.key.as_ptr(), record.key.len(), 1);
+        } else {
+            (range.to, range.to_len) = (record.key.as_ptr(), record.key.len());
+            // Nothing is before the empty key, and as an end it would stand for all.
+            range.finished = u32::from(record.key.is_empty());
+        }
+    }
+    abi::STATUS_OK
+}
+
+/// Whether ranges that were read still hold what they did.
+///
+/// # Safety
+/// Their ends, rows, and the rows' keys are live.
+pub(super) unsafe fn check(store: &TestStore, ranges: &[RawRangeRead]) -> Result<(), u32> {
+    let (mut rows_seen, mut bytes_seen) = (0, 0);
+    for range in ranges {
+        // SAFETY: the caller's promise.
+        let (from, to, rows) = unsafe {
+            let rows = core::slice::from_raw_parts(range.rows, range.rows_len);
+            (bytes(range.from, range.from_len), bytes(range.to, range.to_len), rows)
+        };
+        rows_seen += rows.len();
+        bytes_seen += from.len() + to.len() + rows.iter().map(|row| row.key_len).sum::<usize>();
+        if rows_seen > TRANSACTION_ROWS || bytes_seen > TRANSACTION_ROW_BYTES || ranges.len() > TRANSACTION_RANGES {
+            return Err(abi::STATUS_TOO_LARGE);
+        }
+        let included = range.included != 0;
+        let span = Span { from, past: false, to: Some(to).filter(|to| included || !to.is_empty()), included };
+        let mut records = span.records(ordered(store, range.table)?, store.now_ms);
+        let mut same = true;
+        for row in rows {
+            let record = if range.backward != 0 { records.next_back() } else { records.next() };
+            // SAFETY: the caller's promise.
+            let key = unsafe { bytes(row.key, row.key_len) };
+            same &= record.is_some_and(|record| *record.key == *key && record.version == row.version);
+        }
+        if !same || records.next().is_some() {
+            return Err(abi::STATUS_CONFLICT);
+        }
+    }
+    Ok(())
+}
