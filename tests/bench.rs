@@ -60,7 +60,7 @@ fn check_page(path: &Path, names: &[&str]) {
 fn the_report_has_all_rows_of_what_was_asked() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("made/here");
-    let names = ["invoke", "chain", "load", "table"];
+    let names = ["invoke", "chain", "load", "table", "crossover", "extensions", "interleave"];
     let tiny = ["--records", "2000", "--rounds", "2", "--seconds", "0.1", "--out", out.to_str().expect("a name")];
     let (said, data) = bench_until_measured(&[&names[..], &tiny].concat(), &out.join("report.json"));
     assert!(said.contains("report.html") && said.contains("== table:"), "{said}");
@@ -74,6 +74,9 @@ fn the_report_has_all_rows_of_what_was_asked() {
         ("chain", (vec![2], 1, 0)),
         ("load", (vec![9, 9, 9], 0, 3)),
         ("table", (vec![4], 0, 1)),
+        ("crossover", (vec![8, 8], 16, 2)),
+        ("extensions", (vec![2; 5], 5, 0)),
+        ("interleave", (vec![2], 1, 0)),
     ] {
         let found =
             experiments.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no {name}: {named:?}"));

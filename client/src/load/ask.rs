@@ -1,7 +1,8 @@
 //! A request's way: what is sent, and what its reply has to be.
 
+use super::compute::{churn, take_member};
 use super::keys::{check_value, write_value};
-use super::{Class, Data, Mix, rows};
+use super::{Class, Data, TenantLoad, rows};
 use crate::message::{Message, PutOptions};
 
 /// A request on its way through its steps.
@@ -9,7 +10,7 @@ use crate::message::{Message, PutOptions};
 pub(super) struct Ask {
     pub(super) class: Class,
     pub(super) id: u64,
-    /// Of a chase by gets: hops done; of an aggregate by gets and a read-modify-write: steps done.
+    /// Of a chase by gets: hops done; of whatever else takes several gets, or a get and a put: steps done.
     pub(super) step: u32,
     /// Of a scan: its records; of an auth: 1 if the password is wrong; of a get or delete: 1 if there is no such record.
     pub(super) twist: u32,
@@ -26,13 +27,16 @@ pub(super) struct Rules {
     read_only: bool,
     /// Plain records are deleted or evicted, so that any may be absent.
     deletes: bool,
+    /// What clients compute, they compute here.
+    computes: bool,
 }
 
 impl Rules {
     /// The deletes of a pool are of what is not there.
-    pub(super) fn of(mix: &Mix, data: &Data) -> Rules {
+    pub(super) fn of(load: &TenantLoad) -> Rules {
+        let TenantLoad { mix, data, .. } = load;
         let deletes = data.may_lack || mix.has(Class::Delete) && data.pool.is_none();
-        Rules { read_only: !mix.classes().any(Class::rewrites), deletes }
+        Rules { read_only: !mix.classes().any(Class::rewrites), deletes, computes: load.client_takes.is_none() }
     }
 }
 
@@ -53,6 +57,7 @@ pub(super) struct Scratch {
     key: Vec<u8>,
     value: Vec<u8>,
     keys: Vec<Vec<u8>>,
+    computed: Vec<u8>,
 }
 
 /// What stands in the reply of `range` where there is no record.
@@ -61,24 +66,25 @@ const NO_RECORD: u32 = u32::MAX;
 impl Data {
     /// Appends the operation of `ask`'s present step.
     pub(super) fn write_ask(&self, ask: &Ask, salt: u64, message: &mut Message, scratch: &mut Scratch) {
-        let Scratch { key, value, keys } = scratch;
+        let Scratch { key, value, keys, .. } = scratch;
         match ask.class {
             Class::Get | Class::Delete if ask.twist != 0 => self.write_missing_key(ask.id, key),
             class => self.write_key_of(class, ask.id, key),
         }
         match ask.class {
-            Class::Get | Class::ChainGets => message.get(self.table, key),
-            Class::ReadModifyWrite | Class::AggregateGets if ask.step == 0 => message.get(self.table, key),
+            Class::Get | Class::ChainGets | Class::AuthGets => message.get(self.table, key),
+            class if class.begins_with_get() && ask.step == 0 => message.get(self.table, key),
             Class::Put | Class::Insert | Class::ReadModifyWrite => {
                 write_value(ask.id, salt, self.value_len_of(ask.id), value);
                 message.put(self.table, key, value, &PutOptions::default());
             }
             Class::Delete => message.delete(self.table, key, None),
             Class::Increment => message.increment(self.table, key, 1),
-            Class::MultiGet | Class::AggregateGets => {
-                keys.resize_with(self.list_len as usize, Vec::new);
-                for (at, key) in (0..).zip(keys.iter_mut()) {
-                    self.write_record_key(self.list_member(ask.id, at), key);
+            Class::MultiGet | Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::LongGets => {
+                let asked = self.members_asked(ask);
+                keys.resize_with(asked.len(), Vec::new);
+                for (at, key) in asked.zip(keys.iter_mut()) {
+                    self.write_member_key(ask.class, ask.id, at, key);
                 }
                 message.multi_get(self.table, keys);
             }
@@ -87,6 +93,11 @@ impl Data {
                 message.invoke(class.extension().unwrap_or_default(), 0, value);
             }
         }
+    }
+
+    /// Which members of its list are read in its present step.
+    fn members_asked(&self, ask: &Ask) -> std::ops::Range<u32> {
+        if ask.class == Class::LongGets { self.long_batch(ask.step) } else { 0..self.list_len }
     }
 
     /// Writes the arguments of a call about the record under `key`.
@@ -133,18 +144,53 @@ impl Data {
                 ask.step += 1;
                 return Seen::Again;
             }
-            Class::AggregateGets if ask.step == 0 => {
-                ask.step = 1;
-                return if found { Seen::Again } else { Seen::Wrong };
-            }
             Class::ReadModifyWrite if ask.step == 0 => {
                 ask.step = 1;
                 let right = !ask.verify || self.is_record(ask.id, found, reply, rules);
                 return if right { Seen::Again } else { Seen::Wrong };
             }
+            class if class.begins_with_get() && ask.step == 0 => {
+                ask.step = 1;
+                return if found { Seen::Again } else { Seen::Wrong };
+            }
+            Class::LongGets if self.long_batch(ask.step).end < self.long_gets => {
+                let right = found && (!ask.verify || self.members_are_right(ask, reply, rules));
+                ask.step += 1;
+                return if right { Seen::Again } else { Seen::Wrong };
+            }
             _ => {}
         }
+        if let Some(called) = ask.class.called().filter(|_| ask.class != Class::ChainGets) {
+            return self.see_computed(ask, called, (found, reply), rules, scratch);
+        }
         if !ask.verify || self.is_right(ask, found, reply, rules, scratch) { Seen::Done } else { Seen::Wrong }
+    }
+
+    /// Does what the client does with the last answer, and compares with what the extension would have replied.
+    fn see_computed(
+        &self,
+        ask: &Ask,
+        called: Class,
+        (found, reply): (bool, &[u8]),
+        rules: Rules,
+        scratch: &mut Scratch,
+    ) -> Seen {
+        if !rules.computes && !ask.verify {
+            return Seen::Done;
+        }
+        let mut computed = std::mem::take(&mut scratch.computed);
+        self.compute(ask, reply, &mut computed);
+        std::hint::black_box(&computed);
+        let members = matches!(ask.class, Class::AggregateGets | Class::ChecksumGets | Class::LongGets);
+        let right = || {
+            let asked = Ask { class: called, ..*ask };
+            found
+                && (!members || self.members_are_right(ask, reply, rules))
+                && self.is_right(&asked, true, &computed, rules, &mut Scratch::default())
+        };
+        let seen = if !ask.verify || right() { Seen::Done } else { Seen::Wrong };
+        scratch.computed = computed;
+        seen
     }
 
     /// Whether a get of plain record `id` may be answered so.
@@ -168,7 +214,7 @@ impl Data {
                 self.write_link(self.link_after(ask.id, u64::from(self.depth.max(1)) - 1), value, key);
                 found && reply == value.as_slice()
             }
-            Class::MultiGet | Class::AggregateGets => found && self.members_are_right(ask.id, reply, rules),
+            Class::MultiGet => found && self.members_are_right(ask, reply, rules),
             Class::Aggregate => {
                 let Some((sum, counts)) = reply.split_first_chunk::<8>() else { return false };
                 let counted = [self.list_len.to_le_bytes(), [0; 4]].concat();
@@ -180,21 +226,24 @@ impl Data {
                 found && reply.len() == 32 && (!rules.read_only || reply == self.digest_of(ask.id).as_slice())
             }
             Class::Analysis => {
-                let rows = (0..self.list_len).map(|at| self.row_member(ask.id, at));
+                let rows = (0..self.list_len).map(|at| Some(rows::class_of(self.row_member(ask.id, at))));
                 found && reply == rows::analysed(rows).as_slice()
             }
             Class::Auth => found && *reply == [u8::from(ask.twist == 0)],
             Class::Scan => found && self.range_is_right(ask, reply, rules),
+            Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::AuthGets | Class::LongGets => {
+                // What comes of them is compared as a reply of the extension's.
+                false
+            }
         }
     }
 
-    /// Whether a multi-get's answer holds the records of list `id` in order.
-    fn members_are_right(&self, id: u64, mut reply: &[u8], rules: Rules) -> bool {
-        for at in 0..self.list_len {
-            let Some((head, rest)) = reply.split_first_chunk::<17>() else { return false };
-            let len = u32::from_le_bytes([head[13], head[14], head[15], head[16]]) as usize;
-            let Some((value, rest)) = rest.split_at_checked(len) else { return false };
-            if !self.is_record(self.list_member(id, at), head[0] == 0, value, rules) {
+    /// Whether a multi-get's answer holds the plain records that were asked for, in order.
+    fn members_are_right(&self, ask: &Ask, mut reply: &[u8], rules: Rules) -> bool {
+        for at in self.members_asked(ask) {
+            let Some((value, rest)) = take_member(reply) else { return false };
+            let member = self.list_member(ask.id, at);
+            if !self.is_record(member, value.is_some(), value.unwrap_or_default(), rules) {
                 return false;
             }
             reply = rest;
@@ -224,9 +273,7 @@ impl Data {
         self.for_members(id, |value| {
             value.resize(value.len().max(8), 0);
             let number = value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            let churned = (0..self.rounds)
-                .fold(number, |x, _| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
-            sum = sum.wrapping_add(churned);
+            sum = sum.wrapping_add(churn(number, self.rounds));
         });
         sum
     }

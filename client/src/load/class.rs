@@ -32,16 +32,24 @@ pub enum Class {
     ChainGets,
     /// Calls `aggregate` on a list.
     Aggregate,
-    /// What `aggregate` does by a get of the list and a multi-get; its latency is that of both.
+    /// What `aggregate` does, by the client: a get of the list, a multi-get, the arithmetic; its latency is that of all.
     AggregateGets,
     /// Calls `checksum` on a list.
     Checksum,
+    /// What `checksum` does, by the client: a get, a multi-get, a digest.
+    ChecksumGets,
     /// Calls `analysis`: a decision tree over a list of rows.
     Analysis,
+    /// What `analysis` does, by a client that has the tree: a get, a multi-get, decisions.
+    AnalysisGets,
     /// Calls `auth`: checks a password, one in eight of them wrong.
     Auth,
+    /// What `auth` does, by a client that is trusted with the hash: a get, rounds of hashing.
+    AuthGets,
     /// Calls `long`: many gets of the records of a list.
     Long,
+    /// What `long` does: a get of the list, and as many multi-gets as that has batches, one after another.
+    LongGets,
     /// Calls `bad` with the way that the options name; being killed is its expected end.
     Bad,
 }
@@ -67,7 +75,7 @@ impl Population {
 
 impl Class {
     /// All classes, in the order of the type.
-    pub const ALL: [Class; 18] = [
+    pub const ALL: [Class; 22] = [
         Class::Get,
         Class::Put,
         Class::Insert,
@@ -82,9 +90,13 @@ impl Class {
         Class::Aggregate,
         Class::AggregateGets,
         Class::Checksum,
+        Class::ChecksumGets,
         Class::Analysis,
+        Class::AnalysisGets,
         Class::Auth,
+        Class::AuthGets,
         Class::Long,
+        Class::LongGets,
         Class::Bad,
     ];
 
@@ -105,9 +117,13 @@ impl Class {
             Class::Aggregate => "aggregate",
             Class::AggregateGets => "aggregate-gets",
             Class::Checksum => "checksum",
+            Class::ChecksumGets => "checksum-gets",
             Class::Analysis => "analysis",
+            Class::AnalysisGets => "analysis-gets",
             Class::Auth => "auth",
+            Class::AuthGets => "auth-gets",
             Class::Long => "long",
+            Class::LongGets => "long-gets",
             Class::Bad => "bad",
         }
     }
@@ -131,13 +147,31 @@ impl Class {
     pub(super) fn population(self) -> Population {
         match self {
             Class::Chain | Class::ChainGets => Population::Links,
-            Class::MultiGet | Class::Aggregate | Class::AggregateGets | Class::Checksum | Class::Long => {
-                Population::Lists
-            }
-            Class::Analysis => Population::RowLists,
-            Class::Auth => Population::Users,
+            Class::MultiGet | Class::Aggregate | Class::Checksum | Class::Long => Population::Lists,
+            Class::AggregateGets | Class::ChecksumGets | Class::LongGets => Population::Lists,
+            Class::Analysis | Class::AnalysisGets => Population::RowLists,
+            Class::Auth | Class::AuthGets => Population::Users,
             _ => Population::Records,
         }
+    }
+
+    /// The class whose extension does what a client does here by gets; `None`: it is no such class.
+    pub fn called(self) -> Option<Class> {
+        match self {
+            Class::ChainGets => Some(Class::Chain),
+            Class::AggregateGets => Some(Class::Aggregate),
+            Class::ChecksumGets => Some(Class::Checksum),
+            Class::AnalysisGets => Some(Class::Analysis),
+            Class::AuthGets => Some(Class::Auth),
+            Class::LongGets => Some(Class::Long),
+            _ => None,
+        }
+    }
+
+    /// Whether its first step is a get of what it is about, and others follow.
+    pub(super) fn begins_with_get(self) -> bool {
+        use Class::{AggregateGets, AnalysisGets, ChecksumGets, LongGets, ReadModifyWrite};
+        matches!(self, ReadModifyWrite | AggregateGets | ChecksumGets | AnalysisGets | LongGets)
     }
 
     /// Whether it writes plain records that others read.

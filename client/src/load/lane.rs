@@ -15,7 +15,7 @@ use sandstorm_net::rpc::Status;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// When a run begins to count and when it ends, in nanoseconds since its start.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,28 @@ pub(super) struct Lane<'l> {
     free: Vec<usize>,
     /// Requests of several steps that go on.
     again: VecDeque<Ask>,
+    /// Answers that clients compute over, until when, in nanoseconds since the start.
+    computing: VecDeque<(u64, Ask)>,
     book: Book<'l>,
+}
+
+/// Where requests go that an answer does not end.
+struct GoesOn<'l> {
+    again: &'l mut VecDeque<Ask>,
+    computing: &'l mut VecDeque<(u64, Ask)>,
+    takes: Option<Duration>,
+}
+
+impl GoesOn<'_> {
+    /// Whether a client, on a core of its own, still computes over the answer.
+    fn computes(&self, ask: &Ask) -> bool {
+        self.takes.is_some() && ask.class.called().is_some()
+    }
+
+    /// All take equally long: those that begin first end first.
+    fn compute(&mut self, now_ns: u64, ask: &Ask) {
+        self.computing.push_back((now_ns + self.takes.unwrap_or_default().as_nanos() as u64, *ask));
+    }
 }
 
 /// Draws requests.
@@ -128,12 +149,13 @@ impl<'l> Lane<'l> {
         let Habits { seed, verify_every, digits } = habits;
         let (rng, growth) = (SmallRng::seed_from_u64(seed), shares.growth);
         let drawer = Drawer { load, growth, choosers, rng, drawn: 0, verify_every, gap_ns, next_ns: 0.0 };
-        let rules = Rules::of(&load.mix, data);
+        let rules = Rules::of(load);
         let tallies = Class::ALL.map(|_| None).into();
         let book = Book { data, times, rules, digits, shares, tallies, done: 0, failed: 0 };
         let connection = Connection::connect(&load.config)?;
-        let (scratch, again) = (Scratch::default(), VecDeque::new());
-        Ok(Lane { tenant, load, connection, drawer, scratch, flights: Vec::new(), free: Vec::new(), again, book })
+        let (scratch, again, computing) = (Scratch::default(), VecDeque::new(), VecDeque::new());
+        let (flights, free) = (Vec::new(), Vec::new());
+        Ok(Lane { tenant, load, connection, drawer, scratch, flights, free, again, computing, book })
     }
 
     /// Begins to count time; connecting took some of it.
@@ -157,14 +179,17 @@ impl<'l> Lane<'l> {
 
     /// Nothing is under way, and nothing is due before the end.
     pub(super) fn is_idle(&self) -> bool {
-        self.free.len() == self.flights.len() && self.again.is_empty() && !self.drawer.due(self.book.times.ends_ns)
+        self.awaits_nothing() && !self.drawer.due(self.book.times.ends_ns)
+    }
+
+    fn awaits_nothing(&self) -> bool {
+        self.free.len() == self.flights.len() && self.again.is_empty() && self.computing.is_empty()
     }
 
     /// The next time, in nanoseconds since the start, at which there is something to do; at once while answers are awaited.
     pub(super) fn next_turn_ns(&self) -> u64 {
-        let waits = self.free.len() == self.flights.len() && self.again.is_empty();
         match self.load.pace {
-            Pace::Open { .. } if waits => self.drawer.next_ns as u64,
+            Pace::Open { .. } if self.awaits_nothing() => self.drawer.next_ns as u64,
             // A closed loop always has something under way.
             _ => 0,
         }
@@ -174,6 +199,9 @@ impl<'l> Lane<'l> {
     pub(super) fn turn(&mut self) -> bool {
         let answered = self.take_answers();
         let now_ns = self.book.times.now_ns();
+        while let Some((_, ask)) = self.computing.pop_front_if(|(until_ns, _)| *until_ns <= now_ns) {
+            self.book.enter(now_ns, &ask, End::Done);
+        }
         let mut sent = false;
         while self.may_send(now_ns) {
             sent = true;
@@ -186,7 +214,7 @@ impl<'l> Lane<'l> {
     }
 
     fn may_send(&self, now_ns: u64) -> bool {
-        let under_way = self.flights.len() - self.free.len();
+        let under_way = self.flights.len() - self.free.len() + self.computing.len();
         match self.load.pace {
             Pace::Closed { depth } => {
                 under_way < depth.max(1) && (!self.again.is_empty() || now_ns < self.book.times.ends_ns)
@@ -199,13 +227,14 @@ impl<'l> Lane<'l> {
     }
 
     fn take_answers(&mut self) -> usize {
-        let Lane { connection, flights, free, again, book, scratch, .. } = self;
+        let Lane { connection, flights, free, again, computing, book, scratch, load, .. } = self;
+        let mut goes_on = GoesOn { again, computing, takes: load.client_takes };
         connection.poll(|mark, answer| {
             let now_ns = book.times.now_ns();
             let slot = mark as usize;
             let Some(asks) = flights.get_mut(slot) else { return };
             match answer {
-                Ok(response) => book.answered(now_ns, asks, &response, again, scratch),
+                Ok(response) => book.answered(now_ns, asks, &response, &mut goes_on, scratch),
                 Err(error) => asks.iter().for_each(|ask| book.enter(now_ns, ask, End::Error(error.code()))),
             }
             asks.clear();
@@ -257,6 +286,9 @@ impl<'l> Lane<'l> {
         for ask in self.again.drain(..) {
             self.book.enter(now_ns, &ask, End::Error("unsent"));
         }
+        for (_, ask) in self.computing.drain(..) {
+            self.book.enter(now_ns, &ask, End::Done);
+        }
         while let Some(ask) = self.drawer.arrival(self.book.times.ends_ns) {
             self.book.enter(now_ns, &ask, End::Error("unsent"));
         }
@@ -302,13 +334,10 @@ impl Drawer<'_> {
 
     fn twist(&mut self, class: Class) -> u32 {
         let data = &self.load.data;
-        match (class, data.pool) {
-            (Class::Scan, _) => self.rng.random_range(1..=data.scan_most.max(1)),
-            (Class::Auth, _) => u32::from(self.rng.random_ratio(1, WRONG_PASSWORD_ONE_IN)),
-            (Class::Get, Some(pool)) => u32::from(self.rng.random::<f64>() >= pool.hit_share()),
-            // What a pool deletes is not there: else its share of hits would not last.
-            (Class::Delete, Some(_)) => 1,
-            _ => 0,
+        match class {
+            Class::Scan => self.rng.random_range(1..=data.scan_most.max(1)),
+            Class::Auth | Class::AuthGets => u32::from(self.rng.random_ratio(1, WRONG_PASSWORD_ONE_IN)),
+            _ => u32::from(data.draws_missing(class, &mut self.rng)),
         }
     }
 }
@@ -335,7 +364,7 @@ impl Book<'_> {
         now_ns: u64,
         asks: &mut [Ask],
         response: &Response<'_>,
-        again: &mut VecDeque<Ask>,
+        goes_on: &mut GoesOn<'_>,
         scratch: &mut Scratch,
     ) {
         let mut answers = response.operations();
@@ -356,7 +385,8 @@ impl Book<'_> {
             }
             let found = answer.status == Status::Ok;
             match self.data.see(ask, found, answer.value, self.rules, scratch) {
-                Seen::Again => again.push_back(*ask),
+                Seen::Again => goes_on.again.push_back(*ask),
+                Seen::Done if goes_on.computes(ask) => goes_on.compute(now_ns, ask),
                 Seen::Done if found => self.enter(now_ns, ask, End::Done),
                 Seen::Done => self.enter(now_ns, ask, End::Missed),
                 Seen::Wrong => self.enter(now_ns, ask, End::Wrong),

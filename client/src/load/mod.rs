@@ -22,6 +22,7 @@
 
 mod ask;
 mod class;
+mod compute;
 mod engine;
 mod filler;
 mod growth;
@@ -122,6 +123,9 @@ pub struct TenantLoad {
     pub connections: usize,
     /// Operations in one message, at most; default 1.
     pub batch: usize,
+    /// How long clients compute over each answer that they got in place of an extension's reply, on cores of their own, which is
+    /// waited for and not done here; `None`: what they compute is done by the thread that sends.
+    pub client_takes: Option<Duration>,
 }
 
 impl TenantLoad {
@@ -129,7 +133,9 @@ impl TenantLoad {
     pub fn new(name: &str, config: Config, data: Data, mix: Mix) -> TenantLoad {
         let data = data.for_mix(&mix);
         let (skew, pace) = (Skew::default(), Pace::Closed { depth: 1 });
-        TenantLoad { name: name.to_owned(), config, data, mix, bad_every: 0, skew, pace, connections: 1, batch: 1 }
+        let name = name.to_owned();
+        let (bad_every, connections, batch, client_takes) = (0, 1, 1, None);
+        TenantLoad { name, config, data, mix, bad_every, skew, pace, connections, batch, client_takes }
     }
 
     /// With another pace.
@@ -150,6 +156,13 @@ impl TenantLoad {
     #[must_use]
     pub fn batch(mut self, batch: usize) -> TenantLoad {
         self.batch = batch;
+        self
+    }
+
+    /// With clients on cores of their own that take so long over each answer.
+    #[must_use]
+    pub fn client_takes(mut self, time: Duration) -> TenantLoad {
+        self.client_takes = Some(time);
         self
     }
 

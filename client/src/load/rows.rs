@@ -49,7 +49,7 @@ pub(super) fn write_tree(value: &mut Vec<u8>) {
 }
 
 /// The class that the tree gives row `id`.
-fn class_of(id: u64) -> u16 {
+pub(super) fn class_of(id: u64) -> u16 {
     let mut node = 0;
     while node < DECIDING {
         let left = number(id, node % FEATURES) <= threshold(node);
@@ -58,11 +58,27 @@ fn class_of(id: u64) -> u16 {
     (node - DECIDING) as u16
 }
 
+/// The class that the tree gives the row of that value, if it has all numbers that are asked for.
+pub(super) fn classify(value: &[u8]) -> Option<u16> {
+    let (numbers, _odd) = value.as_chunks::<8>();
+    let mut node = 0;
+    while node < DECIDING {
+        let left = i64::from_le_bytes(*numbers.get((node % FEATURES) as usize)?) <= threshold(node);
+        node = 2 * node + if left { 1 } else { 2 };
+    }
+    Some((node - DECIDING) as u16)
+}
+
 /// What `analysis` replies for these rows: `classified u64 | skipped u64`, then `class u16 | count u64`, ascending.
-pub(super) fn analysed(rows: impl Iterator<Item = u64>) -> Vec<u8> {
-    let mut classes: BTreeMap<u16, u64> = BTreeMap::new();
-    rows.for_each(|id| *classes.entry(class_of(id)).or_default() += 1);
-    let mut reply = [classes.values().sum::<u64>().to_le_bytes(), [0; 8]].concat();
+pub(super) fn analysed(rows: impl Iterator<Item = Option<u16>>) -> Vec<u8> {
+    let (mut classes, mut skipped) = (BTreeMap::<u16, u64>::new(), 0u64);
+    for class in rows {
+        match class {
+            Some(class) => *classes.entry(class).or_default() += 1,
+            None => skipped += 1,
+        }
+    }
+    let mut reply = [classes.values().sum::<u64>(), skipped].map(u64::to_le_bytes).concat();
     for (class, count) in classes {
         reply.extend_from_slice(&class.to_le_bytes());
         reply.extend_from_slice(&count.to_le_bytes());
@@ -83,6 +99,16 @@ pub(super) fn write_user(id: u64, rounds: u32, value: &mut Vec<u8>) {
     value.push(salt.len() as u8);
     value.extend_from_slice(&salt);
     value.extend_from_slice(&pbkdf2(password(id, true).as_bytes(), &salt, rounds));
+}
+
+/// Whether a user's record is of that password.
+pub(super) fn is_password(record: &[u8], password: &[u8]) -> bool {
+    let parts = record.split_first_chunk::<4>().and_then(|(rounds, rest)| {
+        let (len, rest) = rest.split_first()?;
+        let (salt, hash) = rest.split_at_checked(usize::from(*len))?;
+        Some((u32::from_le_bytes(*rounds), salt, hash))
+    });
+    parts.is_some_and(|(rounds, salt, hash)| pbkdf2(password, salt, rounds).as_slice() == hash)
 }
 
 /// PBKDF2 with HMAC-SHA256, one block of output (RFC 8018).
@@ -111,6 +137,10 @@ mod tests {
         // RFC 7914, section 11: password "passwd", salt "salt", one round; the first block.
         let hash = pbkdf2(b"passwd", b"salt", 1);
         assert_eq!(hash[..8], [0x55, 0xac, 0x04, 0x6e, 0x56, 0xe3, 0x08, 0x9f]);
+        let mut record = Vec::new();
+        write_user(7, 3, &mut record);
+        assert!(is_password(&record, password(7, true).as_bytes()));
+        assert!(!is_password(&record, password(7, false).as_bytes()) && !is_password(&record[..9], b""));
     }
 
     #[test]
@@ -127,11 +157,11 @@ mod tests {
                 let left = i64_at(&row, 8 * usize::from(u16_at(at))) <= i64_at(&tree, at + 8);
                 at = 16 * usize::from(u16_at(at + if left { 2 } else { 4 }));
             }
-            assert_eq!(u16_at(at + 6), class_of(id));
+            assert_eq!((u16_at(at + 6), Some(class_of(id))), (class_of(id), classify(&row)));
             *classes.entry(class_of(id)).or_insert(0u64) += 1;
         }
         assert!(classes.len() > 10, "rows are told apart: {classes:?}");
-        let reply = analysed(0..1000);
+        let reply = analysed((0..1000).map(|id| Some(class_of(id))));
         assert_eq!((reply[..8].to_vec(), reply.len()), (1000u64.to_le_bytes().to_vec(), 16 + 10 * classes.len()));
     }
 }

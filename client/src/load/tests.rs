@@ -1,6 +1,6 @@
 //! What the load generator promises, against the server of the client's tests.
 
-use super::keys::{RECORD, write_key};
+use super::keys::{RECORD, write_key, write_value};
 use super::*;
 use crate::fake::{self, Fake, TABLE, TENANT, TOKEN};
 use crate::{Error, PutOptions, blocking, raw};
@@ -35,16 +35,18 @@ fn quiet() -> impl FnMut(&Progress) {
 
 /// Every class that the fake server can answer.
 const EVERY_CLASS: &str = "get=1,put=1,insert=1,read-modify-write=1,multi-get=1,increment=1,invoke-get=1,scan=1,chain=1,\
-                           chain-gets=1,aggregate-gets=1,long=1,aggregate=1,checksum=1";
-const CLASSES: usize = 14;
+                           chain-gets=1,aggregate-gets=1,long=1,aggregate=1,checksum=1,\
+                           checksum-gets=1,analysis-gets=1,auth-gets=1,long-gets=1";
+const CLASSES: usize = 18;
 
 #[test]
 fn every_class_is_asked_answered_and_checked_in_either_loop() {
     let fake = Fake::start(fake::Options::default());
     let mut load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 500), EVERY_CLASS.parse().unwrap());
-    load.data.lists = 20;
+    (load.data.lists, load.data.rows, load.data.row_lists, load.data.users) = (20, 30, 10, 5);
+    (load.data.auth_rounds, load.data.rounds, load.data.long_gets) = (3, 7, 21);
     let filled = fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
-    assert_eq!((filled.records, fake.records()), (1020, 1020));
+    assert_eq!((filled.records, fake.records()), (1066, 1066));
     let paces = [Pace::Closed { depth: 4 }, Pace::per_second(2000.0)];
     for (pace, batch) in paces.into_iter().zip([1, 5]) {
         let report = run_until_answered(&[load.clone().pace(pace).batch(batch)], CLASSES, 300);
@@ -57,6 +59,40 @@ fn every_class_is_asked_answered_and_checked_in_either_loop() {
         let json = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<Report>(&json).unwrap().tenants[0].rows.len(), CLASSES);
         assert!(json.contains("\"class\":\"multi-get\""), "{json}");
+    }
+}
+
+#[test]
+fn what_clients_compute_is_checked_and_waited_for_where_they_have_cores_of_their_own() {
+    let fake = Fake::start(fake::Options::default());
+    let mix = "aggregate-gets,checksum-gets,analysis-gets".parse().unwrap();
+    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), mix).pace(Pace::Closed { depth: 4 });
+    fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
+    let takes = Duration::from_millis(20);
+    let report = run_until_answered(&[load.clone().client_takes(takes)], 3, 300);
+    assert_eq!(report.wrong, 0, "{report}");
+    for row in &report.classes {
+        assert!(row.ok == row.count && row.verified == row.ok, "{report}");
+        assert!(row.p50_us >= 19_900.0, "its clients take 20 ms: {report}");
+    }
+    let most = 4.0 / takes.as_secs_f64();
+    assert!(report.per_s <= most * 1.2, "four at a time, for 20 ms each: {report}");
+    for class in [Class::AggregateGets, Class::ChecksumGets, Class::AnalysisGets] {
+        assert!(load.data.computing_takes(class).unwrap() > Duration::ZERO);
+    }
+    assert!(load.data.computing_takes(Class::Get).is_err());
+    // Each record takes another value that it may have: only what is computed from them is wrong.
+    let client = blocking::Client::connect(config(&fake)).unwrap();
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for id in 0..100 {
+        write_key(RECORD, id, load.data.key_len, &mut key);
+        write_value(id, 7, 100, &mut value);
+        client.put(TABLE, &key, &value, &PutOptions::default()).unwrap();
+    }
+    let report = run_until_answered(std::slice::from_ref(&load), 3, 100);
+    for row in &report.classes {
+        let wrong = if row.class == Class::AnalysisGets { 0 } else { row.count };
+        assert_eq!((row.wrong, row.verified), (wrong, row.count), "{report}");
     }
 }
 

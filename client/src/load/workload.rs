@@ -4,6 +4,7 @@ use super::class::Population;
 use super::keys::{self, COUNTER, LINK, LIST, MISSING, RECORD, ROW, ROW_LIST, TREE, USER, mix, write_key, write_value};
 use super::{Class, Mix, Pool, rows};
 use crate::limits;
+use rand::Rng;
 
 /// The records of a load and the shape of what is asked about them.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,6 +130,16 @@ impl Data {
         self.pool.map_or(self.value_len, |pool| pool.value_len(id))
     }
 
+    /// Whether a request of that class is of a record that is not there: as often as the pool's share of misses says. What a pool deletes
+    /// never is there: else its share of hits would not last.
+    pub(super) fn draws_missing(&self, class: Class, rng: &mut impl Rng) -> bool {
+        match (class, self.pool) {
+            (Class::Get, Some(pool)) => rng.random::<f64>() >= pool.hit_share(),
+            (Class::Delete, Some(_)) => true,
+            _ => false,
+        }
+    }
+
     /// The salt of a record as it is first loaded.
     pub fn first_salt(id: u64) -> u64 {
         mix(id ^ 0x5EED)
@@ -189,7 +200,7 @@ impl Data {
     fn write_row_list(&self, id: u64, value: &mut Vec<u8>, scratch: &mut Vec<u8>) {
         value.clear();
         for at in 0..self.list_len {
-            write_key(ROW, self.row_member(id, at), self.key_len, scratch);
+            self.write_member_key(Class::Analysis, id, at, scratch);
             value.extend_from_slice(&(scratch.len() as u16).to_le_bytes());
             value.extend_from_slice(scratch);
         }
@@ -210,6 +221,33 @@ impl Data {
     /// Records to be filled, of all kinds.
     pub fn total(&self) -> u64 {
         self.items().iter().map(|(_, count)| count).sum()
+    }
+
+    /// Writes key and value of member `at` of a list that such a class asks for, as they are first loaded.
+    pub(super) fn write_member(&self, class: Class, id: u64, at: u32, key: &mut Vec<u8>, value: &mut Vec<u8>) {
+        self.write_member_key(class, id, at, key);
+        if class.population() == Population::RowLists {
+            rows::write_row(self.row_member(id, at), value);
+        } else {
+            let member = self.list_member(id, at);
+            write_value(member, Data::first_salt(member), self.value_len_of(member), value);
+        }
+    }
+
+    /// Writes the key of member `at` of such a list.
+    pub(super) fn write_member_key(&self, class: Class, id: u64, at: u32, key: &mut Vec<u8>) {
+        if class.population() == Population::RowLists {
+            write_key(ROW, self.row_member(id, at), self.key_len, key);
+        } else {
+            self.write_record_key(self.list_member(id, at), key);
+        }
+    }
+
+    /// The members of its list that a client reads in that step of `long` by gets, one behind the other, round and round.
+    pub(super) fn long_batch(&self, step: u32) -> std::ops::Range<u32> {
+        let every = if self.long_yield_every == 0 { self.long_gets } else { self.long_yield_every };
+        let from = every.saturating_mul(step.saturating_sub(1));
+        from.min(self.long_gets)..from.saturating_add(every).min(self.long_gets)
     }
 
     /// Writes key and value of item `index` of all that is to be filled: records come first, then links, then lists, then

@@ -230,7 +230,7 @@ impl Run<'_> {
         let mut used = 0;
         while let Some(asked) = lane.under_way.front() {
             let rest = lane.come.get(used..).unwrap_or_default();
-            let Some((reply, bytes)) = self.load.ask.read(self.load.speech, rest)? else { break };
+            let Some((reply, bytes)) = self.load.ask.read(self.load.speech, asked, rest)? else { break };
             self.count.seen += 1;
             let counts = (self.counts_from_ns..self.ends_ns).contains(&now_ns);
             self.count.replies += u64::from(counts);

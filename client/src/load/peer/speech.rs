@@ -2,10 +2,11 @@
 
 use std::io::{self, ErrorKind};
 
+use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::super::keys::{self, Chooser, check_value, write_key, write_value};
-use super::super::{Class, Data};
+use super::super::keys::{self, Chooser, check_value, write_value};
+use super::super::{Class, Data, Mix};
 
 /// A protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +32,15 @@ impl Speech {
 }
 
 /// What a request asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
     /// So many records by their keys.
     Get(usize),
     /// To write a record.
     Set,
+    /// Gets, puts and deletes of one record each by their shares; other classes count as gets. With a pool's data, as many of them as
+    /// its share of misses says are of records that are not there.
+    Mixed(Mix),
     /// Code that lies on the server, by a Redis command of these words, a count of keys, one key, and more words.
     Call {
         /// `EVALSHA` and a digest, or `FCALL` and a name.
@@ -53,6 +57,17 @@ pub enum Ask {
 pub(super) struct Asked {
     id: u64,
     seed: u64,
+    verb: Verb,
+    /// It is about a record that is not there.
+    misses: bool,
+}
+
+/// What is done with one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Get,
+    Set,
+    Delete,
 }
 
 /// A reply's bytes: all of them with what frames them, or an error's text.
@@ -90,10 +105,21 @@ impl Ask {
         }
     }
 
-    pub(super) fn draw(&self, _data: &Data, chooser: &Chooser, rng: &mut SmallRng) -> Asked {
-        use rand::Rng;
+    pub(super) fn draw(&self, data: &Data, chooser: &Chooser, rng: &mut SmallRng) -> Asked {
         let id = chooser.next(rng);
-        Asked { id, seed: if self.keys() > 1 { rng.random() } else { 0 } }
+        let seed = if self.keys() > 1 { rng.random() } else { 0 };
+        let class = match self {
+            Ask::Mixed(mix) => mix.pick(rng.random()),
+            Ask::Set => Class::Put,
+            _ => Class::Get,
+        };
+        let verb = match class {
+            Class::Put => Verb::Set,
+            Class::Delete => Verb::Delete,
+            _ => Verb::Get,
+        };
+        let misses = matches!(self, Ask::Mixed(_)) && data.draws_missing(class, rng);
+        Asked { id, seed, verb, misses }
     }
 
     /// The record that key `at` of a request asks for.
@@ -104,16 +130,13 @@ impl Ask {
     pub(super) fn write(&self, speech: Speech, data: &Data, asked: &Asked, out: &mut Vec<u8>, scratch: &mut Scratch) {
         let Scratch { key, value } = scratch;
         match self {
-            Ask::Get(count) => {
-                match (speech, count) {
-                    (Speech::Redis, 1) => out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n"),
-                    (Speech::Redis, count) => {
-                        out.extend_from_slice(format!("*{}\r\n$4\r\nMGET\r\n", count + 1).as_bytes());
-                    }
+            Ask::Get(count) if *count != 1 => {
+                match speech {
+                    Speech::Redis => out.extend_from_slice(format!("*{}\r\n$4\r\nMGET\r\n", count + 1).as_bytes()),
                     _ => out.extend_from_slice(b"get"),
                 }
                 for at in 0..*count {
-                    write_key(keys::RECORD, Ask::member(asked, at, data), data.key_len, key);
+                    data.write_record_key(Ask::member(asked, at, data), key);
                     if speech == Speech::Redis {
                         bulk(out, key);
                     } else {
@@ -125,11 +148,22 @@ impl Ask {
                     out.extend_from_slice(b"\r\n");
                 }
             }
-            Ask::Set => {
-                write_key(keys::RECORD, asked.id, data.key_len, key);
-                // As it was filled, so that whatever is computed from the records stays what it was.
-                write_value(asked.id, Data::first_salt(asked.id), data.value_len, value);
-                set(speech, key, value, out);
+            Ask::Get(_) | Ask::Set | Ask::Mixed(_) => {
+                if asked.misses {
+                    data.write_missing_key(asked.id, key);
+                } else {
+                    data.write_record_key(asked.id, key);
+                }
+                match asked.verb {
+                    Verb::Get => word_and_key(speech, "GET", key, out),
+                    Verb::Delete if speech == Speech::Redis => word_and_key(speech, "DEL", key, out),
+                    Verb::Delete => word_and_key(speech, "DELETE", key, out),
+                    Verb::Set => {
+                        // As it was filled, so that whatever is computed from the records stays what it was.
+                        write_value(asked.id, Data::first_salt(asked.id), data.value_len_of(asked.id), value);
+                        set(speech, key, value, out);
+                    }
+                }
             }
             Ask::Call { words, more, class } => {
                 data.write_key_of(*class, asked.id, key);
@@ -143,9 +177,14 @@ impl Ask {
     }
 
     /// The first whole reply in `bytes`, and its length.
-    pub(super) fn read<'b>(&self, speech: Speech, bytes: &'b [u8]) -> io::Result<Option<(Reply<'b>, usize)>> {
-        match (self, speech) {
-            (Ask::Get(_), Speech::Memcached | Speech::MemcachedUdp) => read_values(bytes),
+    pub(super) fn read<'b>(
+        &self,
+        speech: Speech,
+        asked: &Asked,
+        bytes: &'b [u8],
+    ) -> io::Result<Option<(Reply<'b>, usize)>> {
+        match (asked.verb, speech) {
+            (Verb::Get, Speech::Memcached | Speech::MemcachedUdp) => read_values(bytes),
             _ => read_one(speech, bytes),
         }
     }
@@ -159,15 +198,25 @@ impl Ask {
         body: &[u8],
         scratch: &mut Scratch,
     ) -> bool {
+        let redis = speech == Speech::Redis;
         match self {
-            Ask::Set => body == if speech == Speech::Redis { &b"+OK\r\n"[..] } else { b"STORED\r\n" },
+            Ask::Set | Ask::Mixed(_) if asked.verb == Verb::Set => {
+                body == if redis { &b"+OK\r\n"[..] } else { b"STORED\r\n" }
+            }
+            Ask::Set | Ask::Mixed(_) if asked.verb == Verb::Delete => {
+                let there = if redis { &b":1\r\n"[..] } else { b"DELETED\r\n" };
+                let not_there = if redis { &b":0\r\n"[..] } else { b"NOT_FOUND\r\n" };
+                body == if asked.misses { not_there } else { there }
+            }
+            Ask::Mixed(_) if asked.misses => body == if redis { &b"$-1\r\n"[..] } else { b"END\r\n" },
+            Ask::Set | Ask::Mixed(_) => Ask::Get(1).is_right(speech, data, asked, body, scratch),
             Ask::Get(count) => {
                 let mut rest = body;
                 (0..*count).all(|at| {
                     let id = Ask::member(asked, at, data);
                     let Some((value, left)) = next_value(speech, *count > 1 && at == 0, rest) else { return false };
                     rest = left;
-                    value.len() == data.value_len && check_value(id, value)
+                    value.len() == data.value_len_of(id) && check_value(id, value)
                 })
             }
             Ask::Call { class: Class::InvokeGet, .. } => {
@@ -200,6 +249,20 @@ fn bulk(out: &mut Vec<u8>, word: &[u8]) {
     number(out, word.len());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A command of one word about one key.
+fn word_and_key(speech: Speech, word: &str, key: &[u8], out: &mut Vec<u8>) {
+    if speech == Speech::Redis {
+        out.extend_from_slice(b"*2\r\n");
+        bulk(out, word.as_bytes());
+        bulk(out, key);
+        return;
+    }
+    out.extend(word.bytes().map(|byte| byte.to_ascii_lowercase()));
+    out.push(b' ');
+    out.extend_from_slice(key);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -34,6 +34,11 @@ fn answer(speech: Speech, data: &Data, ids: &[u64]) -> Vec<u8> {
     out
 }
 
+fn drawn(ask: &Ask, data: &Data) -> Asked {
+    let chooser = Chooser::new(Skew::Uniform, ask.population(data)).unwrap();
+    ask.draw(data, &chooser, &mut SmallRng::seed_from_u64(5))
+}
+
 #[test]
 fn replies_are_read_whole_or_not_at_all() {
     let data = data();
@@ -41,17 +46,23 @@ fn replies_are_read_whole_or_not_at_all() {
         for ids in [&[7u64][..], &[1, 2, 3]] {
             let whole = answer(speech, &data, ids);
             let ask = Ask::Get(ids.len());
+            let asked = drawn(&ask, &data);
             for cut in 0..whole.len() {
-                assert!(ask.read(speech, &whole[..cut]).unwrap().is_none(), "{speech:?}: {cut} of {}", whole.len());
+                assert!(
+                    ask.read(speech, &asked, &whole[..cut]).unwrap().is_none(),
+                    "{speech:?}: {cut} of {}",
+                    whole.len()
+                );
             }
             let more = [&whole[..], b"more"].concat();
-            assert_eq!(ask.read(speech, &more).unwrap(), Some((Reply::Good(&whole), whole.len())));
+            assert_eq!(ask.read(speech, &asked, &more).unwrap(), Some((Reply::Good(&whole), whole.len())));
         }
     }
     for (speech, text) in [(Speech::Memcached, "SERVER_ERROR no\r\n"), (Speech::Redis, "-ERR no\r\n")] {
-        let (reply, len) = Ask::Get(1).read(speech, text.as_bytes()).unwrap().unwrap();
+        let asked = drawn(&Ask::Get(1), &data);
+        let (reply, len) = Ask::Get(1).read(speech, &asked, text.as_bytes()).unwrap().unwrap();
         assert!(matches!(reply, Reply::Error(_)) && len == text.len());
-        assert!(Ask::Get(1).read(speech, b"\x01junk\r\n").is_err());
+        assert!(Ask::Get(1).read(speech, &asked, b"\x01junk\r\n").is_err());
     }
 }
 
@@ -115,10 +126,59 @@ fn a_call_names_its_key_and_a_chain_ends_where_it_should() {
     let ask =
         Ask::Call { words: vec![b"FCALL".to_vec(), b"chain".to_vec()], more: vec![b"8".to_vec()], class: Class::Chain };
     let (mut out, mut scratch) = (Vec::new(), speech::Scratch::default());
-    let chooser = Chooser::new(Skew::Uniform, ask.population(&data)).unwrap();
-    let asked = ask.draw(&data, &chooser, &mut SmallRng::seed_from_u64(5));
+    let asked = drawn(&ask, &data);
     ask.write(Speech::Redis, &data, &asked, &mut out, &mut scratch);
     assert!(out.starts_with(b"*5\r\n$5\r\nFCALL\r\n$5\r\nchain\r\n$1\r\n1\r\n$30\r\nc"));
     assert!(out.ends_with(b"$1\r\n8\r\n"));
     assert!(!ask.is_right(Speech::Redis, &data, &asked, b"$2\r\nno\r\n", &mut scratch));
+}
+
+#[test]
+fn a_pools_mix_has_its_sizes_and_asks_for_what_is_not_there() {
+    let plan: crate::load::Plan = "etc".parse().unwrap();
+    let data = plan.data(1, 1000);
+    let ask = Ask::Mixed(plan.mix);
+    let chooser = Chooser::new(Skew::Uniform, ask.population(&data)).unwrap();
+    let mut rng = SmallRng::seed_from_u64(9);
+    let (mut scratch, mut met) = (speech::Scratch::default(), std::collections::BTreeMap::new());
+    for _ in 0..4000 {
+        let asked = ask.draw(&data, &chooser, &mut rng);
+        for speech in [Speech::Memcached, Speech::Redis] {
+            let mut out = Vec::new();
+            ask.write(speech, &data, &asked, &mut out, &mut scratch);
+            let text = String::from_utf8_lossy(&out).into_owned();
+            let words: Vec<&str> = text.split([' ', '\r']).collect();
+            let (verb, key) = if speech == Speech::Redis {
+                (text.split("\r\n").nth(2).unwrap().to_lowercase(), text.split("\r\n").nth(4).unwrap())
+            } else {
+                (words[0].to_owned(), words[1])
+            };
+            let there = key.starts_with('k');
+            assert!(there || key.starts_with('m'), "{text:?}");
+            *met.entry((speech == Speech::Redis, verb.clone().replace("delete", "del"), there)).or_insert(0) += 1;
+            let right: &[u8] = match (speech, verb.as_str(), there) {
+                (Speech::Redis, "set", _) => b"+OK\r\n",
+                (_, "set", _) => b"STORED\r\n",
+                (Speech::Redis, "del", _) => b":0\r\n",
+                (_, "delete", _) => b"NOT_FOUND\r\n",
+                (Speech::Redis, _, false) => b"$-1\r\n",
+                (_, _, false) => b"END\r\n",
+                // What a record has is checked as that of any get is.
+                _ => continue,
+            };
+            let (reply, len) = ask.read(speech, &asked, right).unwrap().unwrap();
+            assert!(reply == Reply::Good(right) && len == right.len());
+            assert!(ask.is_right(speech, &data, &asked, right, &mut scratch), "{text:?}");
+            assert!(!ask.is_right(speech, &data, &asked, b"+NO\r\n", &mut scratch));
+        }
+    }
+    for redis in [false, true] {
+        let share =
+            |verb: &str, there| f64::from(met.get(&(redis, verb.to_owned(), there)).copied().unwrap_or(0)) / 4000.0;
+        let near = |found: f64, wanted: f64| assert!((found - wanted).abs() < 0.03, "{found} is not {wanted}: {met:?}");
+        near(share("get", true), 0.734 * 0.814 / 0.997);
+        near(share("get", false), 0.734 * 0.186 / 0.997);
+        near(share("del", false), 0.24 / 0.997);
+        assert_eq!((share("set", false), share("del", true)), (0.0, 0.0));
+    }
 }

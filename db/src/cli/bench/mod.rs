@@ -10,6 +10,8 @@ mod neighbours;
 mod own;
 mod peer;
 mod peers;
+mod placement;
+mod pools;
 mod pushed;
 mod report;
 mod sizes;
@@ -173,6 +175,34 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: BOTH_PEERS,
         run: sizes::sizes,
+    },
+    Experiment {
+        name: "crossover",
+        help: "Calls against clients that do the work by gets, over what there is to compute",
+        canonical: false,
+        peers: &[],
+        run: placement::crossover,
+    },
+    Experiment {
+        name: "extensions",
+        help: "Calls of the example extensions against a client that does the same by gets",
+        canonical: false,
+        peers: &[],
+        run: placement::extensions,
+    },
+    Experiment {
+        name: "interleave",
+        help: "Chains of calls that wait for their records by turns, and with --no-interleave",
+        canonical: false,
+        peers: &[],
+        run: placement::interleave,
+    },
+    Experiment {
+        name: "pools",
+        help: "Facebook's five pools, gets alone and their whole mixes, beside memcached and Redis",
+        canonical: false,
+        peers: BOTH_PEERS,
+        run: pools::pools,
     },
     Experiment {
         name: "neighbours",

@@ -23,7 +23,7 @@ const MIXES: &str = "Mixes: ycsb-a to ycsb-f (Cooper et al., SoCC'10); usr, app,
     Atikoglu et al., SIGMETRICS'12: with their sizes and misses); or shares, such as get=90,put=5,auth=5, of\n  \
     get put insert delete read-modify-write multi-get increment, and of calls of the extensions\n  \
     invoke-get (get) scan (range) chain aggregate checksum analysis auth long bad, and of what clients\n  \
-    do in place of them: chain-gets aggregate-gets\n\n\
+    do in place of them: chain-gets aggregate-gets checksum-gets analysis-gets auth-gets long-gets\n\n\
     Nothing is created that is not asked for: --create makes tenants and tables that are not there and pushes the \
     extensions that the mix calls, --fill writes the records (over what is there), --remove deletes in the end what \
     --create made.";
