@@ -41,7 +41,8 @@ fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) {
 fn manifests_follow_the_arrows() {
     let mut allowed: BTreeMap<String, &[&str]> = BTreeMap::from([
         ("sandstorm-api".into(), &[][..]),
-        ("net".into(), &[][..]),
+        ("net".into(), &["sandstorm-dpdk-sys"][..]),
+        ("net/dpdk-sys".into(), &[][..]),
         ("client".into(), &["sandstorm-net"][..]),
         ("db".into(), &["sandstorm-api", "sandstorm-client", "sandstorm-net"][..]),
     ]);
@@ -57,6 +58,27 @@ fn manifests_follow_the_arrows() {
             assert!(may.contains(&dependency.as_str()), "{folder} must not depend on {dependency}; allowed: {may:?}");
         }
     }
+}
+
+#[test]
+fn the_tests_know_every_feature() {
+    let script = fs::read_to_string(root().join("scripts/test")).expect("the script");
+    let listed =
+        script.lines().find_map(|line| line.strip_prefix("features=(--features ")).expect("a list of features");
+    let mut listed: Vec<&str> = listed.trim_end_matches(')').split(',').collect();
+    listed.sort_unstable();
+    let mut all = Vec::new();
+    for folder in ["sandstorm-api", "net", "net/dpdk-sys", "client", "db"] {
+        let text = fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("a readable manifest");
+        let manifest: toml::Table = text.parse().expect("a TOML manifest");
+        let package = manifest.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str()).unwrap_or_default();
+        let features = manifest.get("features").and_then(|s| s.as_table()).into_iter().flatten();
+        // These two need DPDK, which may be missing.
+        let features = features.filter(|(name, _)| !["dpdk", "bind"].contains(&name.as_str()));
+        all.extend(features.map(|(name, _)| format!("{package}/{name}")));
+    }
+    all.sort_unstable();
+    assert_eq!(listed, all, "scripts/test lists the features that can be built without DPDK");
 }
 
 #[test]

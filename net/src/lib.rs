@@ -5,6 +5,8 @@
 //! `trust` is for those who ask a port that speaks HTTPS. All but these three are free of sockets and clocks.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod driver;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

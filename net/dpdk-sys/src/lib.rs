@@ -1,0 +1,18 @@
+//! DPDK's functions as Sandstorm calls them, where the feature `bind` is on; nothing otherwise.
+//!
+//! Guarantees: nothing beyond what the C compiler and bindgen say of the headers of the DPDK that is installed: names, types and layouts
+//! are those that the shim was compiled with. Everything here is as safe to call as the C function is; the safe owners are in
+//! `sandstorm_net::dpdk`.
+#![allow(unsafe_code)]
+
+#[cfg(feature = "bind")]
+mod bound {
+    #![allow(clippy::all, clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc)]
+    #![allow(missing_docs, unreachable_pub, unused, non_camel_case_types, non_upper_case_globals, non_snake_case)]
+    #![allow(rustdoc::all)]
+
+    include!(concat!(env!("OUT_DIR"), "/bound.rs"));
+}
+
+#[cfg(feature = "bind")]
+pub use bound::*;

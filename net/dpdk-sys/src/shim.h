@@ -1,0 +1,130 @@
+/*
+ * What Sandstorm calls of DPDK beyond its exported functions: inline functions, and structures whose layout is DPDK's business, as plain
+ * ones of fixed width. Bursts cross over in one call each.
+ */
+#ifndef SANDSTORM_DPDK_SHIM_H
+#define SANDSTORM_DPDK_SHIM_H
+
+#include <stdint.h>
+
+struct rte_mempool;
+struct rte_mbuf;
+struct rte_flow;
+
+/* Flags of a frame. Received: what the port says of its checksums. To be sent: what the port is to fill in. */
+static const uint32_t SS_IP_GOOD = 1;
+static const uint32_t SS_IP_BAD = 2;
+static const uint32_t SS_UDP_GOOD = 4;
+static const uint32_t SS_UDP_BAD = 8;
+static const uint32_t SS_FILL_IP = 16;
+static const uint32_t SS_FILL_UDP = 32;
+static const uint32_t SS_IPV6 = 64;
+static const uint32_t SS_VLAN = 128;
+
+/* What a port can do. */
+static const uint32_t SS_CAN_CHECK_IP = 1;
+static const uint32_t SS_CAN_CHECK_UDP = 2;
+static const uint32_t SS_CAN_FILL_IP = 4;
+static const uint32_t SS_CAN_FILL_UDP = 8;
+static const uint32_t SS_CAN_SPREAD = 16;
+static const uint32_t SS_CAN_SEND_SEGMENTS = 32;
+static const uint32_t SS_CAN_RECEIVE_SEGMENTS = 64;
+
+/* Where configuring a port stopped. */
+static const int32_t SS_STAGE_DEVICE = 1;
+static const int32_t SS_STAGE_MTU = 2;
+static const int32_t SS_STAGE_RX_QUEUE = 3;
+static const int32_t SS_STAGE_TX_QUEUE = 4;
+
+struct ss_port_info {
+	char name[64];
+	char driver[64];
+	int32_t socket;
+	uint8_t mac[6];
+	uint16_t mtu;
+	uint16_t max_mtu;
+	uint16_t max_rx_queues;
+	uint16_t max_tx_queues;
+	uint16_t reta_size;
+	uint32_t can;
+};
+
+struct ss_port_conf {
+	uint16_t queues;
+	uint16_t rx_descriptors;
+	uint16_t tx_descriptors;
+	/* 0: as it is. */
+	uint16_t mtu;
+	/* What of `ss_port_info.can` to switch on. */
+	uint32_t want;
+	/* Whether queues are to be waited for. */
+	uint32_t interrupts;
+};
+
+struct ss_port_stats {
+	uint64_t received;
+	uint64_t sent;
+	uint64_t received_bytes;
+	uint64_t sent_bytes;
+	uint64_t missed;
+	uint64_t receive_errors;
+	uint64_t send_errors;
+	uint64_t no_buffer;
+};
+
+struct ss_frame {
+	struct rte_mbuf *mbuf;
+	/* The first segment's bytes. */
+	uint8_t *data;
+	/* Received: bytes at `data`. To be sent: bytes that were written there. */
+	uint32_t len;
+	/* Received: bytes of the whole frame. To be sent: room at `data`. */
+	uint32_t total;
+	uint32_t flags;
+	/* Bytes of the Ethernet and the IP header, of a frame to be sent. */
+	uint16_t l2;
+	uint16_t l3;
+};
+
+struct ss_udp_rule {
+	/* 4 or 6. */
+	uint8_t family;
+	/* Whether `address` is looked at. */
+	uint8_t has_address;
+	uint16_t port;
+	uint16_t queue;
+	uint8_t address[16];
+};
+
+struct ss_flow_error {
+	int32_t kind;
+	int32_t code;
+	char message[160];
+};
+
+int ss_errno(void);
+void ss_quiet(void);
+uint32_t ss_pool_room(uint16_t frame);
+int ss_port_info(uint16_t port, struct ss_port_info *info);
+int ss_port_configure(uint16_t port, const struct ss_port_conf *conf, struct rte_mempool *const *pools, int32_t *stage);
+int ss_port_stats(uint16_t port, struct ss_port_stats *stats);
+/* 1: up, 0: down. */
+int ss_port_link(uint16_t port);
+/* Lets frames to these groups in, `count` addresses of 6 bytes, or to more than these. */
+int ss_port_listen(uint16_t port, const uint8_t *groups, uint32_t count);
+/* Frames that wait to be received, or less than 0: unknown. */
+int ss_waiting(uint16_t port, uint16_t queue);
+uint16_t ss_receive(uint16_t port, uint16_t queue, struct ss_frame *frames, uint16_t count);
+/* Copies a received frame of several segments; returns its bytes, or 0 if there is no room. */
+uint32_t ss_copy(const struct ss_frame *frame, uint8_t *to, uint32_t room);
+/* 0: `count` frames to be written, or less than 0: none. */
+int ss_allocate(struct rte_mempool *pool, struct ss_frame *frames, uint16_t count);
+/* Returns how many of the first left; the others stay the caller's. */
+uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count);
+void ss_free(struct ss_frame *frames, uint16_t count);
+int ss_flow_validate(uint16_t port, const struct ss_udp_rule *rule, struct ss_flow_error *error);
+struct rte_flow *ss_flow_create(uint16_t port, const struct ss_udp_rule *rule, struct ss_flow_error *error);
+int ss_flow_destroy(uint16_t port, struct rte_flow *flow, struct ss_flow_error *error);
+int ss_flow_isolate(uint16_t port, int set, struct ss_flow_error *error);
+
+#endif

@@ -1,0 +1,297 @@
+//! DPDK's environment: memory, devices and threads of this process. Starts once.
+//!
+//! Guarantees: DPDK's functions are called between a start that succeeded and the end, never after. Everything of DPDK in this crate holds the
+//! [`Eal`], so the end comes when nothing of it is left; pools with packets that did not come back are never freed, and then the environment
+//! stays, too, until the process ends. A port is opened once at a time.
+#![allow(unsafe_code)]
+
+use super::error::{Code, DpdkError};
+use super::port::{PortInfo, describe};
+use crate::limits::DPDK_NAME_BYTES;
+use sandstorm_dpdk_sys as sys;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString, c_char};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Whether DPDK was started in this process, or tried to.
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// DPDK, started. The last owner's drop ends it.
+pub struct Eal {
+    state: Mutex<State>,
+    /// Dropped to have the thread end DPDK.
+    end: Option<mpsc::Sender<bool>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What of DPDK is in use.
+#[derive(Default)]
+struct State {
+    open: BTreeSet<u16>,
+    /// Pools whose owners have gone, to be freed when no port is open and their packets are back.
+    left: Vec<PoolPointer>,
+}
+
+/// A pool of DPDK's, which has locks of its own.
+#[derive(Clone, Copy)]
+pub(super) struct PoolPointer(pub(super) NonNull<sys::rte_mempool>);
+
+// SAFETY: a mempool may be used from any thread; what frees it holds the lock of the state and the only pointer left.
+unsafe impl Send for PoolPointer {}
+// SAFETY: as above; its functions may be called from several threads at once.
+unsafe impl Sync for PoolPointer {}
+
+impl std::fmt::Debug for Eal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Eal").field("open", &self.state().open).finish_non_exhaustive()
+    }
+}
+
+/// DPDK's words for a number.
+pub(super) fn text_of(code: i32) -> String {
+    // SAFETY: the function takes any number and returns a string that lives until the thread's next call; it is copied at once.
+    unsafe { text(sys::rte_strerror(code)) }
+}
+
+/// The version of DPDK that this runs with, such as "DPDK 22.11.11".
+pub fn version() -> String {
+    // SAFETY: the function returns a string that lives as long as the process.
+    unsafe { text(sys::rte_version()) }
+}
+
+/// Copies a string.
+///
+/// # Safety
+/// `from` is null or points to a string that ends with a zero.
+unsafe fn text(from: *const c_char) -> String {
+    if from.is_null() {
+        return String::new();
+    }
+    // SAFETY: as promised by the caller.
+    unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
+}
+
+/// What to do about a start that failed.
+fn hint(code: Code) -> &'static str {
+    match code.0 {
+        libc::EACCES | libc::EPERM => "no right to hugepages or devices: run as root, or see `sandstorm doctor`",
+        libc::ENOMEM => "not enough memory: reserve hugepages, or use --no-huge with -m",
+        libc::ENODEV | libc::EIO => {
+            "a device of --vdev or -a cannot be had: look at its name and what DPDK printed above"
+        }
+        libc::EALREADY => "another process uses this --file-prefix",
+        _ => "look at the arguments and at what DPDK printed above; docs/dpdk.md has working ones",
+    }
+}
+
+impl Eal {
+    /// Starts DPDK with its own arguments (`--no-huge -m 128 --vdev ...`), without a program name. Unless they say otherwise it starts no
+    /// threads of its own to work on, binds none to a processor, and prints warnings only.
+    ///
+    /// # Errors
+    /// [`DpdkError`]: started before, arguments that cannot be used, or what DPDK answered. After a failed start it cannot be tried again.
+    pub fn start<A: AsRef<str>>(arguments: &[A]) -> Result<Arc<Eal>, DpdkError> {
+        let mut arguments: Vec<String> = arguments.iter().map(|argument| argument.as_ref().to_owned()).collect();
+        let strings = c_strings(&arguments)?;
+        if STARTED.swap(true, SeqCst) {
+            return Err(DpdkError::StartedBefore);
+        }
+        let (report, started) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<bool>();
+        // DPDK binds the thread that starts it; that one does nothing else.
+        let thread = std::thread::Builder::new()
+            .name("dpdk".to_owned())
+            .spawn(move || {
+                let code = initialise(strings);
+                let failed = code.0 != 0;
+                let _starter_waits = report.send(code);
+                if !failed && ends.recv() == Ok(true) {
+                    // SAFETY: started on this thread; the sender of `true` was the last user.
+                    unsafe { sys::rte_eal_cleanup() };
+                }
+            })
+            .map_err(DpdkError::Thread)?;
+        match started.recv() {
+            Ok(Code(0)) => {
+                Ok(Arc::new(Eal { state: Mutex::new(State::default()), end: Some(end), thread: Some(thread) }))
+            }
+            code => {
+                let code = code.unwrap_or(Code(libc::EFAULT));
+                arguments.shrink_to_fit();
+                Err(DpdkError::Start { arguments, code, hint: hint(code) })
+            }
+        }
+    }
+
+    /// The ports that DPDK has found or made, open ones, too.
+    ///
+    /// # Errors
+    /// A device that does not tell of itself.
+    pub fn ports(&self) -> Result<Vec<PortInfo>, DpdkError> {
+        let mut ports = Vec::new();
+        let mut next = 0;
+        loop {
+            // SAFETY: DPDK is started; any number may be asked.
+            let found = unsafe { sys::rte_eth_find_next(next) };
+            // SAFETY: as above.
+            if unsafe { sys::rte_eth_dev_is_valid_port(found) } == 0 {
+                return Ok(ports);
+            }
+            ports.push(describe(found)?);
+            next = found.saturating_add(1);
+        }
+    }
+
+    /// Lets the calling thread have a cache of each pool until it ends. Everything works without, only slower.
+    pub(super) fn enter(&self) {
+        REGISTERED.with(|registered| {
+            if !registered.tried.replace(true) {
+                // SAFETY: DPDK is started; the thread unregisters when it ends, see `Registration`.
+                registered.done.set(unsafe { sys::rte_thread_register() } == 0);
+            }
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims a port for one owner.
+    pub(super) fn claim(&self, port: u16) -> Result<(), DpdkError> {
+        if self.state().open.insert(port) { Ok(()) } else { Err(DpdkError::PortTaken(port)) }
+    }
+
+    /// The port is closed.
+    pub(super) fn release(&self, port: u16) {
+        let mut state = self.state();
+        state.open.remove(&port);
+        state.sweep();
+    }
+
+    /// Nobody uses the pool any more, but packets of it may be on their way.
+    pub(super) fn leave(&self, pool: PoolPointer) {
+        let mut state = self.state();
+        state.left.push(pool);
+        state.sweep();
+    }
+
+    /// Pools whose owners have gone and whose packets have not come back.
+    pub fn pools_left(&self) -> usize {
+        self.state().left.len()
+    }
+}
+
+impl State {
+    /// Frees what can be freed. While a port is open a packet of any pool may be in it.
+    fn sweep(&mut self) {
+        if !self.open.is_empty() {
+            return;
+        }
+        self.left.retain(|pool| {
+            let pool = pool.0.as_ptr();
+            // SAFETY: the pool is not freed yet. No port is open and its owner has gone, so nobody else uses it.
+            unsafe {
+                let out = sys::rte_mempool_in_use_count(pool) > 0;
+                if !out {
+                    sys::rte_mempool_free(pool);
+                }
+                out
+            }
+        });
+    }
+}
+
+impl Drop for Eal {
+    fn drop(&mut self) {
+        self.state().sweep();
+        let clean = self.state().left.is_empty() && self.state().open.is_empty();
+        if let Some(end) = self.end.take() {
+            let _thread_waits = end.send(clean);
+        }
+        if let Some(thread) = self.thread.take()
+            && clean
+        {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// The arguments as DPDK takes them, with a program name and what it would otherwise choose badly.
+fn c_strings(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
+    let named = |name: &str| arguments.iter().any(|argument| argument.split('=').next() == Some(name));
+    let short = |name: &str| arguments.iter().any(|argument| argument.starts_with(name) && !argument.starts_with("--"));
+    let mut all = vec!["sandstorm".to_owned()];
+    if !named("--lcores") && !short("-l") && !short("-c") {
+        // One thread of DPDK's, on any processor that this process may use.
+        all.push(format!("--lcores=0@({})", processors()));
+    }
+    if !named("--no-telemetry") && !named("--telemetry") {
+        all.push("--no-telemetry".to_owned());
+    }
+    all.extend(arguments.iter().cloned());
+    all.into_iter()
+        .map(|argument| {
+            if ["-h", "--help"].contains(&argument.as_str()) {
+                return Err(DpdkError::Argument(argument, "DPDK would end the process"));
+            }
+            if argument == "--" || argument.starts_with("--proc-type=secondary") {
+                return Err(DpdkError::Argument(argument, "each server is a primary process of its own"));
+            }
+            if argument.len() > DPDK_NAME_BYTES {
+                return Err(DpdkError::Argument(argument, "it is too long"));
+            }
+            CString::new(argument.clone()).map_err(|_| DpdkError::Argument(argument, "it holds a zero byte"))
+        })
+        .collect()
+}
+
+/// The processors that this thread may use, as DPDK writes them.
+fn processors() -> String {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return "0".to_owned() };
+    let usable: Vec<String> =
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu.to_string()).collect();
+    if usable.is_empty() { "0".to_owned() } else { usable.join(",") }
+}
+
+/// Starts DPDK on this thread; 0 if it did.
+fn initialise(arguments: Vec<CString>) -> Code {
+    let count = arguments.len();
+    // DPDK may write to the array, and keeps pointers to some of the strings: both live as long as the process.
+    let pointers: Vec<*mut c_char> =
+        arguments.into_iter().map(CString::into_raw).chain([std::ptr::null_mut()]).collect();
+    let pointers = Box::leak(pointers.into_boxed_slice());
+    // SAFETY: `count` strings that end with a zero, and a null behind them, all of which are never freed. `STARTED` makes this the only call.
+    unsafe {
+        sys::ss_quiet();
+        if sys::rte_eal_init(count as i32, pointers.as_mut_ptr()) < 0 {
+            return Code(sys::ss_errno().max(1));
+        }
+        // Threads of ours can then have caches; there are no secondary processes.
+        sys::rte_mp_disable();
+    }
+    Code(0)
+}
+
+/// Whether this thread is known to DPDK.
+struct Registration {
+    tried: Cell<bool>,
+    done: Cell<bool>,
+}
+
+thread_local! {
+    static REGISTERED: Registration = const { Registration { tried: Cell::new(false), done: Cell::new(false) } };
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if self.done.get() {
+            // SAFETY: this thread is registered. DPDK may have ended meanwhile, but its tables of threads are static, and it looks at no more.
+            unsafe { sys::rte_thread_unregister() };
+        }
+    }
+}

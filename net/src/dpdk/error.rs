@@ -1,0 +1,165 @@
+//! What DPDK refuses, typed and in words.
+
+use super::eal::text_of;
+use std::fmt;
+use thiserror::Error;
+
+/// A number with which DPDK says why it refused: the system's `errno`, or one of its own from 1000 on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Code(pub i32);
+
+impl Code {
+    /// From what a function of DPDK returned: most give the number negated.
+    pub(super) fn of(returned: i32) -> Code {
+        Code(returned.saturating_abs())
+    }
+
+    /// Whether the driver does not have this.
+    pub fn is_unsupported(self) -> bool {
+        [libc::ENOTSUP, libc::EOPNOTSUPP, libc::ENOSYS].contains(&self.0)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (error {})", text_of(self.0), self.0)
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What was being configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The port with its number of queues and offloads.
+    Device,
+    /// The largest packet.
+    Mtu,
+    /// A receive queue.
+    ReceiveQueue,
+    /// A transmit queue.
+    TransmitQueue,
+    /// Leaving everything without a rule to the kernel.
+    Isolation,
+    /// Starting it.
+    Start,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Device => "its queues and offloads",
+            Stage::Mtu => "its MTU",
+            Stage::ReceiveQueue => "a receive queue",
+            Stage::TransmitQueue => "a transmit queue",
+            Stage::Isolation => "isolation (only what a rule names comes here)",
+            Stage::Start => "its start",
+        })
+    }
+}
+
+/// Why DPDK, or something of it, cannot be had.
+#[derive(Debug, Error)]
+pub enum DpdkError {
+    /// A second start.
+    #[error("DPDK was started in this process before: it starts once in a process's life")]
+    StartedBefore,
+    /// An argument that is not one for DPDK.
+    #[error("DPDK's argument {0:?} cannot be used here: {1}")]
+    Argument(String, &'static str),
+    /// DPDK did not start.
+    #[error("DPDK does not start with the arguments {arguments:?}: {code}; {hint}")]
+    Start {
+        /// What it was given.
+        arguments: Vec<String>,
+        /// What it answered.
+        code: Code,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The system gave no thread for it.
+    #[error("cannot start DPDK's thread: {0}")]
+    Thread(std::io::Error),
+    /// No such port.
+    #[error("DPDK has no port {asked:?}; it has: {present}")]
+    NoPort {
+        /// The name or number asked for.
+        asked: String,
+        /// Those that are there.
+        present: String,
+    },
+    /// Somebody of this process has the port.
+    #[error("DPDK's port {0} is open already")]
+    PortTaken(u16),
+    /// More queues than the device has.
+    #[error("port {port} has {most} queues each way, and {asked} are asked for: one each worker; run fewer workers")]
+    Queues {
+        /// The port.
+        port: u16,
+        /// Queues asked for.
+        asked: u16,
+        /// Queues that it has.
+        most: u16,
+    },
+    /// No memory for packets.
+    #[error("no memory for {mbufs} packets of {room} bytes: {code}; give DPDK more (hugepages, or `-m` in --eal)")]
+    Pool {
+        /// Number of packets.
+        mbufs: u32,
+        /// Bytes of each.
+        room: u32,
+        /// What DPDK answered.
+        code: Code,
+    },
+    /// The device refused its configuration.
+    #[error("port {port} refuses {stage}: {code}")]
+    Configure {
+        /// The port.
+        port: u16,
+        /// What was refused.
+        stage: Stage,
+        /// What the driver answered.
+        code: Code,
+    },
+    /// The device does not tell of itself.
+    #[error("port {port} cannot be asked what it can do: {code}")]
+    Info {
+        /// The port.
+        port: u16,
+        /// What the driver answered.
+        code: Code,
+    },
+}
+
+/// What of a flow rule a driver refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RulePart {
+    /// It does not say, or has no rules at all.
+    Unspecified,
+    /// The rule as such.
+    Rule,
+    /// Group, priority or direction.
+    Attributes,
+    /// What packets it is for.
+    Pattern,
+    /// What becomes of them.
+    Action,
+    /// The state that the device is in, such as stopped.
+    State,
+}
+
+/// Why a flow rule was refused.
+#[derive(Clone, Debug, Error)]
+#[error("the driver refuses the rule ({part:?}): {code}{}{message}", if .message.is_empty() { "" } else { ": " })]
+pub struct FlowError {
+    /// What of it.
+    pub part: RulePart,
+    /// What the driver answered.
+    pub code: Code,
+    /// Its words, if it has any.
+    pub message: String,
+}

@@ -1,0 +1,110 @@
+//! Flow rules: which queue a packet comes to, decided by the device.
+//!
+//! Guarantees: a rule is taken back once, while its port runs.
+#![allow(unsafe_code)]
+
+use super::error::FlowError;
+use super::port::{OpenPort, Port, flow_error, no_error};
+use sandstorm_dpdk_sys as sys;
+use std::net::IpAddr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Packets that a rule is for: UDP of one family to one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UdpRule {
+    /// IPv6 rather than IPv4.
+    pub v6: bool,
+    /// To this address alone, which must be of the family; none: to any.
+    pub address: Option<IpAddr>,
+    /// Destination port.
+    pub port: u16,
+    /// The queue that they come to.
+    pub queue: u16,
+}
+
+impl UdpRule {
+    /// UDP to `port` at any address of a family.
+    pub fn any(v6: bool, port: u16, queue: u16) -> UdpRule {
+        UdpRule { v6, address: None, port, queue }
+    }
+
+    /// UDP to `port` at one address.
+    pub fn to(address: IpAddr, port: u16, queue: u16) -> UdpRule {
+        UdpRule { v6: address.is_ipv6(), address: Some(address), port, queue }
+    }
+
+    fn plain(&self) -> sys::ss_udp_rule {
+        let mut address = [0; 16];
+        match self.address {
+            Some(IpAddr::V4(v4)) => {
+                for (to, from) in address.iter_mut().zip(v4.octets()) {
+                    *to = from;
+                }
+            }
+            Some(IpAddr::V6(v6)) => address = v6.octets(),
+            None => {}
+        }
+        sys::ss_udp_rule {
+            family: if self.address.map_or(self.v6, |address| address.is_ipv6()) { 6 } else { 4 },
+            has_address: u8::from(self.address.is_some()),
+            port: self.port,
+            queue: self.queue,
+            address,
+        }
+    }
+}
+
+/// A rule that a device keeps; taken back when dropped.
+#[derive(Debug)]
+pub struct Flow {
+    flow: NonNull<sys::rte_flow>,
+    rule: UdpRule,
+    port: Arc<OpenPort>,
+}
+
+// SAFETY: a rule's handle is used once more, to take it back, from whatever thread; DPDK locks where the driver does not.
+unsafe impl Send for Flow {}
+// SAFETY: nothing can be done with a shared one but to look at its rule.
+unsafe impl Sync for Flow {}
+
+impl Port {
+    /// Asks whether the device would take a rule.
+    ///
+    /// # Errors
+    /// [`FlowError`]: what of it the driver refuses.
+    pub fn validate(&self, rule: &UdpRule) -> Result<(), FlowError> {
+        let mut error = no_error();
+        // SAFETY: the port is open; the rule and the error live across the call, which copies.
+        let failed = unsafe { sys::ss_flow_validate(self.shared().number(), &rule.plain(), &mut error) };
+        if failed == 0 { Ok(()) } else { Err(flow_error(&error)) }
+    }
+
+    /// Has the device keep a rule.
+    ///
+    /// # Errors
+    /// [`FlowError`]: what of it the driver refuses.
+    pub fn create(&self, rule: UdpRule) -> Result<Flow, FlowError> {
+        let mut error = no_error();
+        // SAFETY: as for `validate`.
+        let made = unsafe { sys::ss_flow_create(self.shared().number(), &rule.plain(), &mut error) };
+        let flow = NonNull::new(made).ok_or_else(|| flow_error(&error))?;
+        Ok(Flow { flow, rule, port: Arc::clone(self.shared()) })
+    }
+}
+
+impl Flow {
+    /// What it says.
+    pub fn rule(&self) -> &UdpRule {
+        &self.rule
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        let mut error = no_error();
+        // SAFETY: made by this port, which is open while this holds it, and destroyed here alone. A driver that refuses keeps it until the
+        // port is closed.
+        unsafe { sys::ss_flow_destroy(self.port.number(), self.flow.as_ptr(), &mut error) };
+    }
+}

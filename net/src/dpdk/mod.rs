@@ -1,0 +1,19 @@
+//! DPDK: network devices driven from this process, without the kernel.
+//!
+//! From the ground up: [`Eal`] is DPDK started, [`Pool`] holds packet buffers, [`Port`] is a device, [`QueuePair`] one receive and one transmit
+//! queue of it, which [`crate::stack`] makes a driver of, and [`Flow`] a rule that the device keeps. Each holds what it
+//! needs, so that everything goes in the right order: rules, queues, the port, pools, DPDK.
+
+mod eal;
+mod error;
+mod flow;
+mod pool;
+mod port;
+mod queue;
+
+pub use eal::{Eal, version};
+pub use error::{Code, DpdkError, FlowError, RulePart, Stage};
+pub use flow::{Flow, UdpRule};
+pub use pool::Pool;
+pub use port::{Port, PortCounters, PortInfo, PortOptions};
+pub use queue::{Held, QueuePair};

@@ -1,0 +1,68 @@
+//! Pools of packet buffers.
+//!
+//! Guarantees: a pool is freed when its owner has gone, no port is open, and all of its buffers are back; otherwise it stays (see [`super::eal`]).
+#![allow(unsafe_code)]
+
+use super::eal::{Eal, PoolPointer};
+use super::error::{Code, DpdkError};
+use crate::limits::DPDK_POOL_CACHE;
+use sandstorm_dpdk_sys as sys;
+use std::ffi::CString;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// A pool of buffers for packets.
+pub struct Pool {
+    pointer: PoolPointer,
+    eal: Arc<Eal>,
+    buffers: u32,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("buffers", &self.buffers).field("in_use", &self.in_use()).finish_non_exhaustive()
+    }
+}
+
+/// Makes the names of pools differ.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+impl Pool {
+    /// A pool of so many buffers, each for a frame of `frame` bytes, near the memory node `socket` (-1: any).
+    ///
+    /// # Errors
+    /// [`DpdkError::Pool`] when there is no memory for it.
+    pub fn new(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<Pool, DpdkError> {
+        let name = CString::new(format!("sandstorm{}", NUMBER.fetch_add(1, Relaxed))).unwrap_or_default();
+        // SAFETY: DPDK is started, which `eal` shows; the name is copied.
+        let (made, room, code) = unsafe {
+            let room = sys::ss_pool_room(frame).min(u32::from(u16::MAX));
+            let made = sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, DPDK_POOL_CACHE, 0, room as u16, socket);
+            (made, room, sys::ss_errno())
+        };
+        let pointer = NonNull::new(made).ok_or(DpdkError::Pool { mbufs: buffers, room, code: Code(code) })?;
+        Ok(Pool { pointer: PoolPointer(pointer), eal: Arc::clone(eal), buffers })
+    }
+
+    /// Buffers in all.
+    pub fn buffers(&self) -> u32 {
+        self.buffers
+    }
+
+    /// Buffers that are out: in queues, or held by somebody. An estimate while others use the pool.
+    pub fn in_use(&self) -> u32 {
+        // SAFETY: the pool lives as long as its owner.
+        unsafe { sys::rte_mempool_in_use_count(self.pointer.0.as_ptr()) }
+    }
+
+    pub(super) fn pointer(&self) -> *mut sys::rte_mempool {
+        self.pointer.0.as_ptr()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.eal.leave(self.pointer);
+    }
+}

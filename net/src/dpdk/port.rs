@@ -1,0 +1,359 @@
+//! Ports: a network device with its queues.
+//!
+//! Guarantees: a port has one owner in this process. It is configured before it starts, its queues are handed out once each, and it stops and
+//! closes when its owner, all its queues, its rules and everything received from it have gone; its pools go after it.
+#![allow(unsafe_code)]
+
+use super::eal::Eal;
+use super::error::{Code, DpdkError, FlowError, RulePart, Stage};
+use super::pool::Pool;
+use super::queue::QueuePair;
+use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS};
+use crate::stack::Mac;
+use sandstorm_dpdk_sys as sys;
+use std::ffi::c_char;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of a frame around an IP packet: addresses and type, and one VLAN tag.
+pub(super) const FRAME_OVERHEAD: u16 = 18;
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Its number.
+    pub port: u16,
+    /// Its name: a PCI address, or the name given with `--vdev`.
+    pub name: String,
+    /// The driver, such as `net_ixgbe`.
+    pub driver: String,
+    /// The memory node that it is next to; none if that does not matter.
+    pub node: Option<u32>,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Bytes of the largest IP packet, as set.
+    pub mtu: u16,
+    /// The most that can be set; 0 if it does not say.
+    pub max_mtu: u16,
+    /// Queues each way that it has, the fewer of both.
+    pub max_queues: u16,
+    /// Whether it checks checksums of what it receives: of IPv4 headers, of UDP.
+    pub checks: (bool, bool),
+    /// Whether it fills in checksums of what it sends: of IPv4 headers, of UDP.
+    pub fills: (bool, bool),
+    /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
+    pub spreads: bool,
+}
+
+/// How to open a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortOptions {
+    /// Queues each way.
+    pub queues: u16,
+    /// Packets that a receive queue holds; the driver may round. Default [`DPDK_DESCRIPTORS`].
+    pub rx_descriptors: u16,
+    /// The same of a transmit queue.
+    pub tx_descriptors: u16,
+    /// Bytes of the largest IP packet; none: as the device has it.
+    pub mtu: Option<u16>,
+    /// Let the device check and fill in checksums where it can. Default: true.
+    pub checksums: bool,
+    /// Take only what a rule names, and leave the rest to the kernel, on devices that it shares. Default: false.
+    pub isolate: bool,
+}
+
+impl PortOptions {
+    /// So many queues, all else by default.
+    pub fn new(queues: u16) -> PortOptions {
+        PortOptions {
+            queues,
+            rx_descriptors: DPDK_DESCRIPTORS,
+            tx_descriptors: DPDK_DESCRIPTORS,
+            mtu: None,
+            checksums: true,
+            isolate: false,
+        }
+    }
+}
+
+/// What a device has counted since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Packets received.
+    pub received: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets lost because a receive queue was full.
+    pub missed: u64,
+    /// Packets that came damaged.
+    pub receive_errors: u64,
+    /// Packets that could not be sent.
+    pub send_errors: u64,
+    /// Packets lost because a pool was empty.
+    pub no_buffer: u64,
+}
+
+/// A port that runs.
+#[derive(Debug)]
+pub struct Port {
+    shared: Arc<OpenPort>,
+}
+
+/// What a port, its queues and its rules share. The order of the fields is that in which they go.
+pub(super) struct OpenPort {
+    claim: Claim,
+    pub(super) info: PortInfo,
+    /// Packets that a receive queue holds.
+    pub(super) receive_room: u32,
+    /// Groups listened to, each queue's.
+    groups: Mutex<Vec<Vec<Mac>>>,
+    pub(super) pools: Vec<Pool>,
+    pub(super) eal: Arc<Eal>,
+}
+
+impl std::fmt::Debug for OpenPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenPort").field("info", &self.info).field("pools", &self.pools).finish_non_exhaustive()
+    }
+}
+
+/// The right to a port; its end closes it.
+struct Claim {
+    port: u16,
+    configured: bool,
+    started: bool,
+    eal: Arc<Eal>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // SAFETY: this is the only owner of the port; queues and rules hold it, so there are none.
+        unsafe {
+            if self.started {
+                sys::rte_eth_dev_stop(self.port);
+            }
+            if self.configured {
+                sys::rte_eth_dev_close(self.port);
+            }
+        }
+        self.eal.release(self.port);
+    }
+}
+
+fn string(from: &[c_char]) -> String {
+    let bytes: Vec<u8> = from.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Asks a port what it is. For modules that hold the [`Eal`].
+pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
+    // SAFETY: all-zero is a value of the structure, which holds numbers alone.
+    let mut said: sys::ss_port_info = unsafe { std::mem::zeroed() };
+    // SAFETY: DPDK is started, as the callers' `Eal` shows; it checks the number and fills the structure in.
+    let failed = unsafe { sys::ss_port_info(port, &mut said) };
+    if failed != 0 {
+        return Err(DpdkError::Info { port, code: Code::of(failed) });
+    }
+    let can = |what: u32| said.can & what != 0;
+    Ok(PortInfo {
+        port,
+        name: string(&said.name),
+        driver: string(&said.driver),
+        node: u32::try_from(said.socket).ok(),
+        mac: Mac(said.mac),
+        mtu: said.mtu,
+        max_mtu: if said.max_mtu == u16::MAX { 0 } else { said.max_mtu },
+        max_queues: said.max_rx_queues.min(said.max_tx_queues),
+        checks: (can(sys::SS_CAN_CHECK_IP), can(sys::SS_CAN_CHECK_UDP)),
+        fills: (can(sys::SS_CAN_FILL_IP), can(sys::SS_CAN_FILL_UDP)),
+        spreads: can(sys::SS_CAN_SPREAD),
+    })
+}
+
+impl Port {
+    /// Opens a port by its name, its number, or an empty string: the only one. Configures it, starts it, and hands out its queues.
+    ///
+    /// # Errors
+    /// [`DpdkError`]: no such port, one that is open, too many queues, no memory, or what its driver refuses. Nothing stays behind.
+    pub fn open(eal: &Arc<Eal>, which: &str, options: &PortOptions) -> Result<(Port, Vec<QueuePair>), DpdkError> {
+        let mut info = find(eal, which)?;
+        let port = info.port;
+        if options.queues == 0 || options.queues > info.max_queues {
+            return Err(DpdkError::Queues { port, asked: options.queues, most: info.max_queues });
+        }
+        eal.claim(port)?;
+        let mut claim = Claim { port, configured: false, started: false, eal: Arc::clone(eal) };
+        let mtu = options.mtu.unwrap_or(info.mtu);
+        let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
+        // Each worker's cache may hold half as much again as its size, of each pool.
+        let cached = u32::from(options.queues) * (DPDK_POOL_CACHE + DPDK_POOL_CACHE / 2);
+        let buffers =
+            u32::from(options.rx_descriptors) + u32::from(options.tx_descriptors) + DPDK_SPARE_BUFFERS + cached;
+        let frame = mtu.saturating_add(FRAME_OVERHEAD);
+        let pools =
+            (0..options.queues).map(|_| Pool::new(eal, buffers, frame, node)).collect::<Result<Vec<_>, DpdkError>>()?;
+        if options.isolate {
+            isolate(port)?;
+        }
+        claim.configured = true;
+        configure(port, options, &info, &pools)?;
+        // SAFETY: the port is claimed and configured.
+        let failed = unsafe { sys::rte_eth_dev_start(port) };
+        if failed != 0 {
+            return Err(DpdkError::Configure { port, stage: Stage::Start, code: Code::of(failed) });
+        }
+        claim.started = true;
+        info.mtu = describe(port)?.mtu;
+        if !options.checksums {
+            (info.checks, info.fills) = ((false, false), (false, false));
+        }
+        let groups = Mutex::new(vec![Vec::new(); usize::from(options.queues)]);
+        let receive_room = u32::from(options.rx_descriptors);
+        let shared = Arc::new(OpenPort { claim, info, receive_room, groups, pools, eal: Arc::clone(eal) });
+        let queues = (0..options.queues).map(|queue| QueuePair::new(Arc::clone(&shared), queue)).collect();
+        Ok((Port { shared }, queues))
+    }
+
+    /// What the device is, and what was switched on of what it can do.
+    pub fn info(&self) -> &PortInfo {
+        &self.shared.info
+    }
+
+    /// Whether the other end is there.
+    pub fn is_up(&self) -> bool {
+        self.shared.is_up()
+    }
+
+    /// What the device has counted; zeros if it does not count.
+    pub fn counters(&self) -> PortCounters {
+        self.shared.counters()
+    }
+
+    /// Buffers that are out of all its pools: in queues, or held.
+    pub fn buffers_in_use(&self) -> u32 {
+        self.shared.pools.iter().map(Pool::in_use).sum()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<OpenPort> {
+        &self.shared
+    }
+}
+
+impl OpenPort {
+    pub(super) fn number(&self) -> u16 {
+        self.claim.port
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        // SAFETY: the port is open.
+        unsafe { sys::ss_port_link(self.claim.port) == 1 }
+    }
+
+    pub(super) fn counters(&self) -> PortCounters {
+        // SAFETY: all-zero is a value of the structure, which holds numbers alone.
+        let mut said: sys::ss_port_stats = unsafe { std::mem::zeroed() };
+        // SAFETY: the port is open; the structure is filled in, with zeros if the driver does not count.
+        unsafe { sys::ss_port_stats(self.claim.port, &mut said) };
+        PortCounters {
+            received: said.received,
+            sent: said.sent,
+            missed: said.missed,
+            receive_errors: said.receive_errors,
+            send_errors: said.send_errors,
+            no_buffer: said.no_buffer,
+        }
+    }
+
+    /// Lets frames to the groups of all queues in. Whether it does: a device that knows no groups lets all in.
+    pub(super) fn listen(&self, queue: u16, groups: &[Mac]) -> bool {
+        let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = all.get_mut(usize::from(queue)) {
+            own.clear();
+            own.extend_from_slice(groups);
+        }
+        let mut union: Vec<[u8; 6]> = all.iter().flatten().map(|group| group.0).collect();
+        union.sort_unstable();
+        union.dedup();
+        // SAFETY: the port is open; so many addresses of six bytes lie there during the call, which copies them.
+        let failed = unsafe { sys::ss_port_listen(self.claim.port, union.as_ptr().cast(), union.len() as u32) };
+        failed == 0 || Code::of(failed).is_unsupported()
+    }
+}
+
+fn find(eal: &Eal, which: &str) -> Result<PortInfo, DpdkError> {
+    let mut ports = eal.ports()?;
+    let number = which.parse().ok();
+    let at = match (which, ports.as_slice()) {
+        ("", [_]) => Some(0),
+        _ => ports.iter().position(|info| info.name == which || Some(info.port) == number),
+    };
+    match at {
+        Some(at) => Ok(ports.swap_remove(at)),
+        None => {
+            let names: Vec<String> =
+                ports.iter().map(|info| format!("{} ({}, {})", info.port, info.name, info.driver)).collect();
+            let present = if names.is_empty() {
+                "none; bind a device to vfio-pci, or add --vdev to --eal".to_owned()
+            } else {
+                names.join(", ")
+            };
+            Err(DpdkError::NoPort { asked: which.to_owned(), present })
+        }
+    }
+}
+
+fn isolate(port: u16) -> Result<(), DpdkError> {
+    let mut error = no_error();
+    // SAFETY: the port is claimed; the error is filled in.
+    let failed = unsafe { sys::ss_flow_isolate(port, 1, &mut error) };
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(DpdkError::Configure { port, stage: Stage::Isolation, code: Code::of(failed) })
+}
+
+fn configure(port: u16, options: &PortOptions, info: &PortInfo, pools: &[Pool]) -> Result<(), DpdkError> {
+    let checksums = sys::SS_CAN_CHECK_IP | sys::SS_CAN_CHECK_UDP | sys::SS_CAN_FILL_IP | sys::SS_CAN_FILL_UDP;
+    let want = if options.checksums { checksums } else { 0 };
+    let conf = sys::ss_port_conf {
+        queues: options.queues,
+        rx_descriptors: options.rx_descriptors,
+        tx_descriptors: options.tx_descriptors,
+        mtu: options.mtu.filter(|mtu| *mtu != info.mtu).unwrap_or(0),
+        want: want | sys::SS_CAN_SPREAD | sys::SS_CAN_SEND_SEGMENTS,
+        interrupts: 0,
+    };
+    let pointers: Vec<_> = pools.iter().map(Pool::pointer).collect();
+    let mut stage = 0;
+    // SAFETY: the port is claimed and not started; there is a pool for each queue, and pools outlive the port.
+    let failed = unsafe { sys::ss_port_configure(port, &conf, pointers.as_ptr(), &mut stage) };
+    if failed == 0 {
+        return Ok(());
+    }
+    let stage = match stage {
+        sys::SS_STAGE_MTU => Stage::Mtu,
+        sys::SS_STAGE_RX_QUEUE => Stage::ReceiveQueue,
+        sys::SS_STAGE_TX_QUEUE => Stage::TransmitQueue,
+        _ => Stage::Device,
+    };
+    Err(DpdkError::Configure { port, stage, code: Code::of(failed) })
+}
+
+/// An error to be filled in.
+pub(super) fn no_error() -> sys::ss_flow_error {
+    // SAFETY: all-zero is a value of the structure, which holds numbers alone.
+    unsafe { std::mem::zeroed() }
+}
+
+/// What the driver said of a rule.
+pub(super) fn flow_error(said: &sys::ss_flow_error) -> FlowError {
+    // The numbers of `enum rte_flow_error_type`, which only grows at its end.
+    let part = match said.kind {
+        2 => RulePart::Rule,
+        3..=8 => RulePart::Attributes,
+        9..=13 => RulePart::Pattern,
+        14..=16 => RulePart::Action,
+        17 => RulePart::State,
+        _ => RulePart::Unspecified,
+    };
+    FlowError { part, code: Code(said.code), message: string(&said.message) }
+}

@@ -1,0 +1,316 @@
+//! A pair of queues, as a port of frames.
+//!
+//! Guarantees: a pair is handed out once for each queue of an open port, so one thread at a time receives and sends on it. Each buffer has one
+//! owner: the device, a pool, the pair (what it has received and what it writes), or whoever took it out; that one gives it back once. Bytes of
+//! a received frame are lent only while its buffer is the pair's, and are those that the device says it wrote.
+#![allow(unsafe_code)]
+
+use super::port::{FRAME_OVERHEAD, OpenPort};
+use crate::driver::Pressure;
+use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK};
+use crate::stack::{FramePort, InFrame, Mac, Offload, OutFrame, Verified};
+use sandstorm_dpdk_sys as sys;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+/// Bytes of an Ethernet header without a tag.
+const ETHERNET: u16 = 14;
+
+/// No buffer.
+const NONE: sys::ss_frame =
+    sys::ss_frame { mbuf: ptr::null_mut(), data: ptr::null_mut(), len: 0, total: 0, flags: 0, l2: 0, l3: 0 };
+
+/// One receive and one transmit queue of a port.
+pub struct QueuePair {
+    /// What was received last: the first `received`, of which those that were taken have no buffer.
+    frames: [sys::ss_frame; BURST],
+    received: usize,
+    /// Frames that came in several buffers, put together, each in its part.
+    whole: Vec<u8>,
+    /// Bytes of the largest frame.
+    longest: usize,
+    offload: Offload,
+    queue: u16,
+    /// Sends in a row for which there was no room.
+    full: u32,
+    /// Frames that could not be sent.
+    send_errors: u64,
+    /// Frames that were too long to be received whole.
+    cut: u64,
+    port: Arc<OpenPort>,
+}
+
+// SAFETY: a queue may be used from any thread as long as it is one at a time, which `&mut` makes sure of.
+unsafe impl Send for QueuePair {}
+
+impl std::fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (port, queue) = (self.port.number(), self.queue);
+        f.debug_struct("QueuePair").field("port", &port).field("queue", &queue).finish_non_exhaustive()
+    }
+}
+
+impl QueuePair {
+    pub(super) fn new(port: Arc<OpenPort>, queue: u16) -> QueuePair {
+        let (ip_fill, udp_fill) = port.info.fills;
+        QueuePair {
+            frames: [NONE; BURST],
+            received: 0,
+            whole: Vec::new(),
+            longest: usize::from(port.info.mtu) + usize::from(FRAME_OVERHEAD),
+            offload: Offload { ip_fill, udp_fill },
+            queue,
+            full: 0,
+            send_errors: 0,
+            cut: 0,
+            port,
+        }
+    }
+
+    /// Which queue of its port it is.
+    pub fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    /// Whether the other end is there.
+    pub fn is_up(&self) -> bool {
+        self.port.is_up()
+    }
+
+    /// Frames that were thrown away because they were longer than the MTU allows.
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// Gives back what was received last.
+    fn give_back(&mut self) {
+        let received = std::mem::take(&mut self.received);
+        if let Some(frames) = self.frames.get_mut(..received)
+            && !frames.is_empty()
+        {
+            // SAFETY: these are the pair's own or none at all, and are forgotten with this.
+            unsafe { sys::ss_free(frames.as_mut_ptr(), frames.len() as u16) };
+        }
+    }
+
+    /// Puts frames together that came in several buffers.
+    #[cold]
+    fn gather(&mut self, index: usize) {
+        let longest = self.longest;
+        if self.whole.is_empty() {
+            self.whole = vec![0; longest * BURST];
+        }
+        let Some(place) = self.whole.get_mut(index * longest..(index + 1) * longest) else { return };
+        let Some(frame) = self.frames.get_mut(index) else { return };
+        // SAFETY: the frame is the pair's own; it is copied as far as there is room, or not at all.
+        let copied = unsafe { sys::ss_copy(frame, place.as_mut_ptr(), place.len() as u32) };
+        if copied != frame.total {
+            (frame.len, frame.total) = (0, 0);
+            self.cut += 1;
+        }
+    }
+
+    /// Writes a frame into a buffer that was taken for it. False if it does not fit.
+    fn write(buffer: &mut sys::ss_frame, frame: &OutFrame<'_, Held>) -> bool {
+        let len = frame.len();
+        if len == 0 || len > buffer.total as usize {
+            return false;
+        }
+        // SAFETY: the buffer is the pair's own, and has `total` bytes from `data` on. They may never have been written: the compiler cannot know,
+        // since they come from outside, and they are written before they are read.
+        let room = unsafe { std::slice::from_raw_parts_mut(buffer.data, len) };
+        if frame.copy_to(room) != Some(len) {
+            return false;
+        }
+        (buffer.len, buffer.l2, buffer.l3) = (len as u32, ETHERNET, frame.ip_header as u16);
+        buffer.flags = if frame.fill.ip { sys::SS_FILL_IP } else { 0 };
+        buffer.flags |= if frame.fill.udp { sys::SS_FILL_UDP } else { 0 };
+        if frame.header.get(usize::from(ETHERNET)).is_some_and(|first| first >> 4 == 6) {
+            buffer.flags |= sys::SS_IPV6;
+        }
+        true
+    }
+
+    /// Sends so many frames. Returns how many were dealt with.
+    fn send(&mut self, frames: &[OutFrame<'_, Held>]) -> usize {
+        let mut buffers = [NONE; BURST];
+        let Some(pool) = self.port.pools.get(usize::from(self.queue)) else { return 0 };
+        let count = frames.len().min(BURST);
+        // SAFETY: the pool lives, and there is room for so many.
+        if unsafe { sys::ss_allocate(pool.pointer(), buffers.as_mut_ptr(), count as u16) } < 0 {
+            return 0;
+        }
+        // Those that do not fit are left out; the buffers at the end are then too many.
+        let mut of = [0; BURST];
+        let mut written = 0;
+        for (index, frame) in frames.iter().take(count).enumerate() {
+            if let (Some(buffer), Some(of)) = (buffers.get_mut(written), of.get_mut(written))
+                && Self::write(buffer, frame)
+            {
+                *of = index;
+                written += 1;
+            }
+        }
+        // SAFETY: `written` buffers are the pair's own and hold frames. Those that left are the device's.
+        let sent = unsafe { sys::ss_send(self.port.number(), self.queue, buffers.as_ptr(), written as u16) };
+        let sent = usize::from(sent).min(written);
+        if let Some(kept) = buffers.get_mut(sent..count)
+            && !kept.is_empty()
+        {
+            // SAFETY: these did not leave, and are the pair's own.
+            unsafe { sys::ss_free(kept.as_mut_ptr(), kept.len() as u16) };
+        }
+        // Up to the first that fits and did not leave.
+        let dealt = if sent == written { count } else { of.get(sent).copied().unwrap_or(count) };
+        self.send_errors += dealt.saturating_sub(sent) as u64;
+        dealt
+    }
+}
+
+impl FramePort for QueuePair {
+    type Shared = Held;
+
+    fn mac(&self) -> Mac {
+        self.port.info.mac
+    }
+
+    fn mtu(&self) -> usize {
+        usize::from(self.port.info.mtu)
+    }
+
+    fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    fn listen(&mut self, groups: &[Mac]) -> bool {
+        self.port.listen(self.queue, groups)
+    }
+
+    fn receive(&mut self, most: usize) -> usize {
+        self.give_back();
+        self.port.eal.enter();
+        let most = most.min(BURST);
+        // SAFETY: the port runs, this is the only owner of the queue, and there is room for so many.
+        let received =
+            unsafe { sys::ss_receive(self.port.number(), self.queue, self.frames.as_mut_ptr(), most as u16) };
+        self.received = usize::from(received).min(most);
+        for index in 0..self.received {
+            if self.frames.get(index).is_some_and(|frame| frame.len != frame.total) {
+                self.gather(index);
+            }
+        }
+        self.received
+    }
+
+    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
+        let frame = self.frames.get(..self.received)?.get(index).filter(|frame| !frame.mbuf.is_null())?;
+        let bytes = if frame.len == frame.total {
+            // SAFETY: the buffer is the pair's own until `&mut self` gives it back, and the device wrote so many bytes there.
+            unsafe { std::slice::from_raw_parts(frame.data, frame.len as usize) }
+        } else {
+            let start = index * self.longest;
+            self.whole.get(start..start + frame.total as usize)?
+        };
+        Some(InFrame {
+            bytes,
+            ip: verified(frame.flags, sys::SS_IP_GOOD, sys::SS_IP_BAD),
+            udp: verified(frame.flags, sys::SS_UDP_GOOD, sys::SS_UDP_BAD),
+            vlan: frame.flags & sys::SS_VLAN != 0,
+        })
+    }
+
+    fn take(&mut self, index: usize) -> Option<Held> {
+        let frame = self.frames.get_mut(..self.received)?.get_mut(index)?;
+        // One that came in several buffers is not in one piece.
+        if frame.mbuf.is_null() || frame.len != frame.total || frame.len == 0 {
+            return None;
+        }
+        let frame = std::mem::replace(frame, NONE);
+        Some(Held { frame, _port: Arc::clone(&self.port) })
+    }
+
+    fn transmit(&mut self, frames: &[OutFrame<'_, Held>]) -> usize {
+        let mut dealt = 0;
+        while let Some(rest) = frames.get(dealt..)
+            && !rest.is_empty()
+        {
+            let part: Range<usize> = 0..rest.len().min(BURST);
+            let sent = rest.get(part.clone()).map_or(0, |part| self.send(part));
+            dealt += sent;
+            if sent < part.len() {
+                self.full = self.full.saturating_add(1);
+                break;
+            }
+            self.full = 0;
+        }
+        if self.full > DPDK_FULL_BEFORE_LOOK && dealt < frames.len() {
+            self.full = 0;
+            if !self.is_up() {
+                // Nobody is there: what waits would only be old when somebody comes.
+                self.send_errors += (frames.len() - dealt) as u64;
+                return frames.len();
+            }
+        }
+        dealt
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        // SAFETY: the port runs.
+        let waiting = unsafe { sys::ss_waiting(self.port.number(), self.queue) };
+        let counters = self.port.counters();
+        let filled = u32::try_from(waiting).unwrap_or(0) * 1000 / self.port.receive_room.max(1);
+        // Counted for all queues together, and told to the first, so that a sum over workers is right.
+        let thrown_away = if self.queue == 0 { counters.missed + counters.no_buffer } else { 0 };
+        Pressure { filled: filled.min(1000), thrown_away: thrown_away + self.cut }
+    }
+
+    fn send_errors(&self) -> u64 {
+        self.send_errors
+    }
+}
+
+fn verified(flags: u32, good: u32, bad: u32) -> Verified {
+    match (flags & good != 0, flags & bad != 0) {
+        (_, true) => Verified::Bad,
+        (true, false) => Verified::Good,
+        (false, false) => Verified::Unknown,
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// A received frame, in the buffer that it came in. Its port stays open as long as it is held.
+pub struct Held {
+    frame: sys::ss_frame,
+    _port: Arc<OpenPort>,
+}
+
+// SAFETY: the buffer has one owner, and pools take buffers back from any thread.
+unsafe impl Send for Held {}
+// SAFETY: a shared one can only be read.
+unsafe impl Sync for Held {}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held").field("bytes", &self.frame.len).finish_non_exhaustive()
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the buffer is this one's own, and the device wrote so many bytes there.
+        unsafe { std::slice::from_raw_parts(self.frame.data, self.frame.len as usize) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: the buffer is this one's own, and is given back once.
+        unsafe { sys::ss_free(&mut self.frame, 1) };
+    }
+}

@@ -1,0 +1,233 @@
+//! Promise: what stands on DPDK owns what it says it owns. Frames arrive whole and in order, what does not fit is the caller's still, buffers
+//! come back, everything goes in the right order, and what a driver refuses has a type and words.
+//!
+//! DPDK starts once in a process, so each test runs in one of its own: the test executable runs itself for it.
+#![cfg(feature = "dpdk")]
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use sandstorm_net::dpdk::{Code, DpdkError, Eal, Port, PortOptions, QueuePair, UdpRule};
+use sandstorm_net::limits::BURST;
+use sandstorm_net::stack::{Fill, FramePort, Mac, OutFrame, Part};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::Arc;
+
+/// Tells the child that it is the one.
+const ALONE: &str = "SANDSTORM_DPDK_ALONE";
+
+/// Runs a test in a process of its own.
+fn alone(name: &str, test: impl FnOnce()) {
+    if std::env::var(ALONE).as_deref() == Ok(name) {
+        return test();
+    }
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new(this).args(["--exact", name, "--nocapture"]).env(ALONE, name).output().unwrap();
+    let (said, cried) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{name} in its own process: {}\n{said}\n{cried}", output.status);
+    assert!(said.contains("1 passed"), "{name} did not run: {said}");
+}
+
+/// DPDK without hugepages, devices or anything left in the file system.
+fn eal(vdevs: &[&str]) -> Arc<Eal> {
+    let mut arguments = vec!["--no-huge", "--no-pci", "--no-shconf", "-m", "128"];
+    vdevs.iter().for_each(|vdev| arguments.extend(["--vdev", vdev]));
+    Eal::start(&arguments).unwrap()
+}
+
+/// A frame of these bytes.
+fn frame(bytes: &[u8]) -> OutFrame<'_, <QueuePair as FramePort>::Shared> {
+    OutFrame { header: bytes, ip_header: 0, fill: Fill::default(), parts: &[] }
+}
+
+/// Everything that has come.
+fn drain(queue: &mut QueuePair) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    loop {
+        let received = queue.receive(BURST);
+        all.extend((0..received).map(|index| queue.frame(index).unwrap().bytes.to_vec()));
+        assert!(queue.frame(received).is_none(), "no frame beyond those received");
+        if received == 0 {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn a_device_says_what_it_is_and_is_opened_once() {
+    alone("a_device_says_what_it_is_and_is_opened_once", || {
+        let eal = eal(&["net_null0,size=80", "net_null1"]);
+        let ports = eal.ports().unwrap();
+        let names: Vec<&str> = ports.iter().map(|info| info.name.as_str()).collect();
+        assert_eq!((names, ports[0].driver.as_str()), (vec!["net_null0", "net_null1"], "net_null"));
+        assert!(matches!(Eal::start(&["--no-huge"]), Err(DpdkError::StartedBefore)));
+
+        let (port, mut queues) = Port::open(&eal, "net_null0", &PortOptions::new(2)).unwrap();
+        assert_eq!((queues.len(), port.info().mtu, queues[0].mtu()), (2, 1500, 1500));
+        assert!(matches!(Port::open(&eal, "0", &PortOptions::new(1)), Err(DpdkError::PortTaken(0))));
+        let many = Port::open(&eal, "1", &PortOptions::new(60_000)).unwrap_err();
+        assert!(matches!(many, DpdkError::Queues { port: 1, asked: 60_000, .. }), "{many}");
+        let absent = Port::open(&eal, "eth9", &PortOptions::new(1)).unwrap_err();
+        assert!(absent.to_string().contains("net_null0") && matches!(absent, DpdkError::NoPort { .. }), "{absent}");
+        assert!(matches!(Port::open(&eal, "", &PortOptions::new(1)), Err(DpdkError::NoPort { .. })), "which of two?");
+
+        // This device gives frames without end and takes all; on both queues, from different threads.
+        std::thread::scope(|scope| {
+            for queue in &mut queues {
+                scope.spawn(move || {
+                    for _ in 0..1000 {
+                        assert_eq!(queue.receive(BURST), BURST);
+                        assert_eq!(queue.frame(BURST - 1).unwrap().bytes.len(), 80);
+                        assert_eq!(queue.transmit(&[frame(&[7; 60]); 3]), 3);
+                    }
+                });
+            }
+        });
+        let counters = port.counters();
+        assert!(counters.received >= 64_000 && counters.sent >= 6000, "{counters:?}");
+
+        drop(queues);
+        drop(port);
+        assert_eq!(eal.pools_left(), 0, "all buffers came back, so the pools are freed");
+        drop(eal);
+        assert!(matches!(Eal::start(&["--no-huge"]), Err(DpdkError::StartedBefore)), "once in a process's life");
+    });
+}
+
+#[test]
+fn a_rule_that_a_driver_refuses_is_refused_in_words() {
+    alone("a_rule_that_a_driver_refuses_is_refused_in_words", || {
+        let eal = eal(&["net_null0"]);
+        let (port, _queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        for rule in [UdpRule::any(false, 4000, 0), UdpRule::to(IpAddr::from([0; 16]), 4000, 0)] {
+            let refused = port.validate(&rule).unwrap_err();
+            assert!(refused.code.is_unsupported() && refused.to_string().contains("refuses the rule"), "{refused}");
+            assert_eq!(port.create(rule).unwrap_err().code, refused.code);
+        }
+        let isolated = PortOptions { isolate: true, ..PortOptions::new(1) };
+        drop((port, _queues));
+        assert!(Port::open(&eal, "", &isolated).is_err(), "neither the closed device nor one without rules");
+    });
+}
+
+#[test]
+fn a_start_that_fails_says_why() {
+    alone("a_start_that_fails_says_why", || {
+        for bad in ["--help", "--", "zero\0byte", "--proc-type=secondary"] {
+            assert!(matches!(Eal::start(&[bad]), Err(DpdkError::Argument(..))), "{bad:?}");
+        }
+        let failed =
+            Eal::start(&["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", "net_nonsense0"]).unwrap_err();
+        let DpdkError::Start { code, arguments, .. } = &failed else { panic!("{failed}") };
+        assert!(*code != Code(0) && arguments.contains(&"net_nonsense0".to_owned()), "{failed}");
+        assert!(matches!(Eal::start(&["--no-huge"]), Err(DpdkError::StartedBefore)));
+    });
+}
+
+#[test]
+fn frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers() {
+    alone("frames_arrive_whole_and_in_order_and_what_does_not_fit_is_the_callers", || {
+        // A ring: what is sent on a queue is received there.
+        let eal = eal(&["net_ring0"]);
+        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(2)).unwrap();
+        assert!(port.is_up());
+        let resting = port.buffers_in_use();
+        let mut random = SmallRng::seed_from_u64(7);
+        let mut under_way = [VecDeque::new(), VecDeque::new()];
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            let which = random.random_range(0..2);
+            let (queue, model) = (&mut queues[which], &mut under_way[which]);
+            if random.random_bool(0.55) {
+                let frames: Vec<(Vec<u8>, Vec<u8>)> = (0..random.random_range(1..=BURST))
+                    .map(|_| {
+                        let header: Vec<u8> = (0..random.random_range(14..60)).map(|_| random.random()).collect();
+                        (header, vec![random.random(); random.random_range(0..1400)])
+                    })
+                    .collect();
+                let parts: Vec<_> = frames.iter().map(|(_, payload)| [Part::Bytes(payload)]).collect();
+                let out: Vec<_> = frames
+                    .iter()
+                    .zip(&parts)
+                    .map(|((header, _), parts)| OutFrame { header, ip_header: 0, fill: Fill::default(), parts })
+                    .collect();
+                let sent = queue.transmit(&out);
+                refused += out.len() - sent;
+                model.extend(frames.iter().take(sent).map(|(header, payload)| [&header[..], payload].concat()));
+            } else {
+                let most = random.random_range(1..=BURST);
+                let received = queue.receive(most);
+                assert_eq!(received, model.len().min(most), "none lost, none invented");
+                for index in 0..received {
+                    assert_eq!(queue.frame(index).unwrap().bytes, model.pop_front().unwrap());
+                }
+            }
+        }
+        assert!(refused > 0, "the rings were never full");
+        for (queue, model) in queues.iter_mut().zip(under_way) {
+            assert_eq!(drain(queue), Vec::from(model));
+            assert_eq!(queue.send_errors(), 0);
+        }
+        assert_eq!(port.buffers_in_use(), resting, "every buffer is back");
+    });
+}
+
+#[test]
+fn a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up() {
+    alone("a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up", || {
+        let eal = eal(&["net_ring0"]);
+        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        let queue = &mut queues[0];
+        let (long, short) = (vec![1; 9000], vec![2; 60]);
+        let mixed = [frame(&long), frame(&short), frame(&[]), frame(&short), frame(&long)];
+        assert_eq!(queue.transmit(&mixed), 5, "all are dealt with");
+        assert_eq!((queue.send_errors(), drain(queue)), (3, vec![short.clone(); 2]));
+
+        // With the ring nearly full, what is offered again is not counted twice.
+        while queue.transmit(&[frame(&short); BURST]) == BURST {}
+        let mut dealt = 0;
+        let mut rest = &mixed[..];
+        for _ in 0..100 {
+            let sent = queue.transmit(rest);
+            dealt += sent;
+            rest = &rest[sent..];
+            queue.receive(1);
+        }
+        assert_eq!((dealt, queue.send_errors()), (5, 6));
+        drain(queue);
+        drop(queues);
+        drop(port);
+        assert_eq!(eal.pools_left(), 0);
+    });
+}
+
+#[test]
+fn a_frame_that_is_held_outlives_its_queue() {
+    alone("a_frame_that_is_held_outlives_its_queue", || {
+        let eal = eal(&["net_ring0"]);
+        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        let queue = &mut queues[0];
+        let frames: Vec<Vec<u8>> = (0..BURST as u8).map(|fill| vec![fill; 100]).collect();
+        let out: Vec<_> = frames.iter().map(|bytes| frame(bytes)).collect();
+        assert_eq!(queue.transmit(&out), BURST);
+        assert_eq!(queue.receive(BURST), BURST);
+        let held = queue.take(5).unwrap();
+        assert!(queue.take(5).is_none() && queue.frame(5).is_none(), "it is gone from the queue");
+        assert_eq!(queue.frame(6).unwrap().bytes, &frames[6][..]);
+
+        // Its buffer is not used again, whatever comes and goes.
+        for _ in 0..1000 {
+            assert_eq!(queue.transmit(&[frame(&[255; 100]); BURST]), BURST);
+            assert_eq!(queue.receive(BURST), BURST);
+        }
+        assert!(queue.listen(&[Mac([0x33, 0x33, 0, 0, 0, 1])]), "a device that lets all in lets these in");
+        drop((port, queues));
+        assert_eq!(held.as_ref(), &frames[5][..]);
+        assert!(
+            matches!(Port::open(&eal, "", &PortOptions::new(1)), Err(DpdkError::PortTaken(0))),
+            "open as long as it is held"
+        );
+        std::thread::spawn(move || drop(held)).join().unwrap();
+        assert_eq!(eal.pools_left(), 0);
+    });
+}
