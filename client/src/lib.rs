@@ -32,6 +32,7 @@
 //! - [`raw::Connection`]: polled by its owner, for benchmarks.
 //! - [`control::Control`]: tenants, tables, extensions and counters over HTTP.
 //! - [`load`]: the load generator.
+//! - [`tao`]: a social graph, by the extension of that name.
 //!
 //! # What a request promises
 //! - It is resent, with growing pauses, until its answer comes or its deadline passes ([`Config::deadline`], 2 s unless
@@ -62,6 +63,7 @@ pub mod load;
 mod message;
 pub mod raw;
 mod session;
+pub mod tao;
 
 #[cfg(test)]
 mod fake;

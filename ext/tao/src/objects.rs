@@ -1,0 +1,71 @@
+//! Objects: typed fields under an id.
+
+use sandstorm_api::prelude::*;
+
+use crate::args::Args;
+use crate::{Graph, fields, keys};
+
+const ADD: &str =
+    "obj_add: otype u32, fields (count u16, then by ascending name: name_len u8, name, value_len u32, value)";
+const GET: &str = "obj_get: id u64";
+const UPDATE: &str = "obj_update: id u64, fields to set (count u16, then by ascending name: name_len u8, name, value_len u32, \
+     value), removed u16, so often name_len u8, name";
+const DELETE: &str = "obj_delete: id u64";
+const BROKEN: &str = "the record under the object's key is not one that this extension wrote";
+
+/// Makes an object under an id that no other had or will have. The id is taken beside the transaction: one that is run
+/// again takes another, and two calls never wait for each other.
+pub(crate) async fn add(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
+    let mut args = args.of(ADD);
+    let otype = args.u32()?;
+    let record = fields::write(otype, &fields::read(&mut args)?)?;
+    args.end()?;
+    let id = graph.db.increment(graph.objects, keys::LAST_ID, 1).await?;
+    let id = u64::try_from(id).map_err(|_| Error::new("the record of the last id (key n) is below 0"))?;
+    graph.db.transaction().put(graph.objects, &keys::object(id), &record)?;
+    graph.db.reply(&id.to_le_bytes())
+}
+
+pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
+    let mut args = args.of(GET);
+    let id = args.u64()?;
+    args.end()?;
+    match graph.db.get(graph.objects, &keys::object(id)).await? {
+        Some(record) => graph.db.reply(record.value()),
+        None => Ok(()),
+    }
+}
+
+/// Sets fields, removes others, and leaves the rest as they are.
+pub(crate) async fn update(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
+    let mut args = args.of(UPDATE);
+    let id = args.u64()?;
+    let set = fields::read(&mut args)?;
+    let removed = fields::read_names(&mut args)?;
+    args.end()?;
+    if removed.iter().any(|name| set.contains_key(name)) {
+        return Err(Error::invalid("obj_update: a field is either set or removed"));
+    }
+    let (key, tx) = (keys::object(id), graph.db.transaction());
+    let Some(record) = tx.get(graph.objects, &key).await? else {
+        return graph.db.reply(&[0]);
+    };
+    let mut old = Args::new(record.value(), BROKEN);
+    let otype = old.u32()?;
+    let mut fields = fields::read(&mut old)?;
+    fields.extend(set);
+    for name in removed {
+        fields.remove(name);
+    }
+    tx.put(graph.objects, &key, &fields::write(otype, &fields)?)?;
+    graph.db.reply(&[1])
+}
+
+/// Deletes an object, and nothing else: associations with its id stay, as in TAO.
+pub(crate) async fn delete(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
+    let mut args = args.of(DELETE);
+    let id = args.u64()?;
+    args.end()?;
+    let was = graph.db.transaction().delete(graph.objects, &keys::object(id)).await?;
+    graph.db.reply(&[u8::from(was)])
+}
