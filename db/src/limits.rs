@@ -122,6 +122,16 @@ pub const STRIPES: usize = 64;
 /// 10^12 an eighth: a write that would need that is refused with `OutOfMemory`.
 pub const MAX_CHAIN_BUCKETS: usize = 7;
 
+/// Records in so many buckets.
+pub const CHAIN_RECORDS: usize = 3 * MAX_CHAIN_BUCKETS + 1;
+
+/// Records among as many hashes in a row as a bucket has, for who chooses keys by their hashes: 88. A growing table never refuses to
+/// move a record, and inserts make sure that no more than these meet.
+pub const MAX_CROWD_RECORDS: usize = 4 * CHAIN_RECORDS;
+
+/// Buckets in a row that such keys can come to be in: 29, some 2 us to look through.
+pub const MAX_MOVED_CHAIN_BUCKETS: usize = MAX_CROWD_RECORDS.div_ceil(3);
+
 /// Bucket arrays double up to this many buckets (4 MiB) and grow by half from there, for less memory in reserve.
 pub const DOUBLING_BUCKETS: usize = 1 << 16;
 

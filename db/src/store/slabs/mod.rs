@@ -71,6 +71,10 @@ pub fn slab_bytes() -> usize {
 /// thread must not be computed in a function in whose middle tenant code runs, which another thread may go on with.
 #[inline(never)]
 pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
+    #[cfg(test)]
+    if !scarce::take() {
+        return None;
+    }
     if PLAIN || bytes > LARGEST_BYTES { allocate_plain(bytes) } else { from_slab(bytes, true) }
 }
 
@@ -159,6 +163,32 @@ pub(super) fn advise_huge(at: NonNull<u8>, bytes: usize) {
     }
     #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = (at, bytes);
+}
+
+/// For tests: a thread to which [`allocate`] answers that there is no memory, after so many times.
+#[cfg(test)]
+pub(super) mod scarce {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+
+    pub(super) fn take() -> bool {
+        LEFT.with(|left| {
+            let had = left.get();
+            left.set(had.saturating_sub(usize::from(had != usize::MAX)));
+            had != 0
+        })
+    }
+
+    /// Does `f` with memory for so many more objects.
+    pub(in crate::store) fn with<T>(objects: usize, f: impl FnOnce() -> T) -> T {
+        LEFT.with(|left| left.set(objects));
+        let answer = f();
+        LEFT.with(|left| left.set(usize::MAX));
+        answer
+    }
 }
 
 #[cfg(test)]

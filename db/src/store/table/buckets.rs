@@ -3,7 +3,7 @@
 //! A bucket is a cache line of four 16-byte slots (the key's whole hash, and a pointer). Bucket i of n holds the hashes
 //! from `i * 2^64 / n` on: position and hash have the same order in arrays of any size, which gives scans, stripes and
 //! tablets their ranges. A bucket that is full turns its last slot into a link to an overflow bucket (pointer with its
-//! lowest bit set), at most [`MAX_CHAIN_BUCKETS`] in a row.
+//! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves (`crowds`).
 //!
 //! # What readers rely on
 //! - A record that stays in the table while a reader walks is met: within an array, records move only forward in the
@@ -22,19 +22,20 @@
 //! array's address) and *locked* (the caller holds the lock of the stripe of `hash`).
 #![allow(unsafe_code)]
 
+mod crowds;
 mod garbage;
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+pub(super) use self::crowds::{Room, Spares};
 use self::garbage::Part;
 pub(super) use self::garbage::{Discarded, Retired, Unlinked};
 use super::pages::Pages;
-use crate::limits::{MAX_CHAIN_BUCKETS, STRIPES};
+use crate::limits::{MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS, STRIPES};
 use crate::store::epochs::Piecemeal;
 use crate::store::record::{RecordPtr, RecordRef};
-use crate::store::slabs;
 
 const SLOTS: usize = 4;
 const LINK_SLOT: usize = SLOTS - 1;
@@ -121,6 +122,14 @@ impl Bucket {
 /// Why a record could not be inserted.
 #[derive(Debug)]
 pub(super) struct NoRoom;
+
+/// What became of a bucket that was moved.
+pub(super) struct Moved {
+    /// It was its stripe's last.
+    pub(super) was_last: bool,
+    /// Buckets in the longest chain that it was added to.
+    pub(super) longest: usize,
+}
 
 /// A bucket array and, while records move, the one they come from.
 pub(super) struct Buckets {
@@ -275,86 +284,69 @@ impl Buckets {
         }
     }
 
-    /// Inserts a record into this array.
+    /// Inserts a record into this array, behind which `most` buckets may be in a row; answers how many there are up to it.
     ///
     /// # Safety
     /// Locked.
-    unsafe fn insert(&self, hash: u64, record: RecordPtr) -> Result<(), NoRoom> {
-        let mut bucket = self.home(hash);
-        for _ in 0..MAX_CHAIN_BUCKETS {
+    unsafe fn insert(&self, hash: u64, record: RecordPtr, most: usize, spares: &mut Spares) -> Result<usize, NoRoom> {
+        let (mut bucket, mut length) = (self.home(hash), 1);
+        let last = loop {
             if let Some(slot) = bucket.slots.iter().find(|slot| slot.is_empty()) {
                 slot.fill(hash, record);
-                return Ok(());
+                return Ok(length);
+            }
+            if length >= most {
+                return Err(NoRoom);
             }
             // SAFETY: locked (caller).
             match unsafe { bucket.next() } {
-                Some(next) => bucket = next,
-                None => break,
+                Some(next) => (bucket, length) = (next, length + 1),
+                None => break &bucket.slots[LINK_SLOT],
             }
-        }
-        let last = &bucket.slots[LINK_SLOT];
-        // SAFETY: locked (caller).
-        let (Some(moved), true) = (last.record(), unsafe { self.chain_len(hash) } < MAX_CHAIN_BUCKETS) else {
-            return Err(NoRoom);
         };
+        let place: NonNull<Bucket> = spares.take().ok_or(NoRoom)?;
         let overflow = Bucket { slots: std::array::from_fn(|_| Slot::default()) };
-        overflow.slots[0].fill(last.hash.load(Ordering::Relaxed), moved);
+        // Neither empty nor a link: a record, which makes way for the link.
+        if let Some(moved) = last.record() {
+            overflow.slots[0].fill(last.hash.load(Ordering::Relaxed), moved);
+        }
         overflow.slots[1].fill(hash, record);
-        // As any other small allocation that fails: a commit has made sure that there is room.
-        let failed = || std::alloc::handle_alloc_error(std::alloc::Layout::new::<Bucket>());
-        let place: NonNull<Bucket> = slabs::allocate(BUCKET_BYTES).unwrap_or_else(failed).cast();
         // SAFETY: memory of a bucket, aligned to a cache line, which is nobody else's.
         unsafe { place.write(overflow) };
         // The pointer first: a reader that sees the hash gone then sees the link.
         last.pointer.store(place.as_ptr().map_addr(|addr| addr | 1).cast(), Ordering::Release);
         last.hash.store(0, Ordering::Release);
-        Ok(())
+        Ok(length + 1)
     }
 
-    /// How many more records the chain of `hash` can take.
+    /// The array that takes new records of `hash`, of whose stripe the first `moved` buckets have been moved if it grows: the previous
+    /// one while their bucket is still there, so that new records do not touch the whole of the new array at once.
     ///
     /// # Safety
     /// Locked.
-    pub(super) unsafe fn room(&self, hash: u64) -> usize {
-        let (mut slots, mut empty) = (0, 0);
-        let count = |slot: &Slot| -> Option<()> {
-            (slots, empty) = (slots + 1, empty + usize::from(slot.is_empty()));
-            None
-        };
+    unsafe fn target(&self, hash: u64, moved: usize) -> &Buckets {
         // SAFETY: locked (caller).
-        let _ = unsafe { self.walk(hash, count) };
-        // Each further bucket takes over the record whose slot becomes the link to it.
-        empty + (MAX_CHAIN_BUCKETS - slots / SLOTS) * (SLOTS - 1)
-    }
-
-    /// Inserts a record that is not in the table, of whose stripe the first `moved` buckets have been moved if it grows: into its bucket of
-    /// the previous array while that is still there, so that new records do not touch the whole of the new array at once.
-    ///
-    /// # Safety
-    /// Locked.
-    pub(super) unsafe fn insert_new(&self, hash: u64, record: RecordPtr, moved: usize) -> Result<(), NoRoom> {
-        // SAFETY: locked (caller).
-        unsafe {
-            if let Some(previous) = self.previous_of(hash)
-                && previous.index_of(hash) >= stripe_of(hash) * (previous.count / STRIPES) + moved
-                && previous.insert(hash, record).is_ok()
-            {
-                return Ok(());
+        match unsafe { self.previous_of(hash) } {
+            Some(previous) if previous.index_of(hash) >= stripe_of(hash) * (previous.count / STRIPES) + moved => {
+                previous
             }
-            self.insert(hash, record)
+            _ => self,
         }
     }
 
-    unsafe fn chain_len(&self, hash: u64) -> usize {
-        let mut slots = 0;
-        // SAFETY: the callers of this private function hold the lock.
-        let _ = unsafe {
-            self.walk(hash, |_| -> Option<()> {
-                slots += 1;
-                None
-            })
-        };
-        slots / SLOTS
+    /// Inserts a record that is not in the table. `moved` as for [`Buckets::target`].
+    ///
+    /// # Safety
+    /// Locked.
+    pub(super) unsafe fn insert_new(
+        &self,
+        hash: u64,
+        record: RecordPtr,
+        moved: usize,
+        spares: &mut Spares,
+    ) -> Result<(), NoRoom> {
+        // SAFETY: locked (caller).
+        unsafe { self.target(hash, moved).insert(hash, record, MAX_CHAIN_BUCKETS, spares) }.map(|_| ())
     }
 
     /// Empties a slot that `find` answered for `hash`. What is answered must be retired.
@@ -390,8 +382,8 @@ impl Buckets {
         link.map(Unlinked)
     }
 
-    /// Moves bucket `index` of this stripe's part of the previous array here. `Ok(true)`: it was the stripe's last.
-    /// What is handed to `unlinked` must be retired.
+    /// Moves bucket `index` of this stripe's part of the previous array here, however long chains become of it. What is handed to
+    /// `unlinked` must be retired. Refused only where memory is out: what has not moved is found where it was.
     ///
     /// # Safety
     /// The lock of the stripe is held.
@@ -400,17 +392,21 @@ impl Buckets {
         stripe: usize,
         index: usize,
         mut unlinked: impl FnMut(Unlinked),
-    ) -> Result<bool, NoRoom> {
+    ) -> Result<Moved, NoRoom> {
+        let mut longest = 0;
         // SAFETY: the array is retired after the last stripe is done, which this one is not: we hold its lock.
-        let Some(previous) = (unsafe { self.previous() }) else { return Ok(true) };
+        let Some(previous) = (unsafe { self.previous() }) else { return Ok(Moved { was_last: true, longest }) };
         let part = previous.count / STRIPES;
         let home = previous.bucket(stripe * part + index.min(part - 1));
         let mut next = Some(home);
         while let Some(bucket) = next {
             for slot in &bucket.slots {
                 if let Some(record) = slot.record() {
+                    let hash = slot.hash.load(Ordering::Relaxed);
                     // SAFETY: a bucket of the stripe holds hashes of the stripe only, whose lock the caller holds.
-                    unsafe { self.insert(slot.hash.load(Ordering::Relaxed), record)? };
+                    let length = unsafe { self.insert(hash, record, usize::MAX, &mut Spares::default())? };
+                    debug_assert!(length <= MAX_MOVED_CHAIN_BUCKETS, "{length} buckets: see `crowds`");
+                    longest = longest.max(length);
                     slot.empty();
                 }
             }
@@ -426,7 +422,7 @@ impl Buckets {
             link = unsafe { bucket.as_ref() }.link();
             unlinked(Unlinked(bucket));
         }
-        Ok(index + 1 >= part)
+        Ok(Moved { was_last: index + 1 >= part, longest })
     }
 
     /// Notes that a stripe has been moved: what can be given back of the previous array by now, which must be retired.

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::buckets::stripe_of;
-use super::locked::{Fresh, Locked, charge};
+use super::buckets::{Spares, stripe_of};
+use super::locked::{Found, Fresh, Locked, charge};
 use super::{Exclusive, Stripes, Table};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, EVICTIONS_PER_WRITE, STRIPES};
 use crate::store::transactions::Change;
@@ -27,6 +27,34 @@ pub(in crate::store) struct Prepared {
     /// Bytes. What is less than none is accounted for when it is certain: others might take the room meanwhile.
     growth: i64,
     records: Vec<Option<Fresh>>,
+    /// Memory for the overflow buckets that they need.
+    spares: Spares,
+}
+
+/// Inserts of one commit, in the order of their hashes, that meet in a chain, or in a bucket and the one before it.
+#[derive(Default)]
+struct Meeting {
+    chain: Option<(usize, (bool, usize))>,
+    inserts: usize,
+    bucket: (usize, usize),
+    before: usize,
+}
+
+impl Meeting {
+    /// One more: whether there is room for it, and whether a bucket has to be added.
+    fn add(&mut self, locked: &Locked<'_>, hash: u64) -> Option<bool> {
+        let (room, bucket) = (locked.room(hash), locked.buckets.index_of(hash));
+        let chain = Some((locked.index, room.chain));
+        self.inserts = if self.chain == chain { self.inserts + 1 } else { 1 };
+        self.chain = chain;
+        if self.bucket.0 != bucket {
+            self.before = if self.bucket.0 + 1 == bucket { self.bucket.1 } else { 0 };
+            self.bucket = (bucket, 0);
+        }
+        self.bucket.1 += 1;
+        let fits = room.takes(self.inserts) && !locked.is_crowded(hash, self.before + self.bucket.1);
+        fits.then(|| room.adds_for(self.inserts))
+    }
 }
 
 impl Table {
@@ -79,7 +107,7 @@ impl Table {
     }
 }
 
-impl Exclusive<'_> {
+impl<'t> Exclusive<'t> {
     /// The version of the live record of `key`, which stays while this lives.
     pub(in crate::store) fn version(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
         let index = self.index_of(hash)?;
@@ -100,9 +128,8 @@ impl Exclusive<'_> {
             locked.bound_garbage()?;
         }
         let growth = self.reserve(changes)?;
-        self.records_of(changes).map(|records| Prepared { growth, records }).inspect_err(|_| {
-            self.give_back(growth);
-        })
+        let records = self.records_of(changes).inspect_err(|_| self.give_back(growth));
+        records.map(|(records, spares)| Prepared { growth, records, spares })
     }
 
     /// Gives back what was prepared.
@@ -111,21 +138,32 @@ impl Exclusive<'_> {
     }
 
     /// Makes the changes that were prepared.
-    pub(in crate::store) fn install(&mut self, prepared: Prepared, changes: &[Change<'_>], now_ms: u64) {
+    pub(in crate::store) fn install(&mut self, mut prepared: Prepared, changes: &[Change<'_>], now_ms: u64) {
         self.account(prepared.growth.min(0));
-        for (change, record) in changes.iter().zip(prepared.records) {
-            let Some(index) = self.index_of(change.hash) else { continue };
-            let locked = &mut self.locked[index];
-            let found = locked.find(change.hash, change.key);
-            if found.is_some_and(|found| found.record.is_expired(now_ms)) {
-                locked.stripe.expirations.add(1);
-            }
-            match (record, found) {
-                (Some(record), found) => locked.publish_fresh(change.hash, record, found),
-                (None, Some(found)) => locked.take_out(change.hash, found),
-                (None, None) => {}
+        // First what is new: a bucket that deletes empty would be unlinked, and was counted as room.
+        for (change, record) in changes.iter().zip(&mut prepared.records) {
+            if let Some((record, index)) = record.take().zip(self.index_of(change.hash)) {
+                let found = self.found(index, change, now_ms);
+                self.locked[index].publish_fresh(change.hash, record, found, &mut prepared.spares);
             }
         }
+        for change in changes.iter().filter(|change| change.becomes.is_none()) {
+            if let Some(index) = self.index_of(change.hash)
+                && let Some(found) = self.found(index, change, now_ms)
+            {
+                self.locked[index].take_out(change.hash, found);
+            }
+        }
+    }
+
+    /// The record that a change replaces or removes, counted if it has expired.
+    fn found(&self, index: usize, change: &Change<'_>, now_ms: u64) -> Option<Found<'t>> {
+        let locked = &self.locked[index];
+        let found = locked.find(change.hash, change.key);
+        if found.is_some_and(|found| found.record.is_expired(now_ms)) {
+            locked.stripe.expirations.add(1);
+        }
+        found
     }
 
     fn account(&self, growth: i64) -> u64 {
@@ -194,10 +232,10 @@ impl Exclusive<'_> {
         left != EVICTIONS_PER_WRITE
     }
 
-    /// The new records, each with a place that it can have.
-    fn records_of(&mut self, changes: &[Change<'_>]) -> Result<Vec<Option<Fresh>>, StoreError> {
+    /// The new records, each with a place that it can have, and memory for the buckets that have to be added.
+    fn records_of(&mut self, changes: &[Change<'_>]) -> Result<(Vec<Option<Fresh>>, Spares), StoreError> {
         let mut records = Vec::with_capacity(changes.len());
-        let (mut bucket, mut inserts) = (None, 0);
+        let (mut meeting, mut spares) = (Meeting::default(), Spares::default());
         for change in changes {
             let Some(new) = &change.becomes else {
                 records.push(None);
@@ -206,16 +244,14 @@ impl Exclusive<'_> {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index));
             let locked = locked.ok_or(StoreError::WrongServer)?;
             if locked.find(change.hash, change.key).is_none() {
-                let own = Some((locked.index, locked.buckets.index_of(change.hash)));
-                inserts = if own == bucket { inserts + 1 } else { 1 };
-                bucket = own;
-                if inserts > locked.room(change.hash) {
+                let adds = meeting.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?;
+                if adds && !spares.add() {
                     return Err(StoreError::OutOfMemory);
                 }
             }
             let record = locked.fresh(change.key, new.value, new.flags, new.expires_at_ms);
             records.push(Some(record.ok_or(StoreError::OutOfMemory)?));
         }
-        Ok(records)
+        Ok((records, spares))
     }
 }

@@ -10,10 +10,12 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 
 use super::Table;
-use super::buckets::{Buckets, Slot, stripe_of};
+use super::buckets::{Buckets, Moved, NoRoom, Room, Slot, Spares, stripe_of};
 use super::queues::Queue;
 use super::stripe::{State, Stripe};
-use crate::limits::{EVICTION_VISITS, EVICTIONS_PER_WRITE, RECORD_CHARGE_BYTES, STRIPES};
+use crate::limits::{
+    EVICTION_VISITS, EVICTIONS_PER_WRITE, MAX_CHAIN_BUCKETS, MAX_CROWD_RECORDS, RECORD_CHARGE_BYTES, STRIPES,
+};
 use crate::store::epochs::{Charge, Garbage, OwnedRecord, WAITING_BYTES};
 use crate::store::record::{RecordPtr, RecordRef, VALUE_PARTS, allocation_bytes, parts_len};
 use crate::store::{Condition, Marks, Mode, Participant, StoreError, Write};
@@ -139,7 +141,10 @@ impl<'t> Locked<'t> {
         let written = RecordPtr::allocate(version, key, value, flags, expires_at_ms)
             .ok_or(StoreError::OutOfMemory)
             // Once more: making room may have moved slots about, though never this key.
-            .and_then(|record| self.publish(hash, record, self.find(hash, key)));
+            .and_then(|record| {
+                let replaced = self.find(hash, key);
+                self.publish(hash, record, replaced, &mut Spares::default())
+            });
         if let Err(error) = written {
             self.table.bytes.fetch_sub(new.saturating_sub(old), Ordering::Relaxed);
             return Err(error);
@@ -179,22 +184,39 @@ impl<'t> Locked<'t> {
         Some(Fresh(record))
     }
 
-    /// How many more records the chain of `hash` can take.
-    pub(super) fn room(&self, hash: u64) -> usize {
+    /// What the chain can take to which a new record of `hash` would be added.
+    pub(super) fn room(&self, hash: u64) -> Room {
         debug_assert_eq!(stripe_of(hash), self.index);
         // SAFETY: locked: see `Locked`.
-        unsafe { self.buckets.room(hash) }
+        unsafe { self.buckets.room(hash, self.moved()) }
     }
 
-    /// Publishes a record that was accounted for, and for which there is room.
-    pub(super) fn publish_fresh(&mut self, hash: u64, fresh: Fresh, replaced: Option<Found<'t>>) {
+    /// Whether there are too many records around `hash` for `inserts` more; looked at in a crowded stripe only.
+    pub(super) fn is_crowded(&self, hash: u64, inserts: usize) -> bool {
+        // SAFETY: locked: see `Locked`.
+        self.state.crowded && unsafe { self.buckets.crowd(hash) } + inserts > MAX_CROWD_RECORDS
+    }
+
+    /// Buckets of this stripe that have been moved from the previous array.
+    fn moved(&self) -> usize {
+        if self.state.generation == self.buckets.generation { self.state.moved } else { 0 }
+    }
+
+    /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory.
+    pub(super) fn publish_fresh(&mut self, hash: u64, fresh: Fresh, replaced: Option<Found<'t>>, spares: &mut Spares) {
         let fresh = std::mem::ManuallyDrop::new(fresh);
-        let published = self.publish(hash, fresh.0, replaced);
+        let published = self.publish(hash, fresh.0, replaced, spares);
         debug_assert!(published.is_ok(), "the caller made sure that there is room");
     }
 
     /// Puts an allocated record into its slot, in place of `replaced`.
-    fn publish(&mut self, hash: u64, record: RecordPtr, replaced: Option<Found<'t>>) -> Result<(), StoreError> {
+    fn publish(
+        &mut self,
+        hash: u64,
+        record: RecordPtr,
+        replaced: Option<Found<'t>>,
+        spares: &mut Spares,
+    ) -> Result<(), StoreError> {
         // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
         let new: RecordRef<'_> = unsafe { record.as_ref() };
         self.stripe.expiring.add(u64::from(new.expires_at_ms() != 0));
@@ -210,9 +232,10 @@ impl<'t> Locked<'t> {
             self.retire(old.owned);
             return Ok(());
         }
-        let moved = if self.state.generation == self.buckets.generation { self.state.moved } else { 0 };
+        // A commit has made sure of this for all of its records.
+        let refused = self.is_crowded(hash, 1);
         // SAFETY: locked: see `Locked`; `put` found no record of this key.
-        if unsafe { self.buckets.insert_new(hash, record, moved) }.is_err() {
+        if refused || unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.is_err() {
             self.stripe.expiring.sub(u64::from(new.expires_at_ms() != 0));
             // SAFETY: it never was in the table.
             unsafe { record.free() };
@@ -363,16 +386,19 @@ impl<'t> Locked<'t> {
             let retire = |unlinked| self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)), Charge::NONE);
             // SAFETY: the lock of the stripe is held: see `Locked`.
             match unsafe { self.buckets.move_bucket(self.index, self.state.moved, retire) } {
-                Ok(false) => self.state.moved += 1,
-                Ok(true) => {
-                    self.state.all_moved = true;
-                    // SAFETY: as above.
-                    if let Some(emptied) = unsafe { self.buckets.stripe_moved(self.index) } {
-                        self.participant.retire(Garbage::Piecemeal(emptied), Charge::NONE);
-                    }
+                Ok(Moved { was_last, longest }) => {
+                    self.state.crowded |= longest > MAX_CHAIN_BUCKETS;
+                    self.state.moved += usize::from(!was_last);
+                    self.state.all_moved = was_last;
                 }
-                // Memory is out, or a chain is at its bound: the bucket stays where it is, where it is found as well.
-                Err(_) => return false,
+                // Memory is out: what is left of the bucket stays where it is, where it is found as well.
+                Err(NoRoom) => return false,
+            }
+            if self.state.all_moved {
+                // SAFETY: as above.
+                let emptied = unsafe { self.buckets.stripe_moved(self.index) };
+                let retire = |emptied| self.participant.retire(Garbage::Piecemeal(emptied), Charge::NONE);
+                emptied.into_iter().for_each(retire);
             }
         }
         true

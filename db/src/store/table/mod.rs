@@ -42,8 +42,8 @@ use crate::limits::{
     MAX_CHAIN_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
 };
 
-/// Records that one bucket of an array and what still lies in the previous array's buckets of its range can hold: at most
-/// two of those, since the previous array is smaller.
+/// Records that one bucket of an array and what still lies in the previous array's buckets of its range can hold, where chains are no
+/// longer than inserts make them: at most two of those, since the previous array is smaller.
 const PAGE_RECORDS: usize = 3 * 4 * MAX_CHAIN_BUCKETS;
 
 /// One tenant's named map from keys to records.
@@ -361,7 +361,7 @@ impl Table {
             // SAFETY: protected by the guard.
             let buckets = unsafe { self.current() };
             let end = buckets.first_hash(buckets.index_of(first) + 1);
-            page.len = 0;
+            page.clear();
             // SAFETY: as above.
             unsafe { buckets.collect(first, end, &mut |hash, record| page.push(hash, record)) };
             if ptr::eq(self.current.load(Ordering::Acquire), buckets) {
@@ -448,6 +448,13 @@ impl Table {
         unsafe { self.current().bytes_given_back() }
     }
 
+    /// Buckets of the longest chain.
+    #[cfg(test)]
+    pub(super) fn longest_chain(&self, _guard: &Guard<'_>) -> usize {
+        // SAFETY: protected by the guard.
+        unsafe { self.current().longest_chain() }
+    }
+
     /// Removes every record, at once for whoever looks; the memory is given back piece by piece.
     pub fn clear(&self, participant: &Participant) {
         self.exclusive(participant, Stripes::ALL).clear();
@@ -467,6 +474,7 @@ impl Table {
             stripe.records.set(0);
             stripe.expiring.set(0);
             state.queues = Default::default();
+            state.crowded = false;
         }
         if let Some(old) = NonNull::new(old) {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
@@ -543,25 +551,39 @@ impl Drop for Table {
 struct Page {
     records: [Option<(u64, RecordPtr)>; PAGE_RECORDS],
     len: usize,
+    /// What has no place there: of a crowd, see `buckets::crowds`.
+    more: Vec<Option<(u64, RecordPtr)>>,
 }
 
 impl Default for Page {
     fn default() -> Self {
-        Page { records: [None; PAGE_RECORDS], len: 0 }
+        Page { records: [None; PAGE_RECORDS], len: 0, more: Vec::new() }
     }
 }
 
 impl Page {
+    fn clear(&mut self) {
+        self.len = 0;
+        self.more.clear();
+    }
+
     fn push(&mut self, hash: u64, record: RecordPtr) {
-        if let Some(place) = self.records.get_mut(self.len) {
-            *place = Some((hash, record));
-            self.len += 1;
+        match self.records.get_mut(self.len) {
+            Some(place) => {
+                *place = Some((hash, record));
+                self.len += 1;
+            }
+            None => self.more.push(Some((hash, record))),
         }
     }
 
     /// Sorted by hash, each record once (one that moved meanwhile was met twice).
     fn in_order(&mut self) -> impl Iterator<Item = (u64, RecordPtr)> {
-        let records = &mut self.records[..self.len];
+        let mut records = &mut self.records[..self.len];
+        if !self.more.is_empty() {
+            self.more.extend_from_slice(records);
+            records = &mut self.more;
+        }
         records.sort_unstable_by_key(|entry| entry.map(|(hash, record)| (hash, record.as_ptr().addr())));
         let mut last = None;
         records.iter().flatten().copied().filter(move |(_, record)| last.replace(*record) != Some(*record))

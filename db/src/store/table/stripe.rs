@@ -32,6 +32,8 @@ pub(super) struct State {
     /// Buckets of the previous array that have been moved.
     pub(super) moved: usize,
     pub(super) all_moved: bool,
+    /// A chain became longer than inserts make them, in this array or an earlier one: see `buckets::crowds`.
+    pub(super) crowded: bool,
     pub(super) queues: Queues,
 }
 

@@ -1,6 +1,7 @@
 //! What the store promises: against a model, under concurrency, and that nothing is freed early or kept.
 
 mod concurrent;
+mod crowds;
 mod model;
 mod reclaim;
 mod shape;

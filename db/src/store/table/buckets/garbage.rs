@@ -13,7 +13,7 @@ use crate::store::epochs::Piecemeal;
 use crate::store::slabs;
 use crate::store::table::pages::{PIECE_BYTES, Pages};
 
-/// An overflow bucket that was unlinked; freed when it is dropped.
+/// An overflow bucket that was unlinked, or memory for one that is not linked yet; freed when it is dropped.
 pub(in crate::store::table) struct Unlinked(pub(super) NonNull<Bucket>);
 
 // SAFETY: the only owner of a bucket that nobody new can reach.
@@ -21,7 +21,7 @@ unsafe impl Send for Unlinked {}
 
 impl Drop for Unlinked {
     fn drop(&mut self) {
-        // SAFETY: it was allocated in `insert`, and unlinked once.
+        // SAFETY: it was allocated for `insert`, and unlinked once or never linked.
         unsafe { slabs::free(self.0.cast(), BUCKET_BYTES) };
     }
 }

@@ -1,0 +1,135 @@
+//! How long chains become, whatever keys a tenant chooses.
+//!
+//! An insert finds at most [`MAX_CHAIN_BUCKETS`] in a row, which hold [`CHAIN_RECORDS`]. A move may not be refused, or chosen keys
+//! could keep a table from growing: a bucket of the larger array takes over the records of a part of two buckets. So that
+//! chains do not grow with every growth of the table, the following holds for what lies in both arrays together:
+//!
+//! > As many hashes in a row as the current array's buckets have hold at most [`MAX_CROWD_RECORDS`] = 4 * [`CHAIN_RECORDS`] records.
+//!
+//! - In a stripe in which no chain ever was longer than an insert allows, this is so because that many hashes meet at most two
+//!   buckets of the array and two of the previous one, whose buckets are larger.
+//! - Once a chain is longer, the stripe is called *crowded*, for good, and each insert there looks: its bucket and the two beside
+//!   it, which contain all such ranges that the new hash is in, must hold fewer than that.
+//! - A move changes nothing, and a larger array has smaller buckets.
+//!
+//! So a chain has [`MAX_MOVED_CHAIN_BUCKETS`] at most. Without chosen keys, no stripe is ever crowded.
+//!
+//! What this module guarantees: spares are the only owners of memory for a bucket each, and free it once. The unsafe functions ask for
+//! what `buckets` calls *locked*.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use super::garbage::Unlinked;
+use super::{BUCKET_BYTES, Bucket, Buckets, SLOTS, Slot, stripe_of};
+use crate::limits::{CHAIN_RECORDS, MAX_CHAIN_BUCKETS, MAX_CROWD_RECORDS, MAX_MOVED_CHAIN_BUCKETS};
+use crate::store::slabs;
+
+// Each bucket but the last has a link in place of a record.
+const _: () = assert!(CHAIN_RECORDS == MAX_CHAIN_BUCKETS * (SLOTS - 1) + 1);
+const _: () = assert!(MAX_MOVED_CHAIN_BUCKETS * (SLOTS - 1) + 1 >= MAX_CROWD_RECORDS);
+
+/// Memory for overflow buckets: that of a commit is taken before its first change.
+#[derive(Default)]
+pub(in crate::store::table) struct Spares(Vec<Unlinked>);
+
+impl Spares {
+    /// Takes memory for one more; `false` when it is out.
+    pub(in crate::store::table) fn add(&mut self) -> bool {
+        let place = slabs::allocate(BUCKET_BYTES).map(|place| Unlinked(place.cast()));
+        place.map(|place| self.0.push(place)).is_some()
+    }
+
+    /// Memory for a bucket, of the spares or anew.
+    pub(super) fn take(&mut self) -> Option<NonNull<Bucket>> {
+        match self.0.pop() {
+            Some(spare) => Some(std::mem::ManuallyDrop::new(spare).0),
+            None => slabs::allocate(BUCKET_BYTES).map(NonNull::cast),
+        }
+    }
+}
+
+/// What a chain can take.
+#[derive(Clone, Copy)]
+pub(in crate::store::table) struct Room {
+    /// Which chain: whether it is one of the previous array, and the bucket's index.
+    pub(in crate::store::table) chain: (bool, usize),
+    /// Records that find a slot.
+    pub(in crate::store::table) empty: usize,
+    /// Records for which buckets have to be added, beside those.
+    further: usize,
+}
+
+impl Room {
+    /// Whether `inserts` records fit.
+    pub(in crate::store::table) fn takes(&self, inserts: usize) -> bool {
+        inserts <= self.empty + self.further
+    }
+
+    /// Whether the last of `inserts` records needs a bucket to be added.
+    pub(in crate::store::table) fn adds_for(&self, inserts: usize) -> bool {
+        // Each further bucket takes over the record whose slot becomes the link to it.
+        inserts > self.empty && (inserts - self.empty - 1).is_multiple_of(SLOTS - 1)
+    }
+}
+
+impl Buckets {
+    /// What the chain can take to which a new record of `hash` would be added. `moved` as for [`Buckets::target`].
+    ///
+    /// # Safety
+    /// Locked.
+    pub(in crate::store::table) unsafe fn room(&self, hash: u64, moved: usize) -> Room {
+        // SAFETY: locked (caller).
+        let target = unsafe { self.target(hash, moved) };
+        let (mut slots, mut empty) = (0, 0);
+        let count = |slot: &Slot| -> Option<()> {
+            // Inserts do not look behind the longest chain that they may make.
+            empty += usize::from(slots < MAX_CHAIN_BUCKETS * SLOTS && slot.is_empty());
+            slots += 1;
+            None
+        };
+        // SAFETY: locked (caller).
+        let _ = unsafe { target.walk(hash, count) };
+        let further = MAX_CHAIN_BUCKETS.saturating_sub(slots / SLOTS) * (SLOTS - 1);
+        Room { chain: (!std::ptr::eq(self, target), target.index_of(hash)), empty, further }
+    }
+
+    /// Records in the bucket of `hash` and the two beside it, as far as they are of its stripe, in this array and the previous one.
+    ///
+    /// # Safety
+    /// Locked.
+    pub(in crate::store::table) unsafe fn crowd(&self, hash: u64) -> usize {
+        let (stripe, index) = (stripe_of(hash), self.index_of(hash));
+        let mut records = 0;
+        for index in index.saturating_sub(1)..=index + 1 {
+            let Ok(first) = u64::try_from(self.first_hash(index)) else { break };
+            if stripe_of(first) == stripe {
+                // SAFETY: locked (caller): a stripe's buckets hold nothing of another stripe.
+                unsafe { self.collect(first, self.first_hash(index + 1), &mut |_, _| records += 1) };
+            }
+        }
+        records
+    }
+
+    /// Buckets of the longest chain of this array and the previous one.
+    ///
+    /// # Safety
+    /// Protected.
+    #[cfg(test)]
+    pub(in crate::store::table) unsafe fn longest_chain(&self) -> usize {
+        let mut longest = 0;
+        for index in 0..self.count {
+            let mut length = 0;
+            // SAFETY: protected (caller).
+            let _ = unsafe {
+                self.walk(self.first_hash(index) as u64, |_| -> Option<()> {
+                    length += 1;
+                    None
+                })
+            };
+            longest = longest.max(length / SLOTS);
+        }
+        // SAFETY: protected (caller).
+        longest.max(unsafe { self.previous() }.map_or(0, |previous| unsafe { previous.longest_chain() }))
+    }
+}
