@@ -41,6 +41,7 @@ use core::task::{Context, Poll, Waker};
 
 use crate::abi::{self, ARENA_CLASSES, Arena, Invocation, RawRecord, RawWrite};
 use crate::limits::TRANSACTION_TRIES;
+use crate::transaction::decimal;
 use crate::{Db, Error, TableId};
 use calls::CALLS;
 
@@ -472,8 +473,7 @@ impl TestStore {
         let (number, flags, expires_at_ms) = match &old {
             None => (0, 0, 0),
             Some(record) => {
-                let text = core::str::from_utf8(&record.value).map_err(|_| abi::STATUS_NOT_A_NUMBER)?;
-                let number: i64 = text.parse().map_err(|_| abi::STATUS_NOT_A_NUMBER)?;
+                let number = decimal(&record.value).ok_or(abi::STATUS_NOT_A_NUMBER)?;
                 (number, record.flags, record.expires_at_ms)
             }
         };

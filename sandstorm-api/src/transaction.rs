@@ -4,13 +4,14 @@
 //! transaction knows versions and shows none.
 
 use alloc::collections::BTreeMap;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::cell::RefCell;
 
 mod range;
 
-use crate::abi::{CALL_KEYS, CHANGE_DELETE, CHANGE_PUT, RawChange, RawRead, RawRow};
+use crate::abi::{CALL_KEYS, CHANGE_DELETE, CHANGE_PUT, RawChange, RawRead, RawRow, STATUS_NOT_A_NUMBER};
 use crate::host::{Host, Keeper, Kept};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_READS, TRANSACTION_WRITES};
 use crate::{Error, Record, TableId, yield_now};
@@ -144,6 +145,30 @@ impl<'a> Transaction<'a> {
         Ok(was)
     }
 
+    /// Adds `delta` to the decimal number under `key` (0 when absent) when the transaction is committed; tells the sum. Counts as a
+    /// read and a write: the transaction's own writes are seen, and whoever else adds to the number meanwhile has `run` begin anew.
+    ///
+    /// The record keeps its flags. An expiry it keeps only if the transaction has written it itself: what the table's record has is not
+    /// known here, and a transaction's write replaces it. [`Db::increment`](crate::Db::increment) keeps it.
+    ///
+    /// # Errors
+    /// `NotANumber` when the value is none or the sum overflows; as [`Transaction::get`] and [`Transaction::put`].
+    pub async fn increment(&self, table: TableId, key: &[u8], delta: i64) -> Result<i64, Error> {
+        let found = self.get(table, key).await?;
+        let number = found.map_or(Some(0), |record| decimal(record.value()));
+        let sum = number.and_then(|number| number.checked_add(delta));
+        let sum = sum.ok_or_else(|| Error::from_status(STATUS_NOT_A_NUMBER))?;
+        let text = sum.to_string();
+        let hash = self.host.prefetch(table.0, key)?;
+        let mut notes = self.notes.borrow_mut();
+        notes.check_write(table, hash, key, text.len())?;
+        let value = notes.keeper.copy(text.as_bytes());
+        let expires_at_ms = notes.own_expiry(table, hash, key).filter(|_| found.is_some()).unwrap_or(0);
+        let flags = found.map_or(0, |record| record.flags());
+        notes.write(table, hash, key, Some(Stored { value, flags, expires_at_ms }));
+        Ok(sum)
+    }
+
     /// What the transaction knows of a key, if anything.
     fn known(&self, table: TableId, hash: u64, key: &[u8]) -> Option<Option<Seen<'a>>> {
         let notes = self.notes.borrow();
@@ -172,6 +197,14 @@ impl<'a> Transaction<'a> {
         self.notes.borrow_mut().note_read(table, hash, key, record);
         Ok(record.map(|record| Seen { key: record.key, value: record.value, flags: record.flags }))
     }
+}
+
+/// A decimal number in ASCII, as the server reads it: an optional minus and digits, nothing else.
+pub(crate) fn decimal(text: &[u8]) -> Option<i64> {
+    if text.first() == Some(&b'+') {
+        return None;
+    }
+    core::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// What a transaction remembers.
@@ -262,6 +295,12 @@ impl Notes {
             record.map(|record| Stored { value: Kept::record(record.value), flags: record.flags, expires_at_ms: 0 });
         let version = record.map_or(0, |record| record.version);
         self.note(table, hash, key).read = Some(NotedRead { version, stored });
+    }
+
+    /// When the record expires that the transaction has written under a key.
+    fn own_expiry(&self, table: TableId, hash: u64, key: &[u8]) -> Option<u64> {
+        let written = self.list[self.find(table, hash, key)?].written??;
+        Some(written.expires_at_ms)
     }
 
     fn check_write(&self, table: TableId, hash: u64, key: &[u8], value_len: usize) -> Result<(), Error> {

@@ -212,3 +212,68 @@ fn a_get_that_has_waited_finds_what_another_future_of_it_has_written() {
     assert_eq!(store.invoke(run, b""), Ok(b"own".to_vec()));
     assert_eq!(store.get(table, b"old"), Some(&b"own"[..]));
 }
+
+#[test]
+fn an_increment_adds_to_what_the_transaction_sees() {
+    async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+        let (table, tx) = (db.table("t")?, db.transaction());
+        assert_eq!(tx.increment(table, b"old", 41).await, Ok(42));
+        assert_eq!(tx.increment(table, b"old", -50).await, Ok(-8), "its own write is seen");
+        let old = tx.get(table, b"old").await?.ok_or("there is one")?;
+        assert_eq!((old.value(), old.flags()), (&b"-8"[..], 7), "flags stay");
+        assert_eq!(tx.increment(table, b"new", 5).await, Ok(5), "absent is 0");
+        assert!(tx.delete(table, b"new").await?);
+        assert_eq!(tx.increment(table, b"new", 6).await, Ok(6), "and so is deleted");
+        tx.put_with(table, b"expires", b"1", 3, 1000)?;
+        tx.increment(table, b"expires", 1).await?;
+        assert_eq!(tx.increment(table, b"least", i64::MIN).await, Ok(i64::MIN));
+        assert_eq!(db.get(table, b"new").await?, None, "nobody sees it yet");
+        db.reply(b"done")
+    }
+    let (mut store, table) = store();
+    assert_eq!(store.invoke(run, b""), Ok(b"done".to_vec()));
+    assert_eq!((store.get(table, b"old"), store.get(table, b"new")), (Some(&b"-8"[..]), Some(&b"6"[..])));
+    assert_eq!(store.get(table, b"least"), Some(i64::MIN.to_string().as_bytes()));
+    assert_eq!(store.get(table, b"expires"), Some(&b"2"[..]));
+    let later = store.now_ms() + 1000;
+    store.set_now_ms(later);
+    assert_eq!(store.get(table, b"expires"), None, "the expiry that it wrote itself stays");
+}
+
+#[test]
+fn an_increment_of_what_is_no_number_fails_as_the_plain_one_and_writes_nothing() {
+    async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+        let (table, tx) = (db.table("t")?, db.transaction());
+        let plain = db.increment(table, b"number", 1).await.map(|_| ());
+        let own = tx.increment(table, b"number", 1).await.map(|_| ());
+        assert_eq!(own, plain);
+        own
+    }
+    let too_many = i64::MAX.to_string();
+    for value in ["", "x", "+5", "1.5", " 1", "1 ", "9223372036854775808", &too_many] {
+        let (mut store, table) = store();
+        store.put(table, b"number", value.as_bytes());
+        assert_eq!(store.invoke(run, b"").unwrap_err().kind(), ErrorKind::NotANumber, "{value:?}");
+        assert_eq!(store.get(table, b"number"), Some(value.as_bytes()));
+    }
+}
+
+#[test]
+fn an_increment_beside_another_is_not_lost() {
+    async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+        let (table, tx) = (db.table("t")?, db.transaction());
+        let sum = tx.increment(table, b"old", 10).await?;
+        yield_now().await;
+        db.reply(sum.to_string().as_bytes())
+    }
+    let (mut store, table) = store();
+    let mut polls = 0;
+    store.between_polls(move |store| {
+        polls += 1;
+        if polls == 2 {
+            store.put(table, b"old", b"100");
+        }
+    });
+    assert_eq!(store.invoke(run, b""), Ok(b"110".to_vec()));
+    assert_eq!((store.get(table, b"old"), store.tries()), (Some(&b"110"[..]), 2));
+}

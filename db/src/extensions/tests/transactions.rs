@@ -35,6 +35,21 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 }
 "#;
 
+/// Adds to two numbers in a transaction, and waits between.
+const ADDS: &str = r#"
+#![no_std]
+#![forbid(unsafe_code)]
+use sandstorm_api::prelude::*;
+
+pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    let (table, tx) = (db.table("numbers")?, db.transaction());
+    tx.increment(table, b"one", 1).await?;
+    yield_now().await;
+    let sum = tx.increment(table, b"one", 1).await? + tx.increment(table, b"two", -2).await?;
+    db.reply(sum.to_string().as_bytes())
+}
+"#;
+
 fn transfer_args(world: &World, amount: u64, from: &[u8], to: &[u8]) -> Vec<u8> {
     let from_len = (from.len() as u16).to_le_bytes();
     [&world.table().id.to_le_bytes()[..], &amount.to_le_bytes(), &from_len, from, to].concat()
@@ -75,6 +90,26 @@ fn a_transfer_that_meets_another_write_runs_again_and_does_not_yield_then() {
     assert_eq!(invocation.transactions(), Some(Transactions { commits: 1, retries: 1, conflicts: 0 }));
     world.engine.finish(&world.participant, invocation);
     assert_eq!(ends.stats.read().transactions, Transactions { commits: 1, retries: 1, conflicts: 0 });
+}
+
+#[test]
+fn increments_of_a_transaction_are_made_together_and_none_is_lost() {
+    let mut world = World::new();
+    let adds = compiled("adds", ADDS);
+    assert_eq!(world.run(&adds, b"", long()), (Polled::Done, b"0".to_vec(), String::new()));
+    assert_eq!((get(&world, b"one").unwrap(), get(&world, b"two").unwrap()), (b"2".to_vec(), b"-2".to_vec()));
+    let mut invocation = world.begin(&adds, b"", long());
+    for _ in 0..2 {
+        assert_eq!(world.poll(&mut invocation), Polled::Pending);
+    }
+    world.put(b"one", b"100");
+    assert_eq!(world.complete(&mut invocation), Polled::Done);
+    assert_eq!(invocation.transactions(), Some(Transactions { commits: 1, retries: 1, conflicts: 0 }));
+    world.engine.finish(&world.participant, invocation);
+    assert_eq!((get(&world, b"one").unwrap(), get(&world, b"two").unwrap()), (b"102".to_vec(), b"-4".to_vec()));
+    world.put(b"two", b"+4");
+    assert_eq!(world.run(&adds, b"", long()).0, Polled::Failed { code: abi::STATUS_NOT_A_NUMBER });
+    assert_eq!(get(&world, b"one").unwrap(), b"102");
 }
 
 #[test]
