@@ -163,8 +163,8 @@ async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
     let mut tries = 0;
     loop {
         let before = state(graph, ask.list).await?;
-        let found = if ask.pos < before.size && ask.limit > 0 && ask.low <= ask.high {
-            match skip(graph, ask).await? {
+        let mut found = if ask.pos < before.size && ask.limit > 0 && ask.low <= ask.high {
+            match skip(graph, ask, before.size).await? {
                 Skip::Done { skip, after } => edges(graph, Ask { pos: skip, after, ..ask }).await?,
                 Skip::End => Vec::new(),
                 Skip::Enough { left, at } => {
@@ -176,7 +176,13 @@ async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
             Vec::new()
         };
         tries += 1;
-        if tries == TRIES || ask.pos > PAGE || state(graph, ask.list).await? == before {
+        let at_one_moment = ask.pos <= PAGE && state(graph, ask.list).await? == before;
+        if at_one_moment || ask.pos > PAGE || tries == TRIES {
+            if !at_one_moment {
+                // An edge that was moved may have been met twice.
+                let mut met = BTreeSet::new();
+                found.retain(|edge| met.insert(edge.id2));
+            }
             return reply_edges(graph, &found);
         }
     }
@@ -192,8 +198,15 @@ enum Skip {
     Enough { left: u64, at: (u64, u64) },
 }
 
-/// Skips whole pages on the way to a position.
-async fn skip(graph: Graph<'_>, ask: Ask) -> Result<Skip, Error> {
+/// Skips whole pages on the way to a position, from the nearer end of the list if that is near.
+async fn skip(graph: Graph<'_>, ask: Ask, size: u64) -> Result<Skip, Error> {
+    let from_end = size.saturating_sub(ask.pos);
+    if ask.pos > PAGE && ask.pos > from_end && from_end <= SKIPPED && ask.after.is_none() {
+        let after = nth_from_end(graph, ask.list, from_end + 1).await?;
+        if after.is_some() {
+            return Ok(Skip::Done { skip: 0, after });
+        }
+    }
     let (mut left, mut after, mut skipped) = (ask.pos, ask.after, 0);
     while left > PAGE {
         let places = places(graph, Ask { after, ..ask }, PAGE as usize).await?;
@@ -205,6 +218,21 @@ async fn skip(graph: Graph<'_>, ask: Ask) -> Result<Skip, Error> {
         }
     }
     Ok(Skip::Done { skip: left, after })
+}
+
+/// The `nth` place of a list from its end, 1 being the last; `None` if the list has become shorter.
+async fn nth_from_end(graph: Graph<'_>, list: List, nth: u64) -> Result<Option<(u64, u64)>, Error> {
+    let (first, mut end, mut left) = (list.place(u64::MAX, 0), list.behind(0, u64::MAX).to_vec(), nth);
+    loop {
+        let page = left.min(PAGE);
+        let places = graph.db.range(graph.lists, &first, &end, page as usize, Direction::Backward).await?;
+        let Some(last) = places.last().filter(|_| places.len() as u64 == page) else { return Ok(None) };
+        left -= page;
+        if left == 0 {
+            return Ok(read_place(last.key()));
+        }
+        end = last.key().to_vec();
+    }
 }
 
 /// The records of the places of a list, `limit` at most.
