@@ -233,3 +233,49 @@ pub const RESP_LINE_BYTES: usize = 64 << 10;
 pub const RESP_STRANGER_ARGUMENTS: usize = 10;
 /// Bytes of an argument of such a command.
 pub const RESP_STRANGER_BYTES: usize = 16 << 10;
+
+// ---- The UDP/IP stack ----
+
+/// Places for neighbours in the table that all workers of an interface share; 48 bytes each. The hosts of a large network segment; with a
+/// router, one is used.
+pub const NEIGHBOURS: usize = 4096;
+/// Places of one bucket of that table.
+pub const NEIGHBOURS_PER_BUCKET: usize = 8;
+/// Time for which a neighbour's answer is believed, microseconds (as RFC 4861 has it). Then it is asked again, and used meanwhile.
+pub const NEIGHBOUR_REACHABLE_US: u64 = 30_000_000;
+/// Time for which an answer is not doubted, whatever others claim, microseconds: a forger makes a neighbour be asked once in this time.
+pub const NEIGHBOUR_LOCK_US: u64 = 1_000_000;
+/// Waits for an answer to the first, second and third question to everybody, microseconds.
+pub const NEIGHBOUR_RETRIES_US: [u64; 3] = [250_000, 500_000, 1_000_000];
+/// Questions to a neighbour that was known, before everybody is asked; the wait for an answer is that of the first.
+pub const NEIGHBOUR_PROBES: u8 = 2;
+/// Time for which an address that nobody answered for is given up, microseconds.
+pub const NEIGHBOUR_HOLD_US: u64 = 3_000_000;
+/// Age from which a question without an answer makes room for another one, microseconds. A host of the same network answers within a few.
+pub const NEIGHBOUR_YIELD_US: u64 = 100_000;
+/// Questions for neighbours a second, all workers together, and as many at once: more are of who forges senders. Routers are not counted.
+pub const NEIGHBOUR_QUESTIONS_PER_S: u64 = 1000;
+/// Datagrams of one worker that wait for a neighbour's address: the first answers of some clients.
+pub const HELD_DATAGRAMS: usize = 256;
+/// The same for one neighbour.
+pub const HELD_PER_NEIGHBOUR: usize = 32;
+/// Bytes of those that wait.
+pub const HELD_BYTES: usize = 1 << 20;
+/// Answers to echoes a second, each worker, and as many at once.
+pub const ECHOES_PER_S: u64 = 1000;
+/// Answers that a port is closed a second, each worker, and as many at once (Linux: 1000 of all kinds, 1 a millisecond).
+pub const CLOSED_PORTS_PER_S: u64 = 100;
+/// Frames of the stack itself (answers of ARP, discovery and ICMP) that wait to be sent, each worker.
+pub const CONTROL_FRAMES: usize = 64;
+/// Datagrams for one worker that arrived at others and wait for it: 30 bursts.
+pub const HANDED_DATAGRAMS: usize = 1024;
+/// Bytes of them.
+pub const HANDED_BYTES: usize = 2 << 20;
+/// Bursts of frames that one receive looks through if they hold no datagrams: bounds what a flood of junk costs a turn.
+pub const JUNK_BURSTS: usize = 4;
+/// Longest sleep of a worker whose port cannot wake it, microseconds: what a datagram waits at most on an idle server.
+pub const POLLED_SLEEP_US: u64 = 50;
+/// Least time between two announcements in defence of an address that somebody else claims, microseconds (RFC 5227).
+pub const DEFEND_US: u64 = 10_000_000;
+/// Least time between two reports of groups, microseconds.
+pub const GROUP_REPORT_US: u64 = 1_000_000;

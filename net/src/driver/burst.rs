@@ -119,6 +119,17 @@ impl Burst {
         }
     }
 
+    /// Datagrams that may yet be put in.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        (self.bytes.len() / self.stride).saturating_sub(self.datagrams.len())
+    }
+
+    /// The driver has more to give, although there is room.
+    pub(crate) fn is_not_all(&mut self) {
+        self.messages = self.messages.max(self.bytes.len() / self.stride);
+    }
+
     /// Puts a datagram in, as a test or another driver would. False if there is no room for it.
     pub fn push(&mut self, peer: Peer, datagram: &[u8]) -> bool {
         let slot = self.datagrams.len();

@@ -20,6 +20,7 @@ pub use tcp::{Interest, ListenError, Listener, Moved, Ready, Selector, Stream};
 pub use udp::{BindError, UdpDriver, UdpOptions};
 pub use wait::{Waiter, Waker, Woken};
 
+use crate::limits::MAX_DATAGRAM_CEILING;
 use crate::r2p2::Peer;
 use filter::Instruction;
 
@@ -94,4 +95,14 @@ pub trait Driver: Send {
 
     /// What was counted.
     fn counters(&self) -> DriverCounters;
+
+    /// Bytes of the largest datagram that can be sent to any peer without being taken apart on the way, or refused.
+    fn max_datagram(&self) -> usize {
+        MAX_DATAGRAM_CEILING
+    }
+
+    /// What else this kind of driver has counted, by name.
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }

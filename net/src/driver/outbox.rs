@@ -123,7 +123,7 @@ impl Outbox {
     }
 
     /// The first `count` datagrams have left.
-    pub(super) fn advance(&mut self, count: usize) {
+    pub(crate) fn advance(&mut self, count: usize) {
         self.head = (self.head + count).min(self.queue.len());
         if self.head == self.queue.len() {
             self.clear();
@@ -131,7 +131,7 @@ impl Outbox {
     }
 
     /// Moves what waits to the front, so that the buffer does not fill up with what has left.
-    pub(super) fn compact(&mut self) {
+    pub(crate) fn compact(&mut self) {
         if self.head > 0 {
             let from = self.queue.get(self.head).map_or(0, |(_, start, _)| *start);
             self.bytes.drain(..from as usize);

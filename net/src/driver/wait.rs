@@ -5,6 +5,8 @@ use rustix::io::{Errno, read, write};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Why a sleep ended. All false: its time was up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +38,8 @@ impl Waker {
 pub struct Waiter {
     socket: Option<Arc<OwnedFd>>,
     event: Arc<OwnedFd>,
+    /// The longest sleep, microseconds; its driver changes it.
+    longest_us: Option<Arc<AtomicU64>>,
 }
 
 impl Waiter {
@@ -45,7 +49,16 @@ impl Waiter {
     /// When the process has no file descriptor left.
     pub fn new(socket: Option<Arc<OwnedFd>>) -> io::Result<Waiter> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Waiter { socket, event: Arc::new(event) })
+        Ok(Waiter { socket, event: Arc::new(event), longest_us: None })
+    }
+
+    /// The same, but no sleep is longer than `longest_us` says when it begins: for a driver that has to be called now and then, because it has timers
+    /// of its own or cannot be told when something comes.
+    ///
+    /// # Errors
+    /// As [`Waiter::new`].
+    pub fn no_longer_than(socket: Option<Arc<OwnedFd>>, longest_us: Arc<AtomicU64>) -> io::Result<Waiter> {
+        Ok(Waiter { longest_us: Some(longest_us), ..Waiter::new(socket)? })
     }
 
     /// What ends this waiter's sleep.
@@ -71,7 +84,8 @@ impl Waiter {
         for_room: bool,
         other: Option<BorrowedFd<'_>>,
     ) -> io::Result<Woken> {
-        let timeout = timeout_us.map(|us| Timespec {
+        let longest_us = self.longest_us.as_ref().map(|longest| longest.load(Relaxed)).filter(|us| *us < u64::MAX);
+        let timeout = timeout_us.into_iter().chain(longest_us).min().map(|us| Timespec {
             tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
             tv_nsec: (us % 1_000_000 * 1000) as _,
         });

@@ -1,7 +1,31 @@
 //! A small UDP/IP stack: datagrams over ports that move Ethernet frames, for drivers that go past the kernel.
 //!
-//! A [`FramePort`] is one queue pair of a network interface.
+//! A [`FramePort`] is one queue pair of a network interface. The workers of an interface share an [`Interface`]: its addresses, its routes
+//! (a network and a router), its table of neighbours. Each worker has a [`StackDriver`], which is a [`crate::driver::Driver`]: it
+//! answers ARP, neighbour discovery and echoes, finds neighbours, checks what comes, and hands a datagram for another worker's UDP port
+//! over to that worker. It is no router, puts no fragments together, and takes no options that route.
 
+mod counters;
+mod driver;
+mod handover;
+mod held;
+mod input;
+mod interface;
+#[cfg(any(test, feature = "sim"))]
+mod memory;
+mod neighbours;
 mod port;
+mod rate;
+#[cfg(test)]
+mod tests;
+mod wire;
+mod worker;
 
+pub use counters::StackCounters;
+pub use driver::StackDriver;
+pub use interface::{Clock, Interface, Network, StackError, StackOptions, machine_clock};
+#[cfg(any(test, feature = "sim"))]
+pub use memory::{Faults, MemoryNetwork, MemoryPort};
+pub use neighbours::NeighbourCounters;
 pub use port::{Fill, FramePort, InFrame, Mac, Never, Offload, OutFrame, Part, Verified};
+pub use wire::Refused;

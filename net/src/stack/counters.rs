@@ -1,0 +1,93 @@
+//! What a worker's stack has counted.
+
+use super::wire::Refused;
+
+/// What a worker's stack has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCounters {
+    refused: [u64; Refused::ALL.len()],
+    /// Frames that came.
+    pub frames_in: u64,
+    /// Frames sent that carry no datagram: answers and questions of the stack itself.
+    pub frames_own: u64,
+    /// Frames of the stack itself that there was no room for.
+    pub frames_lost: u64,
+    /// Questions for an address of ours that were answered.
+    pub questions_answered: u64,
+    /// Echoes answered.
+    pub echoes_answered: u64,
+    /// Datagrams to closed ports that were answered.
+    pub closed_answered: u64,
+    /// Times that a router told of a packet too large for a link behind it.
+    pub too_big_heard: u64,
+    /// Datagrams handed over to another worker.
+    pub handed_over: u64,
+    /// Datagrams not sent because they do not fit a packet of the interface.
+    pub too_large: u64,
+    /// Datagrams not sent because there is no way to their address.
+    pub no_route: u64,
+    /// Datagrams that waited for a neighbour's address.
+    pub held: u64,
+    /// Datagrams not sent because the neighbour is silent, or too many waited for it.
+    pub unresolved: u64,
+}
+
+impl StackCounters {
+    #[inline]
+    pub(super) fn refuse(&mut self, why: Refused) {
+        if let Some(counter) = self.refused.get_mut(why as usize) {
+            *counter += 1;
+        }
+    }
+
+    pub(super) fn refuse_many(&mut self, why: Refused, count: usize) {
+        if let Some(counter) = self.refused.get_mut(why as usize) {
+            *counter += count as u64;
+        }
+    }
+
+    /// Frames dropped for this reason.
+    pub fn refused(&self, why: Refused) -> u64 {
+        self.refused.get(why as usize).copied().unwrap_or(0)
+    }
+
+    /// Frames dropped, by reason.
+    pub fn by_reason(&self) -> impl Iterator<Item = (Refused, &'static str, u64)> {
+        Refused::ALL.iter().zip(self.refused).map(|((why, name), count)| (*why, *name, count))
+    }
+
+    /// Frames that no sound neighbour sends.
+    pub fn malformed(&self) -> u64 {
+        self.by_reason().filter(|(why, ..)| why.is_malformed()).map(|(.., count)| count).sum()
+    }
+
+    /// Frames dropped, for whatever reason.
+    pub fn refused_in_all(&self) -> u64 {
+        self.refused.iter().sum()
+    }
+
+    /// Datagrams not sent.
+    pub fn unsent(&self) -> u64 {
+        self.too_large + self.no_route + self.unresolved
+    }
+
+    /// All of them, by name.
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        let mut named = vec![
+            ("frames_in", self.frames_in),
+            ("frames_own", self.frames_own),
+            ("frames_lost", self.frames_lost),
+            ("questions_answered", self.questions_answered),
+            ("echoes_answered", self.echoes_answered),
+            ("closed_answered", self.closed_answered),
+            ("too_big_heard", self.too_big_heard),
+            ("handed_over", self.handed_over),
+            ("too_large", self.too_large),
+            ("no_route", self.no_route),
+            ("held", self.held),
+            ("unresolved", self.unresolved),
+        ];
+        named.extend(self.by_reason().map(|(_, name, count)| (name, count)));
+        named
+    }
+}

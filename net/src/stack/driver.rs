@@ -1,0 +1,293 @@
+//! The stack as a driver: a worker's part of it, and a port.
+
+use super::counters::StackCounters;
+use super::handover::Batch;
+use super::interface::{Interface, StackError};
+use super::wire::Refused;
+use super::wire::udp::Headers;
+use super::worker::{Out, Worker};
+use super::{Fill, FramePort, OutFrame, Part};
+use crate::driver::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
+use crate::limits::{BURST, JUNK_BURSTS, POLLED_SLEEP_US};
+use crate::r2p2::Peer;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A driver over a port that moves Ethernet frames.
+#[derive(Debug)]
+pub struct StackDriver<P: FramePort> {
+    port: P,
+    pub(super) worker: Worker,
+    /// What other workers have handed over.
+    inbox: Batch,
+    waiter: Waiter,
+    waker: Waker,
+    /// How long whoever waits may sleep, microseconds.
+    longest_us: Arc<AtomicU64>,
+    polled: bool,
+    counters: DriverCounters,
+}
+
+/// The sleep of who has something to do that no datagram will tell of, microseconds.
+const SHORT_SLEEP_US: u64 = 1000;
+
+impl<P: FramePort> StackDriver<P> {
+    /// Worker `index` of an interface, with a queue pair of its own. The first one announces the interface's addresses.
+    ///
+    /// # Errors
+    /// If there is no such worker, or there is one already; if the process has no file descriptor left.
+    pub fn new(interface: Arc<Interface>, index: usize, mut port: P) -> Result<StackDriver<P>, StackError> {
+        let inbox = interface.inboxes.get(index).ok_or(StackError::Worker(index))?;
+        let descriptor = port.descriptor();
+        let polled = descriptor.is_none();
+        let longest_us = Arc::new(AtomicU64::new(if polled { POLLED_SLEEP_US } else { u64::MAX }));
+        let waiter = Waiter::no_longer_than(descriptor, Arc::clone(&longest_us))
+            .map_err(|error| StackError::Signal(index, error.to_string()))?;
+        let waker = waiter.waker();
+        if !inbox.own(waker.clone()) {
+            return Err(StackError::Worker(index));
+        }
+        port.listen(&interface.groups());
+        let mut worker = Worker::new(interface, index, port.offload());
+        if index == 0 {
+            worker.announce();
+        }
+        Ok(StackDriver {
+            port,
+            worker,
+            inbox: Batch::default(),
+            waiter,
+            waker,
+            longest_us,
+            polled,
+            counters: DriverCounters::default(),
+        })
+    }
+
+    /// What the workers share.
+    pub fn interface(&self) -> &Arc<Interface> {
+        &self.worker.interface
+    }
+
+    /// What this worker's stack has counted.
+    pub fn stack_counters(&self) -> &StackCounters {
+        &self.worker.counters
+    }
+
+    /// The port.
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// The port, to be set.
+    pub fn port_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
+
+    fn take_handed(&mut self, burst: &mut Burst) {
+        if let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index) {
+            inbox.take(&mut self.inbox);
+        }
+        while burst.room() > 0 && !self.inbox.is_empty() {
+            let counters = &mut self.worker.counters;
+            self.inbox.pop(|peer, datagram| {
+                if !burst.push(peer, datagram) {
+                    counters.refuse(Refused::Buffer);
+                }
+                true
+            });
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let worker = &mut self.worker;
+        for (batch, inbox) in worker.away.iter_mut().zip(&worker.interface.inboxes) {
+            if !batch.is_empty() {
+                let lost = inbox.put(batch);
+                worker.counters.refuse_many(Refused::Handover, lost);
+            }
+        }
+    }
+
+    /// Does what time or neighbours have made due, and sends the stack's own frames.
+    fn work(&mut self, now_us: u64) {
+        self.worker.release(now_us);
+        while !self.worker.queue.frames.is_empty() {
+            let queue = &self.worker.queue.frames;
+            let mut frames = [OutFrame::EMPTY; BURST];
+            let mut count = 0;
+            for (place, frame) in frames.iter_mut().zip(queue) {
+                *place = OutFrame { header: frame, ip_header: 0, fill: Fill::default(), parts: &[] };
+                count += 1;
+            }
+            let taken = self.port.transmit(frames.get(..count).unwrap_or_default());
+            self.worker.queue.advance(taken);
+            if taken < count {
+                break;
+            }
+        }
+    }
+
+    /// Sends the first datagrams of the outbox that can be sent at once. Returns how many of its datagrams are done with, and whether
+    /// the port has room for more.
+    fn send_run(&mut self, now_us: u64, outbox: &Outbox) -> (usize, bool) {
+        let mut headers = [Headers::default(); BURST];
+        let (mut ready, mut stop) = (0, None);
+        for ((peer, payload), place) in outbox.iter().zip(&mut headers) {
+            match self.worker.route(now_us, peer, payload) {
+                Out::Frame(headers) => *place = headers,
+                other => {
+                    stop = Some((other, peer, payload));
+                    break;
+                }
+            }
+            ready += 1;
+        }
+        let taken = self.send_frames(outbox, headers.get(..ready).unwrap_or_default());
+        if taken < ready {
+            return (taken, false);
+        }
+        // What cannot be sent is done with when all before it has been sent, so that it is looked at once.
+        match stop {
+            None => (taken, true),
+            Some((Out::Hold(hop), peer, payload)) => {
+                self.worker.hold(now_us, hop, peer, payload);
+                (taken + 1, true)
+            }
+            Some(_) => (taken + 1, true),
+        }
+    }
+
+    fn send_frames(&mut self, outbox: &Outbox, headers: &[Headers]) -> usize {
+        let mut parts = [const { Part::Bytes(&[]) }; BURST];
+        for ((_, payload), part) in outbox.iter().zip(&mut parts).take(headers.len()) {
+            *part = Part::Bytes(payload);
+        }
+        let mut frames = [OutFrame::EMPTY; BURST];
+        for ((headers, part), frame) in headers.iter().zip(&parts).zip(&mut frames) {
+            let (header, fill) = (headers.bytes(), headers.fill);
+            *frame = OutFrame { header, ip_header: headers.ip, fill, parts: std::slice::from_ref(part) };
+        }
+        let taken = self.port.transmit(frames.get(..headers.len()).unwrap_or_default()).min(headers.len());
+        self.counters.sent += taken as u64;
+        self.counters.sent_messages += taken as u64;
+        let bytes: usize = outbox.iter().take(taken).map(|(_, payload)| payload.len()).sum();
+        self.counters.sent_bytes += bytes as u64;
+        taken
+    }
+
+    /// Tells whoever waits how long.
+    fn set_sleep(&self, now_us: u64) {
+        let worker = &self.worker;
+        let mut longest_us = if self.polled { POLLED_SLEEP_US } else { u64::MAX };
+        if !worker.held.is_empty() {
+            longest_us = longest_us.min(worker.held.due_us.saturating_sub(now_us).max(SHORT_SLEEP_US));
+        }
+        if !worker.queue.frames.is_empty() || !self.inbox.is_empty() {
+            longest_us = longest_us.min(SHORT_SLEEP_US);
+        }
+        if self.longest_us.load(Relaxed) != longest_us {
+            self.longest_us.store(longest_us, Relaxed);
+        }
+    }
+}
+
+impl<P: FramePort> Driver for StackDriver<P> {
+    fn local(&self) -> Peer {
+        self.worker.interface.local(self.worker.index)
+    }
+
+    fn burst(&self) -> Burst {
+        Burst::new(BURST, self.worker.interface.mtu)
+    }
+
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        burst.clear();
+        let now_us = (self.worker.interface.clock)();
+        self.take_handed(burst);
+        let mut drained = self.inbox.is_empty();
+        for _ in 0..JUNK_BURSTS {
+            let room = burst.room().min(BURST);
+            if room == 0 {
+                drained = false;
+                break;
+            }
+            let count = self.port.receive(room);
+            for index in 0..count {
+                if let Some(frame) = self.port.frame(index) {
+                    self.worker.input(now_us, &frame, burst);
+                }
+            }
+            self.counters.received_messages += count as u64;
+            drained &= count < room;
+            if count < room {
+                break;
+            }
+        }
+        self.hand_over();
+        self.work(now_us);
+        if !drained {
+            burst.is_not_all();
+        } else if burst.is_empty()
+            && let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index)
+            && !inbox.rest()
+        {
+            // Something has come since: no sleep.
+            self.waker.wake();
+        }
+        self.set_sleep(now_us);
+        self.counters.received += burst.len() as u64;
+        self.counters.received_bytes += burst.iter().map(|(_, datagram)| datagram.len() as u64).sum::<u64>();
+        burst.len()
+    }
+
+    fn transmit(&mut self, outbox: &mut Outbox) -> usize {
+        let (before, now_us) = (outbox.len(), (self.worker.interface.clock)());
+        while !outbox.is_empty() {
+            let (done, room) = self.send_run(now_us, outbox);
+            outbox.advance(done);
+            if !room {
+                self.counters.send_full += 1;
+                outbox.compact();
+                break;
+            }
+        }
+        self.work(now_us);
+        self.set_sleep(now_us);
+        before - outbox.len()
+    }
+
+    fn waiter(&self) -> Waiter {
+        self.waiter.clone()
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        self.port.pressure()
+    }
+
+    fn counters(&self) -> DriverCounters {
+        let (stack, (late, late_bytes)) = (&self.worker.counters, self.worker.late);
+        DriverCounters {
+            receive_errors: stack.malformed(),
+            truncated: stack.refused(Refused::Buffer),
+            sent: self.counters.sent + late,
+            sent_bytes: self.counters.sent_bytes + late_bytes,
+            sent_messages: self.counters.sent_messages + late,
+            send_errors: stack.unsent() + self.port.send_errors(),
+            ..self.counters
+        }
+    }
+
+    fn max_datagram(&self) -> usize {
+        self.worker.interface.max_datagram()
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.worker.counters.named()
+    }
+}

@@ -1,0 +1,90 @@
+//! Datagrams that wait until their neighbour's address is known, and frames that wait until the port has room.
+
+use crate::limits::{CONTROL_FRAMES, HELD_BYTES, HELD_DATAGRAMS, HELD_PER_NEIGHBOUR};
+use crate::r2p2::Peer;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+/// A datagram that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) hop: IpAddr,
+    pub(super) peer: Peer,
+    pub(super) payload: Vec<u8>,
+}
+
+/// Datagrams that wait for neighbours.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    list: Vec<Waiting>,
+    bytes: usize,
+    /// The news of neighbours that were looked at.
+    pub(super) seen: u64,
+    /// When to look again if there are none.
+    pub(super) due_us: u64,
+}
+
+impl Held {
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Lets one wait. False if too many do.
+    pub(super) fn push(&mut self, hop: IpAddr, peer: Peer, payload: &[u8]) -> bool {
+        let same = self.list.iter().filter(|waiting| waiting.hop == hop).count();
+        if self.list.len() >= HELD_DATAGRAMS || same >= HELD_PER_NEIGHBOUR || self.bytes + payload.len() > HELD_BYTES {
+            return false;
+        }
+        self.bytes += payload.len();
+        self.list.push(Waiting { hop, peer, payload: payload.to_vec() });
+        true
+    }
+
+    /// Takes all out; those that wait on are put back by [`Held::keep`].
+    pub(super) fn take(&mut self) -> Vec<Waiting> {
+        self.bytes = 0;
+        std::mem::take(&mut self.list)
+    }
+
+    /// Lets one wait on.
+    pub(super) fn keep(&mut self, waiting: Waiting) {
+        self.bytes += waiting.payload.len();
+        self.list.push(waiting);
+    }
+}
+
+/// Frames that wait for the port, each in a buffer that is used again.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub(super) frames: VecDeque<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Queue {
+    /// Whether there is room for a further frame of the stack itself.
+    pub(super) fn has_room(&self) -> bool {
+        self.frames.len() < CONTROL_FRAMES
+    }
+
+    /// Whether there is room for datagrams that have waited.
+    pub(super) fn has_room_for_held(&self) -> bool {
+        self.frames.len() < CONTROL_FRAMES + HELD_DATAGRAMS
+    }
+
+    /// Puts the frame in that `write` writes. One that is empty is none.
+    pub(super) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut frame = self.spare.pop().unwrap_or_default();
+        frame.clear();
+        write(&mut frame);
+        if frame.is_empty() { self.spare.push(frame) } else { self.frames.push_back(frame) }
+    }
+
+    /// The first `count` have left.
+    pub(super) fn advance(&mut self, count: usize) {
+        for frame in self.frames.drain(..count.min(self.frames.len())) {
+            if self.spare.len() < CONTROL_FRAMES {
+                self.spare.push(frame);
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What becomes of a frame that came.
+
+use super::neighbours::Heard;
+use super::wire::arp::Arp;
+use super::wire::icmp::{self, Message, Way};
+use super::wire::ip::{self, Packet};
+use super::wire::nd::{self, Discovery};
+use super::wire::{ALL_NODES, Ethernet, Refused, ethertype, group_of, protocol, solicited_node, udp};
+use super::worker::Worker;
+use super::{InFrame, Mac};
+use crate::driver::Burst;
+use crate::limits::DEFEND_US;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Worker {
+    /// Takes a frame: puts its datagram into `burst`, or has it answered, or counts why it was dropped.
+    #[inline]
+    pub(super) fn input(&mut self, now_us: u64, frame: &InFrame<'_>, burst: &mut Burst) {
+        self.counters.frames_in += 1;
+        if let Err(why) = self.take(now_us, frame, burst) {
+            self.counters.refuse(why);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, now_us: u64, frame: &InFrame<'_>, burst: &mut Burst) -> Result<(), Refused> {
+        let (ethernet, bytes) = Ethernet::read(frame.bytes)?;
+        if frame.vlan || ethertype::VLAN.contains(&ethernet.ethertype) {
+            return Err(Refused::Vlan);
+        }
+        let mac = self.interface.mac;
+        if !ethernet.from.is_unicast() || ethernet.from == mac || (ethernet.to != mac && !ethernet.to.is_group()) {
+            return Err(Refused::EthernetAddress);
+        }
+        match ethernet.ethertype {
+            ethertype::IPV4 if self.interface.v4.is_some() => {
+                let packet = ip::read4(bytes, frame.ip)?;
+                self.packet(now_us, frame, &ethernet, &packet, burst)
+            }
+            ethertype::IPV6 if self.interface.v6.is_some() => {
+                let packet = ip::read6(bytes)?;
+                self.packet(now_us, frame, &ethernet, &packet, burst)
+            }
+            ethertype::ARP if self.interface.v4.is_some() => self.arp(now_us, &ethernet, &Arp::read(bytes)?),
+            _ => Err(Refused::EtherType),
+        }
+    }
+
+    #[inline]
+    fn packet(
+        &mut self,
+        now_us: u64,
+        frame: &InFrame<'_>,
+        ethernet: &Ethernet,
+        packet: &Packet<'_>,
+        burst: &mut Burst,
+    ) -> Result<(), Refused> {
+        if packet.protocol == protocol::UDP {
+            // Nobody sends a datagram for one host to a group of Ethernet but to get round a filter.
+            if !self.interface.serves(packet.to) || ethernet.to.is_group() {
+                return Err(Refused::IpDestination);
+            }
+            if !self.interface.may_send(packet.from) {
+                return Err(Refused::IpSource);
+            }
+            let datagram = udp::read(packet, frame.udp)?;
+            return self.datagram(now_us, ethernet, packet, &datagram, burst);
+        }
+        if packet.protocol != if packet.to.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 } {
+            let known = self.interface.is_mine(packet.to);
+            return Err(if known { Refused::Protocol } else { Refused::IpDestination });
+        }
+        self.message(now_us, ethernet, packet)
+    }
+
+    #[inline]
+    fn datagram(
+        &mut self,
+        now_us: u64,
+        ethernet: &Ethernet,
+        packet: &Packet<'_>,
+        datagram: &udp::Datagram<'_>,
+        burst: &mut Burst,
+    ) -> Result<(), Refused> {
+        match self.interface.worker_of(datagram.port) {
+            // Nobody can be answered there.
+            _ if datagram.from.port() == 0 => Err(Refused::Port),
+            Some(worker) if worker == self.index => {
+                if burst.push(datagram.from, datagram.payload) {
+                    Ok(())
+                } else {
+                    Err(Refused::Buffer)
+                }
+            }
+            Some(worker) => {
+                let batch = self.away.get_mut(worker).ok_or(Refused::Handover)?;
+                if !batch.push(datagram.from, datagram.payload) {
+                    return Err(Refused::Handover);
+                }
+                self.counters.handed_over += 1;
+                Ok(())
+            }
+            None => {
+                if self.interface.options.answer_closed_ports && self.closed.take(now_us) {
+                    self.counters.closed_answered += 1;
+                    let way = self.way_back(ethernet, packet);
+                    self.say(|frame| way.write_closed_port(packet.whole, frame));
+                }
+                Err(Refused::Port)
+            }
+        }
+    }
+
+    /// To who has sent this, where it came from: nobody has to be asked for that.
+    fn way_back(&self, ethernet: &Ethernet, packet: &Packet<'_>) -> Way {
+        Way { macs: (self.interface.mac, ethernet.from), from: packet.to, to: packet.from }
+    }
+
+    fn message(&mut self, now_us: u64, ethernet: &Ethernet, packet: &Packet<'_>) -> Result<(), Refused> {
+        let mine = self.interface.is_mine(packet.to);
+        let to_group = match packet.to {
+            IpAddr::V6(to) => to == ALL_NODES || self.interface.addresses6().any(|own| to == solicited_node(own)),
+            IpAddr::V4(_) => false,
+        };
+        if !mine && !to_group {
+            return Err(Refused::IpDestination);
+        }
+        let message = icmp::read(packet)?;
+        // Who has no address yet may ask whether one is free.
+        let nameless = matches!(message, Message::Discovery(..)) && packet.from == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        if !nameless && !self.interface.may_send(packet.from) {
+            return Err(Refused::IpSource);
+        }
+        match message {
+            Message::Echo(body) => {
+                // An echo to a group would be answered by all.
+                if !mine || ethernet.to.is_group() {
+                    return Err(Refused::Unheeded);
+                }
+                if !self.echoes.take(now_us) {
+                    return Err(Refused::Rate);
+                }
+                self.counters.echoes_answered += 1;
+                let way = self.way_back(ethernet, packet);
+                self.say(|frame| way.write_echo_reply(body, frame));
+            }
+            Message::TooBig => self.counters.too_big_heard += 1,
+            Message::GroupQuery => {
+                if !self.reports.take(now_us) {
+                    return Err(Refused::Rate);
+                }
+                self.report_groups();
+            }
+            Message::Discovery(kind, body) => {
+                let (IpAddr::V6(from), IpAddr::V6(to)) = (packet.from, packet.to) else {
+                    return Err(Refused::Discovery);
+                };
+                self.discovery(now_us, ethernet, from, nd::read(kind, body, from, to)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn discovery(
+        &mut self,
+        now_us: u64,
+        ethernet: &Ethernet,
+        from: Ipv6Addr,
+        message: Discovery,
+    ) -> Result<(), Refused> {
+        let own_mac = self.interface.mac;
+        match message {
+            Discovery::Solicitation { target, .. } if !self.interface.is_mine(target.into()) => Err(Refused::Unheeded),
+            Discovery::Solicitation { target, .. } if from.is_unspecified() => {
+                // Somebody would like to have the address.
+                let group = group_of(ALL_NODES);
+                self.conflict();
+                self.answer(|frame| nd::write_advertisement(own_mac, target, group, ALL_NODES, frame));
+                Ok(())
+            }
+            Discovery::Solicitation { target, mac } => {
+                if let Some(mac) = mac {
+                    self.heard(now_us, from.into(), mac, Heard::Question);
+                }
+                let to_mac = mac.unwrap_or(ethernet.from);
+                self.answer(|frame| nd::write_advertisement(own_mac, target, to_mac, from, frame));
+                Ok(())
+            }
+            Discovery::Advertisement { target, .. } if self.interface.is_mine(target.into()) => {
+                self.conflict();
+                self.defend(now_us);
+                Ok(())
+            }
+            Discovery::Advertisement { target, mac, solicited } => {
+                let how = if solicited && ethernet.to == own_mac { Heard::Answer } else { Heard::Claim };
+                match mac {
+                    Some(mac) => self.heard(now_us, target.into(), mac, how),
+                    // Who was asked alone need not say it.
+                    None if how == Heard::Answer => self.heard(now_us, target.into(), ethernet.from, how),
+                    None => {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn arp(&mut self, now_us: u64, ethernet: &Ethernet, arp: &Arp) -> Result<(), Refused> {
+        let own_mac = self.interface.mac;
+        let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
+        let asked = self.interface.serves(target);
+        if self.interface.serves(sender) {
+            self.conflict();
+            self.defend(now_us);
+            return Ok(());
+        }
+        if arp.sender == Ipv4Addr::UNSPECIFIED {
+            if !(arp.asks && asked) {
+                return Err(Refused::Unheeded);
+            }
+            // Somebody would like to have the address.
+            self.conflict();
+        } else {
+            let near = self.interface.v4.is_some_and(|network| network.reaches(sender));
+            if !near || !self.interface.may_send(sender) || arp.sender_mac == own_mac {
+                return Err(Refused::Arp);
+            }
+            let how = match (arp.asks, asked) {
+                (true, true) => Heard::Question,
+                (false, true) if ethernet.to == own_mac => Heard::Answer,
+                // Two others talk to each other.
+                (true, false) if sender != target => return Err(Refused::Unheeded),
+                _ => Heard::Claim,
+            };
+            self.heard(now_us, sender, arp.sender_mac, how);
+        }
+        if arp.asks && asked {
+            let answer = Arp {
+                asks: false,
+                sender_mac: own_mac,
+                sender: arp.target,
+                target_mac: arp.sender_mac,
+                target: arp.sender,
+            };
+            self.answer(|frame| frame.extend_from_slice(&answer.frame(arp.sender_mac)));
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.counters.questions_answered += 1;
+        self.say(write);
+    }
+
+    /// A neighbour's address was heard.
+    fn heard(&mut self, now_us: u64, ip: IpAddr, mac: Mac, how: Heard) {
+        let near = self.interface.network_of(ip).is_some_and(|network| network.reaches(ip));
+        if !near || mac == self.interface.mac || !self.interface.may_send(ip) {
+            return;
+        }
+        let before = self.interface.neighbours.news();
+        self.interface.neighbours.heard(now_us, ip, mac, how);
+        if self.interface.neighbours.news() != before {
+            self.interface.inboxes.iter().for_each(super::handover::Inbox::tell);
+        }
+    }
+
+    fn conflict(&self) {
+        self.interface.conflicts.fetch_add(1, Relaxed);
+    }
+
+    /// Says again whose the addresses are, now and then.
+    fn defend(&mut self, now_us: u64) {
+        let interface = Arc::clone(&self.interface);
+        let last_us = interface.defended_us.load(Relaxed);
+        let due = last_us == 0 || now_us.saturating_sub(last_us) >= DEFEND_US;
+        if due && interface.defended_us.compare_exchange(last_us, now_us, Relaxed, Relaxed).is_ok() {
+            self.announce();
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What the workers of one network interface share: its addresses and routes, its neighbours, and who serves which port.
+
+use super::handover::Inbox;
+use super::neighbours::{NeighbourCounters, Neighbours};
+use super::wire::{ALL_NODES, group_of, is_host, solicited_node};
+use super::{FramePort, Mac};
+use crate::limits::{CLOSED_PORTS_PER_S, ECHOES_PER_S, NEIGHBOURS};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+use thiserror::Error;
+
+/// An address of an interface, the network around it, and the way out of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits that the addresses of this network share with it.
+    pub prefix: u8,
+    /// The router to all others. None: they cannot be reached.
+    pub gateway: Option<IpAddr>,
+}
+
+/// How a stack is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackOptions {
+    /// At most one of each family, one at least. Datagrams are served at these addresses.
+    pub networks: Vec<Network>,
+    /// UDP port of the first worker; worker `n` has this port plus `n`.
+    pub port: u16,
+    /// Number of workers, 1 to 64.
+    pub workers: usize,
+    /// Whether a datagram to another port is answered with "port unreachable". Else it is dropped in silence. Default: true.
+    pub answer_closed_ports: bool,
+    /// Answers to closed ports a second, each worker. Default [`CLOSED_PORTS_PER_S`].
+    pub closed_ports_per_s: u64,
+    /// Answers to echoes a second, each worker; 0: none. Default [`ECHOES_PER_S`].
+    pub echoes_per_s: u64,
+    /// Places for neighbours. Default [`NEIGHBOURS`].
+    pub neighbours: usize,
+}
+
+impl StackOptions {
+    /// One worker at this address and port.
+    pub fn new(network: Network, port: u16) -> StackOptions {
+        StackOptions {
+            networks: vec![network],
+            port,
+            workers: 1,
+            answer_closed_ports: true,
+            closed_ports_per_s: CLOSED_PORTS_PER_S,
+            echoes_per_s: ECHOES_PER_S,
+            neighbours: NEIGHBOURS,
+        }
+    }
+}
+
+/// Why a stack cannot be set up so.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum StackError {
+    /// No address.
+    #[error("the stack has no address: give it one, with the length of its network's prefix, such as 10.0.0.2/24")]
+    NoAddress,
+    /// Two addresses of one family.
+    #[error("the stack has two addresses of one family, {0} and {1}: give it one of each at most")]
+    TwoAddresses(IpAddr, IpAddr),
+    /// An address that no host has.
+    #[error("{0} cannot be a host's address: give the stack one of the network that its port is in")]
+    Address(IpAddr),
+    /// A prefix that is longer than the address.
+    #[error("a prefix of {1} bits does not go with {0}: give the length of the network's prefix, such as 24 or 64")]
+    Prefix(IpAddr, u8),
+    /// The network's own address or its broadcast.
+    #[error("{0}/{1} stands for its network or for all of its hosts: choose an address between them")]
+    NotAHost(IpAddr, u8),
+    /// A router outside.
+    #[error("gateway {0} is not in the network of {1}: give the router's address in that network")]
+    Gateway(IpAddr, IpAddr),
+    /// Too few or too many workers, or ports.
+    #[error("{workers} workers from port {port} on: choose 1 to 64, whose ports are 1 to 65535")]
+    Workers {
+        /// Workers asked for.
+        workers: usize,
+        /// The first one's port.
+        port: u16,
+    },
+    /// The port's frames are too small.
+    #[error("packets of {mtu} bytes are too small for {family}, which needs {least}: set the interface's MTU higher")]
+    Mtu {
+        /// The interface's MTU, bytes.
+        mtu: usize,
+        /// The family.
+        family: &'static str,
+        /// What it needs, bytes.
+        least: usize,
+    },
+    /// The port's own address cannot be used.
+    #[error("the interface has the Ethernet address {0}, which no interface can have: set one")]
+    Mac(Mac),
+    /// A worker that there is not, or is already.
+    #[error("there is no worker {0} left to be given a port")]
+    Worker(usize),
+    /// The process has no file descriptor left.
+    #[error("cannot make a signal for worker {0}: {1}; raise the limit of open files")]
+    Signal(usize, String),
+}
+
+impl Network {
+    /// Whether it can be.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), StackError> {
+        let bits = if self.address.is_ipv4() { 32 } else { 128 };
+        if !is_host(self.address) {
+            return Err(StackError::Address(self.address));
+        }
+        if self.prefix > bits || self.prefix == 0 {
+            return Err(StackError::Prefix(self.address, self.prefix));
+        }
+        if self.is_special(self.address) {
+            return Err(StackError::NotAHost(self.address, self.prefix));
+        }
+        match self.gateway {
+            Some(gateway) if !self.reaches(gateway) || gateway == self.address || self.is_special(gateway) => {
+                Err(StackError::Gateway(gateway, self.address))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a host is in this network: reached without a router.
+    #[inline]
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        match (self.address, ip) {
+            (IpAddr::V4(mine), IpAddr::V4(other)) => (u32::from(mine) ^ u32::from(other)) & mask4(self.prefix) == 0,
+            (IpAddr::V6(mine), IpAddr::V6(other)) => {
+                other.is_unicast_link_local() || (u128::from(mine) ^ u128::from(other)) & mask6(self.prefix) == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// The network's own address and its broadcast address, of which networks of two hosts have none.
+    #[inline]
+    fn is_special(&self, ip: IpAddr) -> bool {
+        match (self.address, ip) {
+            (IpAddr::V4(_), IpAddr::V4(ip)) if self.prefix < 31 && self.reaches(ip.into()) => {
+                let host = u32::from(ip) & !mask4(self.prefix);
+                host == 0 || host == !mask4(self.prefix)
+            }
+            _ => false,
+        }
+    }
+}
+
+#[inline]
+fn mask4(prefix: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0)
+}
+
+#[inline]
+fn mask6(prefix: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
+}
+
+/// Microseconds since a moment that all workers share; never 0.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// The time of the machine.
+pub fn machine_clock() -> Clock {
+    let begin = Instant::now();
+    // A second is behind us: the times of what was never done lie in the past.
+    Arc::new(move || begin.elapsed().as_micros() as u64 + 1_000_000)
+}
+
+/// What the workers of one interface share.
+pub struct Interface {
+    pub(super) mac: Mac,
+    pub(super) mtu: usize,
+    pub(super) v4: Option<Network>,
+    pub(super) v6: Option<Network>,
+    /// The address that every interface that speaks IPv6 has, for neighbours alone.
+    pub(super) link_local: Option<Ipv6Addr>,
+    pub(super) options: StackOptions,
+    pub(super) neighbours: Neighbours,
+    pub(super) inboxes: Box<[Inbox]>,
+    pub(super) clock: Clock,
+    /// When an address was last announced in its defence.
+    pub(super) defended_us: AtomicU64,
+    /// Times that somebody claimed an address of ours.
+    pub(super) conflicts: AtomicU64,
+}
+
+impl fmt::Debug for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interface").field("mac", &self.mac).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Interface {
+    /// What the workers share on the interface of `port`; each is to have a port of its own there ([`super::StackDriver::new`]).
+    ///
+    /// # Errors
+    /// What is wrong with the options, and what to do.
+    pub fn new(port: &impl FramePort, options: StackOptions, clock: Clock) -> Result<Arc<Interface>, StackError> {
+        for network in &options.networks {
+            network.check()?;
+        }
+        let of = |v4: bool| {
+            let mut same = options.networks.iter().filter(|network| network.address.is_ipv4() == v4);
+            match (same.next(), same.next()) {
+                (Some(one), Some(two)) => Err(StackError::TwoAddresses(one.address, two.address)),
+                (one, _) => Ok(one.copied()),
+            }
+        };
+        let (v4, v6) = (of(true)?, of(false)?);
+        if v4.is_none() && v6.is_none() {
+            return Err(StackError::NoAddress);
+        }
+        let last = usize::from(options.port) + options.workers;
+        if !(1..=64).contains(&options.workers) || options.port == 0 || last > 65_536 {
+            return Err(StackError::Workers { workers: options.workers, port: options.port });
+        }
+        let (mac, mtu) = (port.mac(), port.mtu());
+        let (family, least) = if v6.is_some() { ("IPv6", 1280) } else { ("IPv4", 576) };
+        if mtu < least {
+            return Err(StackError::Mtu { mtu, family, least });
+        }
+        if !mac.is_unicast() {
+            return Err(StackError::Mac(mac));
+        }
+        let routers: Vec<_> = options.networks.iter().filter_map(|network| network.gateway).collect();
+        Ok(Arc::new(Interface {
+            mac,
+            mtu: mtu.min(65_535),
+            v4,
+            v6,
+            link_local: v6.is_some().then(|| link_local(mac)),
+            neighbours: Neighbours::new(options.neighbours, &routers),
+            inboxes: (0..options.workers).map(|_| Inbox::default()).collect(),
+            options,
+            clock,
+            defended_us: AtomicU64::new(0),
+            conflicts: AtomicU64::new(0),
+        }))
+    }
+
+    /// The address that peers send to, of worker `index`: that of IPv4 if there are both.
+    pub fn local(&self, index: usize) -> SocketAddr {
+        let network = self.v4.or(self.v6);
+        let ip = network.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |network| network.address);
+        SocketAddr::new(ip, self.options.port.saturating_add(index as u16))
+    }
+
+    /// Bytes of the largest datagram that can be sent to any peer.
+    pub fn max_datagram(&self) -> usize {
+        let header = if self.v6.is_some() { super::wire::IPV6 } else { super::wire::IPV4 };
+        self.mtu - header - super::wire::UDP
+    }
+
+    /// The neighbours that are known, with the time of their last answer (0: none yet), microseconds of the clock.
+    pub fn neighbours(&self) -> Vec<(IpAddr, Mac, u64)> {
+        self.neighbours.list()
+    }
+
+    /// What was counted of neighbours.
+    pub fn neighbour_counters(&self) -> NeighbourCounters {
+        self.neighbours.counters()
+    }
+
+    /// Times that somebody else claimed an address of this interface: two hosts have it.
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// The worker of a UDP port.
+    #[inline]
+    pub(super) fn worker_of(&self, port: u16) -> Option<usize> {
+        let index = usize::from(port.wrapping_sub(self.options.port));
+        (index < self.inboxes.len()).then_some(index)
+    }
+
+    /// Whether datagrams are served at this address.
+    #[inline]
+    pub(super) fn serves(&self, ip: IpAddr) -> bool {
+        self.network_of(ip).is_some_and(|network| network.address == ip)
+    }
+
+    /// Whether it is an address of this interface.
+    pub(super) fn is_mine(&self, ip: IpAddr) -> bool {
+        self.serves(ip) || self.link_local.is_some_and(|own| ip == own)
+    }
+
+    /// The network of an address's family.
+    #[inline]
+    pub(super) fn network_of(&self, ip: IpAddr) -> Option<&Network> {
+        if ip.is_ipv4() { self.v4.as_ref() } else { self.v6.as_ref() }
+    }
+
+    /// Whether somebody else's packet may come from this address.
+    #[inline]
+    pub(super) fn may_send(&self, ip: IpAddr) -> bool {
+        let special = self.network_of(ip).is_some_and(|network| network.is_special(ip));
+        is_host(ip) && !special && !self.is_mine(ip)
+    }
+
+    /// Who is to be sent to, for a packet to `ip`: itself, or a router. None: there is no way.
+    #[inline]
+    pub(super) fn next_hop(&self, ip: IpAddr) -> Option<IpAddr> {
+        let network = self.network_of(ip)?;
+        if !self.may_send(ip) {
+            return None;
+        }
+        if network.reaches(ip) { Some(ip) } else { network.gateway }
+    }
+
+    /// All addresses of IPv6.
+    pub(super) fn addresses6(&self) -> impl Iterator<Item = Ipv6Addr> {
+        let served = self.v6.and_then(|network| match network.address {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        });
+        let link_local = self.link_local.filter(|own| Some(*own) != served);
+        served.into_iter().chain(link_local)
+    }
+
+    /// The groups of IPv6 in which the interface is asked for.
+    pub(super) fn groups6(&self) -> Vec<Ipv6Addr> {
+        let mut groups: Vec<_> = self.addresses6().map(solicited_node).collect();
+        groups.dedup();
+        groups
+    }
+
+    /// The groups of Ethernet whose frames are wanted.
+    pub(super) fn groups(&self) -> Vec<Mac> {
+        let groups = self.groups6();
+        let all = (!groups.is_empty()).then_some(ALL_NODES);
+        groups.into_iter().chain(all).map(group_of).collect()
+    }
+}
+
+/// The address that an interface gives itself.
+fn link_local(mac: Mac) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    Ipv6Addr::from([0xFE, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xFF, 0xFE, d, e, f])
+}

@@ -1,0 +1,241 @@
+//! A network in memory: interfaces with queues, and what networks do to frames. A run depends on its seed and the order of the calls alone.
+
+use super::{FramePort, InFrame, Mac, Never, Offload, OutFrame, Verified};
+use crate::driver::Pressure;
+use crate::sim::Dice;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What happens to frames, percent each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Lost.
+    pub loss: u64,
+    /// Delivered twice.
+    pub duplication: u64,
+    /// Delivered before up to eight others that were sent earlier.
+    pub reorder: u64,
+    /// Delivered with a bit changed.
+    pub corruption: u64,
+}
+
+#[derive(Debug)]
+struct Host {
+    mac: Mac,
+    queues: Vec<VecDeque<Vec<u8>>>,
+}
+
+#[derive(Debug)]
+struct Frames {
+    dice: Dice,
+    faults: Faults,
+    hosts: Vec<Host>,
+    room: usize,
+    thrown_away: u64,
+}
+
+/// A segment of Ethernet: a frame reaches the interface with its address, one to a group all but its sender.
+#[derive(Clone, Debug)]
+pub struct MemoryNetwork(Arc<Mutex<Frames>>);
+
+impl MemoryNetwork {
+    /// A network whose faults, and whose choice of a queue, fall as `seed` says. A queue has room for `room` frames.
+    pub fn new(seed: u64, faults: Faults, room: usize) -> MemoryNetwork {
+        let dice = Dice::new(seed);
+        MemoryNetwork(Arc::new(Mutex::new(Frames { dice, faults, hosts: Vec::new(), room, thrown_away: 0 })))
+    }
+
+    /// The faults from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
+    }
+
+    /// An interface with so many queues. A frame goes to any of them.
+    pub fn interface(&self, mac: Mac, mtu: usize, queues: usize) -> Vec<MemoryPort> {
+        let mut frames = self.lock();
+        frames.hosts.push(Host { mac, queues: (0..queues).map(|_| VecDeque::new()).collect() });
+        let host = frames.hosts.len() - 1;
+        let port = |queue| MemoryPort {
+            network: self.clone(),
+            host,
+            queue,
+            mac,
+            mtu,
+            offload: Offload::default(),
+            verify: false,
+            received: Vec::new(),
+            room: usize::MAX,
+            send_errors: 0,
+        };
+        (0..queues).map(port).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Frames> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Frames {
+    fn send(&mut self, from: usize, mut frame: Vec<u8>) {
+        let faults = self.faults;
+        if self.dice.percent(faults.loss) {
+            return;
+        }
+        if self.dice.percent(faults.corruption) {
+            let at = self.dice.below(frame.len() as u64) as usize;
+            if let Some(byte) = frame.get_mut(at) {
+                *byte ^= 1 << self.dice.below(8);
+            }
+        }
+        let to = super::wire::mac_at(&frame, 0).unwrap_or_default();
+        let copies = 1 + usize::from(self.dice.percent(faults.duplication));
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            if number == from || (host.mac != to && !to.is_group()) {
+                continue;
+            }
+            for _ in 0..copies {
+                let queue = self.dice.below(host.queues.len() as u64) as usize;
+                let early = if self.dice.percent(faults.reorder) { self.dice.below(9) as usize } else { 0 };
+                let Some(queue) = host.queues.get_mut(queue) else { continue };
+                if queue.len() < self.room {
+                    queue.insert(queue.len().saturating_sub(early), frame.clone());
+                } else {
+                    self.thrown_away += 1;
+                }
+            }
+        }
+    }
+}
+
+/// One queue of an interface in memory. It can do what other ports do for the stack, or leave it.
+#[derive(Debug)]
+pub struct MemoryPort {
+    network: MemoryNetwork,
+    host: usize,
+    queue: usize,
+    mac: Mac,
+    mtu: usize,
+    /// Checksums that it computes.
+    pub offload: Offload,
+    /// Whether it says of what came if the checksums are right.
+    pub verify: bool,
+    /// Frames that it takes until it says that it is full; it then stays so until this is set anew.
+    pub room: usize,
+    received: Vec<Vec<u8>>,
+    send_errors: u64,
+}
+
+impl MemoryPort {
+    /// Puts a frame on the network, whatever is in it.
+    pub fn send_raw(&self, frame: &[u8]) {
+        self.network.lock().send(self.host, frame.to_vec());
+    }
+
+    /// Takes all frames that have come.
+    pub fn receive_raw(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = self.network.lock();
+        let queue = frames.hosts.get_mut(self.host).and_then(|host| host.queues.get_mut(self.queue));
+        queue.map(std::mem::take).unwrap_or_default().into()
+    }
+}
+
+impl FramePort for MemoryPort {
+    type Shared = Never;
+
+    fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    fn listen(&mut self, _groups: &[Mac]) -> bool {
+        true
+    }
+
+    fn receive(&mut self, most: usize) -> usize {
+        let mut frames = self.network.lock();
+        self.received.clear();
+        if let Some(queue) = frames.hosts.get_mut(self.host).and_then(|host| host.queues.get_mut(self.queue)) {
+            let count = most.min(queue.len());
+            self.received.extend(queue.drain(..count));
+        }
+        self.received.len()
+    }
+
+    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
+        let bytes = self.received.get(index)?;
+        let (ip, udp) = if self.verify { verify(bytes) } else { Default::default() };
+        Some(InFrame { ip, udp, ..InFrame::plain(bytes) })
+    }
+
+    fn transmit(&mut self, frames: &[OutFrame<'_, Never>]) -> usize {
+        let count = frames.len().min(self.room);
+        self.room -= if self.room == usize::MAX { 0 } else { count };
+        for frame in frames.iter().take(count) {
+            let mut bytes = vec![0; frame.len()];
+            if frame.len() > super::wire::ETHERNET + self.mtu || frame.copy_to(&mut bytes).is_none() {
+                self.send_errors += 1;
+                continue;
+            }
+            fill(frame, &mut bytes);
+            self.network.lock().send(self.host, bytes);
+        }
+        count
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        let frames = self.network.lock();
+        let queue = frames.hosts.get(self.host).and_then(|host| host.queues.get(self.queue)).map_or(0, VecDeque::len);
+        Pressure { filled: (queue * 1000 / frames.room.max(1)) as u32, thrown_away: frames.thrown_away }
+    }
+
+    fn send_errors(&self) -> u64 {
+        self.send_errors
+    }
+}
+
+/// What hardware says of a frame's checksums, read in another way than the stack does.
+fn verify(frame: &[u8]) -> (Verified, Verified) {
+    use super::wire::{checksum, ethertype, protocol, u16_at};
+    let mark = |right| if right { Verified::Good } else { Verified::Bad };
+    let Some(packet) = frame.get(super::wire::ETHERNET..) else { return Default::default() };
+    if u16_at(frame, 12) != Some(ethertype::IPV4) {
+        return Default::default();
+    }
+    let header_len = usize::from(packet.first().copied().unwrap_or(0) & 15) * 4;
+    let ip = packet.get(..header_len.max(20)).map_or(Verified::Unknown, |header| mark(checksum::is_right(header)));
+    let Ok(parsed) = super::wire::ip::read4(packet, ip) else { return (ip, Verified::Unknown) };
+    if parsed.protocol != protocol::UDP || u16_at(parsed.payload, 6) == Some(0) {
+        return (ip, Verified::Unknown);
+    }
+    let mut sum = checksum::Sum::pseudo(parsed.from, parsed.to, protocol::UDP, parsed.payload.len());
+    sum.add(parsed.payload);
+    let whole = u16_at(parsed.payload, 4) == Some(parsed.payload.len() as u16);
+    (ip, if whole { mark(sum.folded() == 0xFFFF) } else { Verified::Unknown })
+}
+
+/// Computes what the frame wants computed, as hardware does: over the bytes from the UDP header on, whatever stands in the checksum's place
+/// included.
+fn fill(frame: &OutFrame<'_, Never>, bytes: &mut [u8]) {
+    use super::wire::{ETHERNET, checksum};
+    if frame.fill.ip
+        && let Some(header) = bytes.get_mut(ETHERNET..ETHERNET + frame.ip_header)
+    {
+        let sum = checksum::checksum(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+    if frame.fill.udp
+        && let Some(udp) = bytes.get_mut(ETHERNET + frame.ip_header..)
+        && udp.len() >= super::wire::UDP
+    {
+        let sum = checksum::checksum(udp);
+        let sum = if sum == 0 { 0xFFFF } else { sum };
+        udp[6..8].copy_from_slice(&sum.to_be_bytes());
+    }
+}

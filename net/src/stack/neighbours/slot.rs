@@ -1,0 +1,107 @@
+//! One place of the table: written under the table's lock, read by anybody without one.
+
+use crate::stack::Mac;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+/// How far a neighbour is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// The place is free.
+    #[default]
+    Empty,
+    /// Everybody was asked.
+    Asking,
+    /// Its Ethernet address is there.
+    Known,
+    /// Nobody answered.
+    Failed,
+}
+
+/// What a place holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) ip: u128,
+    pub(super) mac: Mac,
+    pub(super) state: State,
+    /// Questions since it was last confirmed.
+    pub(super) asked: u8,
+    /// When it last answered a question of ours; 0: never, or it is in doubt.
+    pub(super) confirmed_us: u64,
+    /// Nothing is to be done about it before.
+    pub(super) quiet_us: u64,
+}
+
+/// IPv4 addresses as IPv6 has them.
+pub(super) fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u128::from(ip.to_ipv6_mapped()),
+        IpAddr::V6(ip) => u128::from(ip),
+    }
+}
+
+/// The address of [`number`].
+pub(super) fn address(number: u128) -> IpAddr {
+    let ip = Ipv6Addr::from(number);
+    ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
+}
+
+/// Words with a count of their changes, odd during one. A reader that has seen the same even count before and after has read one entry.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    changes: AtomicU64,
+    high: AtomicU64,
+    low: AtomicU64,
+    /// The Ethernet address, state, and number of questions.
+    word: AtomicU64,
+    confirmed_us: AtomicU64,
+    quiet_us: AtomicU64,
+}
+
+impl Slot {
+    /// The entry, if it is of `ip`. None also if it was being changed: look again, or under the lock.
+    #[inline]
+    pub(super) fn find(&self, ip: u128) -> Option<Entry> {
+        // Most places are of others: then one look is enough.
+        if self.low.load(Relaxed) != ip as u64 {
+            return None;
+        }
+        let before = self.changes.load(Acquire);
+        let entry = self.load();
+        fence(Acquire);
+        (before.is_multiple_of(2)
+            && self.changes.load(Relaxed) == before
+            && entry.ip == ip
+            && entry.state != State::Empty)
+            .then_some(entry)
+    }
+
+    /// The entry. Whole only under the lock.
+    pub(super) fn load(&self) -> Entry {
+        let word = self.word.load(Relaxed);
+        let [a, b, c, d, e, f, state, asked] = word.to_le_bytes();
+        Entry {
+            ip: u128::from(self.high.load(Relaxed)) << 64 | u128::from(self.low.load(Relaxed)),
+            mac: Mac([a, b, c, d, e, f]),
+            state: [State::Empty, State::Asking, State::Known, State::Failed][usize::from(state) % 4],
+            asked,
+            confirmed_us: self.confirmed_us.load(Relaxed),
+            quiet_us: self.quiet_us.load(Relaxed),
+        }
+    }
+
+    /// Changes the entry; to be called under the lock.
+    pub(super) fn store(&self, entry: &Entry) {
+        let changes = self.changes.load(Relaxed);
+        self.changes.store(changes.wrapping_add(1), Relaxed);
+        fence(Release);
+        let [a, b, c, d, e, f] = entry.mac.0;
+        self.high.store((entry.ip >> 64) as u64, Relaxed);
+        self.low.store(entry.ip as u64, Relaxed);
+        self.word.store(u64::from_le_bytes([a, b, c, d, e, f, entry.state as u8, entry.asked]), Relaxed);
+        self.confirmed_us.store(entry.confirmed_us, Relaxed);
+        self.quiet_us.store(entry.quiet_us, Relaxed);
+        self.changes.store(changes.wrapping_add(2), Release);
+    }
+}

@@ -1,0 +1,202 @@
+use super::*;
+use crate::limits::NEIGHBOURS;
+use crate::sim::Dice;
+use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+const SECOND: u64 = 1_000_000;
+const START: u64 = 100 * SECOND;
+
+fn ip(number: u32) -> IpAddr {
+    Ipv4Addr::from(0x0A00_0000 + number).into()
+}
+
+fn mac(number: u32) -> Mac {
+    let [a, b, c, d] = number.to_be_bytes();
+    Mac([2, 0, a, b, c, d])
+}
+
+fn table() -> Neighbours {
+    Neighbours::new(NEIGHBOURS, &[])
+}
+
+/// Asked for, and answered.
+fn learn(table: &Neighbours, now_us: u64, number: u32) {
+    assert_eq!(table.ask(now_us, ip(number)), Ask::Everybody);
+    table.heard(now_us, ip(number), mac(number), Heard::Answer);
+}
+
+#[test]
+fn an_answer_is_believed_only_to_a_question() {
+    let table = table();
+    table.heard(START, ip(1), mac(1), Heard::Answer);
+    table.heard(START, ip(1), mac(1), Heard::Claim);
+    assert_eq!(table.find(START, ip(1)), Found::Unknown);
+    learn(&table, START, 1);
+    assert_eq!(table.find(START, ip(1)), Found::Here(mac(1)));
+    assert_eq!(table.list(), [(ip(1), mac(1), START)]);
+}
+
+#[test]
+fn who_asks_for_us_is_used_at_once_and_asked_itself() {
+    let table = table();
+    table.heard(START, ip(1), mac(1), Heard::Question);
+    assert_eq!(table.find(START, ip(1)), Found::Doubtful(mac(1)));
+    assert_eq!(table.ask(START, ip(1)), Ask::One(mac(1)));
+    assert_eq!(table.find(START, ip(1)), Found::Here(mac(1)), "until it should have answered");
+    table.heard(START + 100, ip(1), mac(1), Heard::Answer);
+    assert_eq!(table.find(START + SECOND, ip(1)), Found::Here(mac(1)));
+}
+
+/// Whatever is claimed, and however often: a neighbour that answers at its address keeps it.
+#[test]
+fn no_claim_takes_a_living_neighbours_address() {
+    for seed in 0..200 {
+        let (table, mut dice, mut now) = (table(), Dice::new(seed), START);
+        learn(&table, now, 1);
+        let mut questions = 0;
+        for _ in 0..500 {
+            now += dice.below(SECOND / 4);
+            let how = [Heard::Answer, Heard::Question, Heard::Claim][dice.below(3) as usize];
+            table.heard(now, ip(1), mac(66), how);
+            match table.find(now, ip(1)) {
+                Found::Here(found) => assert_eq!(found, mac(1)),
+                Found::Doubtful(found) => {
+                    assert_eq!(found, mac(1));
+                    match table.ask(now, ip(1)) {
+                        // It answers, but the forger is faster.
+                        Ask::One(asked) => {
+                            assert_eq!(asked, mac(1));
+                            questions += 1;
+                            table.heard(now, ip(1), mac(66), Heard::Answer);
+                            table.heard(now, ip(1), mac(1), Heard::Answer);
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(questions <= 1 + (now - START) / SECOND, "a forger causes a question a second at most");
+        assert!(table.counters().contradictions >= 500);
+    }
+}
+
+#[test]
+fn an_address_that_moves_is_found_at_its_new_place() {
+    let (table, mut now) = (table(), START);
+    learn(&table, now, 1);
+    now += 2 * SECOND;
+    // The new owner tells everybody; the old one is gone.
+    table.heard(now, ip(1), mac(2), Heard::Claim);
+    let mut asked = Vec::new();
+    while now < START + 10 * SECOND {
+        if matches!(table.find(now, ip(1)), Found::Doubtful(_) | Found::Unknown) {
+            asked.push(table.ask(now, ip(1)));
+            if asked.last() == Some(&Ask::Everybody) {
+                table.heard(now, ip(1), mac(2), Heard::Answer);
+                break;
+            }
+        }
+        now += 10_000;
+    }
+    assert_eq!(asked, [Ask::One(mac(1)), Ask::One(mac(1)), Ask::Everybody]);
+    assert_eq!(table.find(now, ip(1)), Found::Here(mac(2)));
+    assert!(now < START + 4 * SECOND);
+}
+
+#[test]
+fn a_silent_neighbour_is_asked_with_growing_waits_and_given_up_for_a_while() {
+    let (table, mut asked) = (table(), Vec::new());
+    let mut now = START;
+    while table.find(now, ip(1)) != Found::Nobody {
+        if table.ask(now, ip(1)) == Ask::Everybody {
+            asked.push(now - START);
+        }
+        now += 10_000;
+        assert!(now < START + 60 * SECOND);
+    }
+    assert_eq!(asked, [0, 250_000, 750_000]);
+    assert_eq!(table.ask(now, ip(1)), Ask::Nothing);
+    assert_eq!(table.find(now + NEIGHBOUR_HOLD_US, ip(1)), Found::Unknown);
+    assert_eq!(table.ask(now + NEIGHBOUR_HOLD_US, ip(1)), Ask::Everybody);
+}
+
+/// Strangers that ask for us from a million addresses, and datagrams that seem to come from as many.
+#[test]
+fn a_flood_of_forged_neighbours_drives_out_nobody_who_has_answered() {
+    let (table, mut now) = (table(), START);
+    (0..100).for_each(|number| learn(&table, now, number));
+    for number in 1000..200_000 {
+        now += 20;
+        table.heard(now, ip(number), mac(number), Heard::Question);
+        if number % 3 == 0 {
+            table.ask(now, ip(number + 1_000_000));
+        }
+    }
+    for number in 0..100 {
+        assert_eq!(table.find(now, ip(number)), Found::Here(mac(number)));
+    }
+    // A newcomer still gets in.
+    let mut tries = 0;
+    while table.find(now, ip(500)) != Found::Here(mac(500)) {
+        table.heard(now, ip(500), mac(500), Heard::Question);
+        if table.ask(now, ip(500)) != Ask::Nothing {
+            table.heard(now, ip(500), mac(500), Heard::Answer);
+        }
+        now += SECOND / 10;
+        tries += 1;
+        assert!(tries < 30);
+    }
+    let counters = table.counters();
+    assert!(counters.questions <= NEIGHBOUR_QUESTIONS_PER_S * (2 + (now - START) / SECOND), "{counters:?}");
+    assert!(counters.questions_saved > 0);
+}
+
+#[test]
+fn routers_are_asked_whatever_the_rate() {
+    let table = Neighbours::new(64, &[ip(7)]);
+    (1000..4000).for_each(|number| {
+        table.ask(START, ip(number));
+    });
+    let mut now = START + NEIGHBOUR_YIELD_US;
+    while table.find(now, ip(7)) == Found::Unknown {
+        assert!(now < START + 60 * SECOND);
+        if table.ask(now, ip(7)) == Ask::Everybody {
+            return;
+        }
+        now += 1000;
+    }
+}
+
+/// Readers without a lock beside a writer: what they find is one entry, not halves of two.
+#[test]
+fn readers_never_see_a_mixture_of_two_entries() {
+    // One bucket, so that entries replace each other.
+    let table = Neighbours::new(1, &[]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (table, stop) = (&table, &stop);
+            scope.spawn(move || {
+                let mut dice = Dice::new(reader);
+                while !stop.load(Relaxed) {
+                    let number = dice.below(64) as u32;
+                    if let Found::Here(found) | Found::Doubtful(found) = table.find(START, ip(number)) {
+                        assert_eq!(found.0[..5], mac(number).0[..5]);
+                        assert_eq!(found.0[5] % 64, number as u8, "the address of another neighbour");
+                    }
+                }
+            });
+        }
+        let mut dice = Dice::new(99);
+        for _ in 0..200_000 {
+            let number = dice.below(64) as u32;
+            let Mac([a, b, c, d, e, _]) = mac(number);
+            let own = Mac([a, b, c, d, e, number as u8 + 64 * dice.below(4) as u8]);
+            table.heard(START + dice.below(5), ip(number), own, Heard::Question);
+        }
+        stop.store(true, Relaxed);
+    });
+}

@@ -1,0 +1,281 @@
+//! Promises about datagrams between stacks.
+
+use super::*;
+use crate::limits::{CLOSED_PORTS_PER_S, HELD_PER_NEIGHBOUR, NEIGHBOUR_REACHABLE_US};
+use crate::sim::Dice;
+
+fn peers(number: u8) -> [Peer; 2] {
+    [format!("10.0.0.{number}:7000").parse().unwrap(), format!("[fd00::{number:x}]:7000").parse().unwrap()]
+}
+
+#[test]
+fn datagrams_of_all_lengths_arrive_over_both_families_with_and_without_offload() {
+    for round in 0..4 {
+        let (net, time) = (network(), Time::new());
+        let (mut one, mut two) =
+            (host(&net, &time, 1, options(1)).remove(0), host(&net, &time, 2, options(2)).remove(0));
+        two.port_mut().verify = round & 1 == 1;
+        if round & 2 == 2 {
+            let ports = net.interface(mac(9), 1500, 1);
+            let mut port = ports.into_iter().next().unwrap();
+            port.offload = Offload { ip_fill: true, udp_fill: true };
+            let interface = Interface::new(&port, options(9), time.clock()).unwrap();
+            one = StackDriver::new(interface, 0, port).unwrap();
+        }
+        let from = if round & 2 == 2 { 9 } else { 1 };
+        for (family, most) in [(0, 1472), (1, 1452)] {
+            let mut sent = Vec::new();
+            for len in (0..70).chain([575, 576, 1000, 1001, most - 1, most]) {
+                let datagram: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
+                send(&mut one, peers(2)[family], &datagram);
+                sent.push((peers(from)[family], datagram));
+                if sent.len() == 20 {
+                    // What waits for the neighbour's answer goes out with it.
+                    let got = settle(&mut [&mut one, &mut two]).remove(1);
+                    assert_eq!(got, sent);
+                    sent.clear();
+                }
+            }
+            assert_eq!(settle(&mut [&mut one, &mut two]).remove(1), sent);
+            assert_eq!(one.counters().send_errors, family as u64);
+            send(&mut one, peers(2)[family], &vec![0; most + 1]);
+            assert_eq!(one.stack_counters().too_large, 1 + family as u64);
+        }
+        assert_eq!(two.stack_counters().malformed(), 0);
+        assert_eq!(one.max_datagram(), 1452, "what fits a packet of either family");
+    }
+}
+
+#[test]
+fn a_damaged_frame_is_never_taken_for_another_datagram() {
+    for verify in [false, true] {
+        let (net, time) = (network(), Time::new());
+        let (mut one, mut two) =
+            (host(&net, &time, 1, options(1)).remove(0), host(&net, &time, 2, options(2)).remove(0));
+        two.port_mut().verify = verify;
+        peers(2).iter().for_each(|peer| send(&mut one, *peer, b"who are you"));
+        settle(&mut [&mut one, &mut two]);
+        net.set_faults(Faults { corruption: 100, ..Faults::default() });
+        let datagram = b"sixty-four bytes or so, of which one bit is going to be changed";
+        let mut got = Vec::new();
+        for round in 0..4000 {
+            send(&mut one, peers(2)[round % 2], datagram);
+            got.extend(receive(&mut two));
+        }
+        // Bits of Ethernet's sender, and of IPv6's header but for addresses and lengths, are in no sum.
+        assert!(got.len() < 1000, "{} of 4000 arrived", got.len());
+        for (from, bytes) in got {
+            assert!(peers(1).contains(&from) && bytes == datagram, "{from} {bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up() {
+    let (net, time) = (network(), Time::new());
+    let mut one = host(&net, &time, 1, options(1)).remove(0);
+    for round in 0..HELD_PER_NEIGHBOUR + 8 {
+        send(&mut one, peers(2)[0], &[round as u8]);
+    }
+    assert_eq!(one.stack_counters().unresolved, 8, "what waits for one neighbour is bounded");
+    nothing(&mut one);
+    let mut two = host(&net, &time, 2, options(2)).remove(0);
+    time.pass(300_000);
+    let got = settle(&mut [&mut one, &mut two]).remove(1);
+    assert_eq!(got.len(), HELD_PER_NEIGHBOUR, "asked again, it answers");
+    // Nobody has this address.
+    send(&mut one, peers(3)[1], b"lost");
+    for _ in 0..40 {
+        time.pass(100_000);
+        nothing(&mut one);
+    }
+    assert_eq!(one.stack_counters().unresolved, 9);
+    assert_eq!(one.interface().neighbour_counters().failures, 1);
+    let asked = one.interface().neighbour_counters().questions;
+    send(&mut one, peers(3)[1], b"lost as well");
+    assert_eq!(one.interface().neighbour_counters().questions, asked, "it is not asked again at once");
+    time.pass(5_000_000);
+    let mut three = host(&net, &time, 3, options(3)).remove(0);
+    send(&mut one, peers(3)[1], b"here at last");
+    assert_eq!(settle(&mut [&mut one, &mut three])[1], [(peers(1)[1], b"here at last".to_vec())]);
+}
+
+#[test]
+fn an_idle_driver_says_when_it_has_to_be_called_again() {
+    let (net, time) = (network(), Time::new());
+    let mut one = host(&net, &time, 1, options(1)).remove(0);
+    send(&mut one, peers(2)[0], b"waits");
+    let waiter = one.waiter();
+    let begin = std::time::Instant::now();
+    // Without that, this would sleep for ever: there is no descriptor, and nobody signals.
+    assert_eq!(waiter.wait(None, false).unwrap(), crate::driver::Woken::default());
+    assert!(begin.elapsed() < std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn what_is_far_away_goes_to_the_router_and_what_has_no_way_is_counted() {
+    let (net, time) = (network(), Time::new());
+    let mut one = host(&net, &time, 1, options(1)).remove(0);
+    let mut router = net.interface(mac(77), 1500, 1).remove(0);
+    let far: [Peer; 2] = ["192.0.2.5:9".parse().unwrap(), "[2001:db8::5]:9".parse().unwrap()];
+    far.iter().for_each(|peer| send(&mut one, *peer, b"far"));
+    let asked: Vec<_> = router.receive_raw();
+    let arp = asked.iter().filter_map(|frame| wire_arp(frame)).find(|arp| arp.target != arp.sender).unwrap();
+    assert_eq!(IpAddr::from(arp.target), ip("10.0.0.254"));
+    let answer = super::super::wire::arp::Arp {
+        asks: false,
+        sender_mac: mac(77),
+        sender: arp.target,
+        target_mac: mac(1),
+        target: arp.sender,
+    };
+    router.send_raw(&answer.frame(mac(1)));
+    nothing(&mut one);
+    let got = router.receive_raw();
+    assert_eq!(got.len(), 1, "the datagram that waited");
+    assert_eq!((&got[0][..6], &got[0][30..34]), (&mac(77).0[..], &[192, 0, 2, 5][..]));
+    let alone = Network { address: ip("10.0.0.4"), prefix: 24, gateway: None };
+    let mut alone = host(&net, &time, 4, StackOptions::new(alone, 7000)).remove(0);
+    for to in ["192.0.2.5:9", "[fd00::1]:9", "10.0.0.255:9", "10.0.0.0:9", "10.0.0.4:7000", "127.0.0.1:9", "10.0.0.1:0"]
+    {
+        send(&mut alone, to.parse().unwrap(), b"x");
+    }
+    assert_eq!(alone.stack_counters().no_route, 7);
+}
+
+fn wire_arp(frame: &[u8]) -> Option<super::super::wire::arp::Arp> {
+    super::super::wire::arp::Arp::read(frame.get(14..)?).ok().filter(|_| frame[12..14] == [8, 6])
+}
+
+#[test]
+fn datagrams_reach_their_worker_whichever_queue_they_come_to() {
+    let (net, time) = (network(), Time::new());
+    let mut server = host(&net, &time, 1, StackOptions { workers: 3, ..options(1) });
+    let mut client = host(&net, &time, 2, options(2)).remove(0);
+    let mut dice = Dice::new(5);
+    let (mut sent, mut got) = (vec![Vec::new(); 3], vec![Vec::new(); 3]);
+    for number in 0..3000u32 {
+        let (worker, family) = (dice.below(3) as usize, dice.below(2) as usize);
+        let mut to = peers(1)[family];
+        to.set_port(7000 + worker as u16);
+        send(&mut client, to, &number.to_be_bytes());
+        sent[worker].push((peers(2)[family], number.to_be_bytes().to_vec()));
+        if number % 10 == 0 || number == 2999 {
+            for _ in 0..3 {
+                nothing(&mut client);
+                server.iter_mut().zip(&mut got).for_each(|(worker, got)| got.extend(receive(worker)));
+            }
+        }
+    }
+    for (sent, got) in sent.iter_mut().zip(&mut got) {
+        sent.sort();
+        got.sort();
+        assert_eq!(sent, got);
+    }
+    assert!(server.iter().all(|worker| worker.stack_counters().handed_over > 300));
+    // Each answers from its own port, whoever has heard the neighbour's answer.
+    for (index, worker) in server.iter_mut().enumerate() {
+        send(worker, peers(2)[1], b"hello");
+        let got = receive(&mut client);
+        assert_eq!(got.len(), 1);
+        assert_eq!(usize::from(got[0].0.port()), 7000 + index);
+    }
+}
+
+#[test]
+fn a_worker_that_sleeps_is_woken_by_what_another_one_hands_over() {
+    let (net, time) = (network(), Time::new());
+    let mut server = host(&net, &time, 1, StackOptions { workers: 2, ..options(1) });
+    let mut client = host(&net, &time, 2, options(2)).remove(0);
+    server.iter_mut().for_each(nothing);
+    let sleeps = server[0].waiter();
+    let sleeper = std::thread::spawn(move || {
+        // As long as nobody wakes it: each sleep of a port without a descriptor is short.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !sleeps.wait(None, false).unwrap().signal {
+            assert!(std::time::Instant::now() < end, "nobody wakes it");
+        }
+    });
+    // Some of them come to the second worker's queue.
+    while !sleeper.is_finished() {
+        send(&mut client, peers(1)[0], b"x");
+        nothing(&mut client);
+        assert_eq!(receive(&mut server[1]), []);
+        std::thread::yield_now();
+    }
+    sleeper.join().unwrap();
+    assert!(server[1].stack_counters().handed_over > 0 && !receive(&mut server[0]).is_empty());
+}
+
+#[test]
+fn a_port_that_is_full_keeps_datagrams_in_the_outbox_once() {
+    let (net, time) = (network(), Time::new());
+    let (mut one, mut two) = (host(&net, &time, 1, options(1)).remove(0), host(&net, &time, 2, options(2)).remove(0));
+    send(&mut one, peers(2)[0], b"first");
+    settle(&mut [&mut one, &mut two]);
+    let mut dice = Dice::new(9);
+    let (mut outbox, mut sent, mut got) = (Outbox::default(), 0u32, Vec::new());
+    for _ in 0..400 {
+        for _ in 0..dice.below(6) {
+            // Some to a neighbour that does not answer, some that have no way, between those that go out.
+            match dice.below(6) {
+                0 => outbox.send(peers(3)[0], &[b"silent"]),
+                1 => outbox.send("10.0.0.255:1".parse().unwrap(), &[b"nowhere"]),
+                _ => {
+                    outbox.send(peers(2)[0], &[&sent.to_be_bytes()]);
+                    sent += 1;
+                }
+            }
+        }
+        one.port_mut().room = dice.below(4) as usize;
+        one.transmit(&mut outbox);
+        got.extend(receive(&mut two));
+    }
+    one.port_mut().room = usize::MAX;
+    one.transmit(&mut outbox);
+    got.extend(receive(&mut two));
+    assert!(outbox.is_empty());
+    let numbers: Vec<_> = got.iter().map(|(_, bytes)| u32::from_be_bytes(bytes[..].try_into().unwrap())).collect();
+    assert_eq!(numbers, (0..sent).collect::<Vec<_>>());
+    assert!(one.counters().send_full > 10);
+}
+
+#[test]
+fn closed_ports_answer_if_they_are_to_and_never_faster_than_their_rate() {
+    for answer_closed_ports in [true, false] {
+        let (net, time) = (network(), Time::new());
+        let mut one = host(&net, &time, 1, StackOptions { answer_closed_ports, ..options(1) }).remove(0);
+        let (mut two, mut closed) = (host(&net, &time, 2, options(2)).remove(0), peers(1));
+        closed.iter_mut().for_each(|peer| peer.set_port(7001));
+        let mut answers = 0;
+        for round in 0..500 {
+            send(&mut two, closed[round % 2], b"anybody?");
+            let before = two.stack_counters().refused(Refused::Unheeded);
+            settle(&mut [&mut one, &mut two]);
+            // An answer is a message of ICMP to which this stack pays no heed.
+            answers += two.stack_counters().refused(Refused::Unheeded) - before;
+            time.pass(1000);
+        }
+        assert_eq!(one.stack_counters().refused(Refused::Port), 500);
+        assert_eq!(answers, one.stack_counters().closed_answered);
+        // In half a second, and what was saved up.
+        let rate = if answer_closed_ports { CLOSED_PORTS_PER_S } else { 0 };
+        assert!((rate..=rate * 3 / 2).contains(&answers), "{answers}");
+    }
+}
+
+#[test]
+fn a_neighbour_is_asked_anew_when_its_answer_is_old_and_used_meanwhile() {
+    let (net, time) = (network(), Time::new());
+    let (mut one, mut two) = (host(&net, &time, 1, options(1)).remove(0), host(&net, &time, 2, options(2)).remove(0));
+    for round in 1..6 {
+        for peer in peers(2) {
+            send(&mut one, peer, b"x");
+            let got = settle(&mut [&mut one, &mut two]).remove(1);
+            assert_eq!(got.len(), 1);
+        }
+        assert_eq!(one.interface().neighbour_counters().questions, 2 * round);
+        time.pass(NEIGHBOUR_REACHABLE_US + 1);
+    }
+    assert_eq!(one.interface().neighbours().len(), 2);
+}

@@ -1,0 +1,452 @@
+//! Promises about single frames: what is answered, and why others are dropped. The frames are made by another library.
+
+use super::super::wire::{Ethernet, arp::Arp, ethertype, icmp::Way, nd};
+use super::*;
+use etherparse::{PacketBuilder, PacketBuilderStep, UdpHeader, ip_number};
+
+type Host = StackDriver<MemoryPort>;
+
+/// A host and somebody who puts frames of any kind on its network.
+pub(super) fn bench() -> (Host, MemoryPort, Time) {
+    let (net, time) = (network(), Time::new());
+    let mut one = host(&net, &time, 1, options(1)).remove(0);
+    let mut other = net.interface(mac(2), 9000, 1).remove(0);
+    nothing(&mut one);
+    other.receive_raw();
+    (one, other, time)
+}
+
+fn v4(from: [u8; 4], to: [u8; 4]) -> PacketBuilderStep<etherparse::IpHeaders> {
+    PacketBuilder::ethernet2(mac(2).0, mac(1).0).ipv4(from, to, 20)
+}
+
+fn v6(from: &str, to: &str) -> PacketBuilderStep<etherparse::IpHeaders> {
+    let octets = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+    PacketBuilder::ethernet2(mac(2).0, mac(1).0).ipv6(octets(from), octets(to), 20)
+}
+
+fn finish(builder: PacketBuilderStep<UdpHeader>, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    builder.write(&mut frame, payload).unwrap();
+    frame
+}
+
+fn good4() -> Vec<u8> {
+    finish(v4([10, 0, 0, 2], [10, 0, 0, 1]).udp(5000, 7000), b"payload")
+}
+
+fn good6() -> Vec<u8> {
+    finish(v6("fd00::2", "fd00::1").udp(5000, 7000), b"payload")
+}
+
+/// Changes bytes and sets IPv4's checksum anew.
+fn changed4(changes: &[(usize, u8)]) -> Vec<u8> {
+    let mut frame = good4();
+    changes.iter().for_each(|(at, byte)| frame[14 + at] = *byte);
+    resum(&mut frame);
+    frame
+}
+
+fn resum(frame: &mut [u8]) {
+    let len = usize::from(frame[14] & 15) * 4;
+    frame[24..26].fill(0);
+    let sum = super::super::wire::checksum::checksum(&frame[14..14 + len]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn changed6(changes: &[(usize, u8)]) -> Vec<u8> {
+    let mut frame = good6();
+    changes.iter().for_each(|(at, byte)| frame[14 + at] = *byte);
+    frame
+}
+
+fn with_mac(mut frame: Vec<u8>, at: usize, mac: Mac) -> Vec<u8> {
+    frame[at..at + 6].copy_from_slice(&mac.0);
+    frame
+}
+
+/// IPv6 with a header between its own and UDP's.
+fn extended(next: u8, extension: &[u8]) -> Vec<u8> {
+    let mut frame = good6();
+    frame[20] = next;
+    let len = u16::from_be_bytes([frame[18], frame[19]]) + extension.len() as u16;
+    frame[18..20].copy_from_slice(&len.to_be_bytes());
+    frame.splice(54..54, extension.iter().copied());
+    frame
+}
+
+/// IPv4 with options.
+fn with_options(options: &[u8]) -> Vec<u8> {
+    let mut frame = good4();
+    frame[14] = 0x45 + (options.len() / 4) as u8;
+    let len = u16::from_be_bytes([frame[16], frame[17]]) + options.len() as u16;
+    frame[16..18].copy_from_slice(&len.to_be_bytes());
+    frame.splice(34..34, options.iter().copied());
+    resum(&mut frame);
+    frame
+}
+
+fn tagged(kind: u16) -> Vec<u8> {
+    let mut frame = good4();
+    let [a, b] = kind.to_be_bytes();
+    frame.splice(12..12, [a, b, 0, 5]);
+    frame
+}
+
+fn malformed_frames() -> Vec<(Refused, Vec<u8>)> {
+    use Refused::*;
+    let mut ip_sum = good4();
+    ip_sum[24] ^= 1;
+    vec![
+        (Short, Vec::new()),
+        (Short, good4()[..13].to_vec()),
+        (Short, good4()[..20].to_vec()),
+        (Short, good6()[..50].to_vec()),
+        (Vlan, tagged(0x8100)),
+        (Vlan, tagged(0x88A8)),
+        (EthernetAddress, with_mac(good4(), 6, Mac::BROADCAST)),
+        (EthernetAddress, with_mac(good4(), 6, Mac::ZERO)),
+        (EthernetAddress, with_mac(good4(), 6, mac(1))),
+        (EtherType, [&good4()[..12], &[0x88, 0xCC], &[0; 50][..]].concat()),
+        (IpHeader, changed4(&[(0, 0x55)])),
+        (IpHeader, changed4(&[(0, 0x44)])),
+        (IpHeader, changed6(&[(0, 0x50)])),
+        (IpLength, changed4(&[(3, 255)])),
+        (IpLength, changed4(&[(3, 19)])),
+        (IpLength, changed6(&[(5, 255)])),
+        (IpChecksum, ip_sum),
+        (Fragment, changed4(&[(6, 0x20)])),
+        (Fragment, changed4(&[(7, 1)])),
+        (Fragment, extended(44, &[17, 0, 0, 0, 0, 0, 0, 1])),
+        (SourceRoute, with_options(&[131, 3, 4, 0])),
+        (SourceRoute, with_options(&[1, 137, 3, 4])),
+        (SourceRoute, extended(43, &[17, 0, 0, 1, 0, 0, 0, 0])),
+        (Options, with_options(&[68, 0, 0, 0])),
+        (Options, with_options(&[68, 9, 0, 0])),
+        (Options, extended(60, &[17, 0, 0xC1, 4, 0, 0, 0, 0])),
+        (Options, extended(60, &[17, 0, 5, 9, 0, 0, 0, 0])),
+        (Options, extended(60, &[0, 0, 1, 4, 0, 0, 0, 0])),
+        (Options, extended(60, &[60, 0, 1, 4, 0, 0, 0, 0].repeat(5))),
+        (Short, extended(60, &[17, 200, 1, 4, 0, 0, 0, 0])),
+    ]
+}
+
+/// Sound frames that must not be served all the same, and wrong checksums.
+fn unwanted_frames() -> Vec<(Refused, Vec<u8>)> {
+    use Refused::*;
+    let mut no_sum = good6();
+    no_sum[60..62].fill(0);
+    let mut wrong4 = good4();
+    wrong4[45] ^= 1;
+    let udp_len = |len: u8| {
+        let mut frame = good4();
+        frame[39] = len;
+        frame
+    };
+    let from4 = |from| finish(v4(from, [10, 0, 0, 1]).udp(5000, 7000), b"x");
+    let from6 = |from| finish(v6(from, "fd00::1").udp(5000, 7000), b"x");
+    vec![
+        (IpSource, from4([127, 0, 0, 1])),
+        (IpSource, from4([224, 0, 0, 1])),
+        (IpSource, from4([255, 255, 255, 255])),
+        (IpSource, from4([0, 0, 0, 0])),
+        (IpSource, from4([10, 0, 0, 255])),
+        (IpSource, from4([10, 0, 0, 1])),
+        (IpSource, from6("::")),
+        (IpSource, from6("::1")),
+        (IpSource, from6("ff02::1")),
+        (IpSource, from6("::ffff:10.0.0.2")),
+        (IpSource, from6("fd00::1")),
+        (IpDestination, finish(v4([10, 0, 0, 2], [10, 0, 0, 3]).udp(5000, 7000), b"x")),
+        (IpDestination, finish(v4([10, 0, 0, 2], [10, 0, 0, 255]).udp(5000, 7000), b"x")),
+        (IpDestination, finish(v6("fd00::2", "ff02::1").udp(5000, 7000), b"x")),
+        (IpDestination, with_mac(good4(), 0, Mac::BROADCAST)),
+        (Protocol, changed4(&[(9, 6)])),
+        (Protocol, changed6(&[(6, 6)])),
+        (UdpLength, udp_len(7)),
+        (UdpLength, udp_len(16)),
+        (UdpChecksum, wrong4),
+        (UdpChecksum, changed6(&[(50, 0)])),
+        (NoUdpChecksum, no_sum),
+        (Port, finish(v4([10, 0, 0, 2], [10, 0, 0, 1]).udp(5000, 7001), b"x")),
+        (Port, finish(v6("fd00::2", "fd00::1").udp(0, 7000), b"x")),
+    ]
+}
+
+#[test]
+fn a_frame_that_is_not_sound_is_dropped_and_counted_under_its_reason() {
+    let (mut one, other, _time) = bench();
+    for (number, (why, frame)) in malformed_frames().into_iter().chain(unwanted_frames()).enumerate() {
+        let before = *one.stack_counters();
+        other.send_raw(&frame);
+        // What cannot even reach an interface is given to the stack by hand.
+        if frame.len() < 6 {
+            one.worker.input(1_000_000, &InFrame::plain(&frame), &mut crate::driver::Burst::new(1, 1500));
+        }
+        assert_eq!(receive(&mut one), [], "frame {number}");
+        assert_eq!(one.stack_counters().refused(why), before.refused(why) + 1, "frame {number} {why:?}");
+        assert_eq!(one.stack_counters().refused_in_all(), before.refused_in_all() + 1);
+    }
+    other.send_raw(&good4());
+    other.send_raw(&good6());
+    assert_eq!(receive(&mut one).len(), 2, "and others are served as before");
+}
+
+#[test]
+fn whatever_a_port_says_of_vlans_and_checksums_is_believed() {
+    let (mut one, ..) = bench();
+    let mut take = |frame: InFrame<'_>| {
+        let mut burst = crate::driver::Burst::new(1, 1500);
+        one.worker.input(1_000_000, &frame, &mut burst);
+        burst.len()
+    };
+    let (good, mut bad) = (good4(), good4());
+    bad[45] ^= 1;
+    assert_eq!(take(InFrame::plain(&good)), 1);
+    assert_eq!(take(InFrame { vlan: true, ..InFrame::plain(&good) }), 0);
+    assert_eq!(take(InFrame { udp: Verified::Bad, ..InFrame::plain(&good) }), 0);
+    assert_eq!(take(InFrame { ip: Verified::Bad, ..InFrame::plain(&good) }), 0);
+    assert_eq!(take(InFrame { udp: Verified::Good, ..InFrame::plain(&bad) }), 1, "it never left the machine");
+}
+
+#[test]
+fn options_and_extensions_that_may_be_skipped_are() {
+    let (mut one, other, _time) = bench();
+    let frames = [
+        with_options(&[1, 1, 1, 0]),
+        with_options(&[68, 4, 5, 0, 148, 4, 0, 0]),
+        with_options(&[0, 131, 3, 4]),
+        extended(0, &[17, 0, 5, 2, 0, 0, 1, 0]),
+        extended(60, &[17, 0, 1, 4, 0, 0, 0, 0]),
+        extended(60, &[17, 0, 0, 0, 0, 0, 0, 0]),
+        extended(43, &[17, 0, 2, 0, 0, 0, 0, 0]),
+        extended(0, &[60, 0, 1, 4, 0, 0, 0, 0, 17, 0, 1, 4, 0, 0, 0, 0]),
+        // Ethernet fills short frames up.
+        [good4(), vec![0xAA; 18]].concat(),
+        [good6(), vec![0xAA; 18]].concat(),
+    ];
+    for frame in frames {
+        other.send_raw(&frame);
+        let got = receive(&mut one);
+        assert_eq!(got.len(), 1, "{frame:?}");
+        assert_eq!(got[0].1, b"payload");
+    }
+}
+
+#[test]
+fn a_datagram_over_ipv4_may_have_no_checksum() {
+    let (mut one, other, _time) = bench();
+    let mut frame = good4();
+    frame[40..42].fill(0);
+    frame[45] ^= 0xFF;
+    other.send_raw(&frame);
+    assert_eq!(receive(&mut one).len(), 1);
+}
+
+#[test]
+fn an_echo_comes_back_whole_and_no_faster_than_its_rate() {
+    let (mut one, mut other, time) = bench();
+    let body: Vec<u8> = (0..1400).map(|at| at as u8).collect();
+    let mut frame = Vec::new();
+    v4([10, 0, 0, 2], [10, 0, 0, 1]).icmpv4_echo_request(7, 9).write(&mut frame, &body).unwrap();
+    other.send_raw(&frame);
+    nothing(&mut one);
+    let answer = other.receive_raw().remove(0);
+    let parsed = etherparse::SlicedPacket::from_ethernet(&answer).unwrap();
+    let Some(etherparse::TransportSlice::Icmpv4(icmp)) = parsed.transport else { panic!("{parsed:?}") };
+    assert!(matches!(icmp.icmp_type(), etherparse::Icmpv4Type::EchoReply(head) if head.id == 7 && head.seq == 9));
+    assert_eq!(icmp.payload(), body);
+    let mut frame6 = Vec::new();
+    v6("fd00::2", "fd00::1").icmpv6_echo_request(7, 9).write(&mut frame6, &body).unwrap();
+    other.send_raw(&frame6);
+    nothing(&mut one);
+    let answer = other.receive_raw().remove(0);
+    let parsed = etherparse::SlicedPacket::from_ethernet(&answer).unwrap();
+    let Some(etherparse::TransportSlice::Icmpv6(icmp)) = parsed.transport else { panic!("{parsed:?}") };
+    assert!(icmp.is_checksum_valid(
+        "fd00::1".parse::<std::net::Ipv6Addr>().unwrap().octets(),
+        "fd00::2".parse::<std::net::Ipv6Addr>().unwrap().octets()
+    ));
+    assert_eq!(icmp.payload(), body);
+    for _ in 0..3000 {
+        other.send_raw(&frame);
+        nothing(&mut one);
+    }
+    let answered = other.receive_raw().len();
+    assert!((900..1000).contains(&answered), "{answered}");
+    time.pass(100_000);
+    other.send_raw(&frame);
+    nothing(&mut one);
+    assert_eq!(other.receive_raw().len(), 1);
+}
+
+#[test]
+fn arp_is_answered_for_our_address_alone_and_teaches_nothing_else() {
+    let (mut one, mut other, _time) = bench();
+    let sender: std::net::Ipv4Addr = [10, 0, 0, 2].into();
+    let ask = |target: [u8; 4]| {
+        Arp { asks: true, sender_mac: mac(2), sender, target_mac: Mac::ZERO, target: target.into() }
+            .frame(Mac::BROADCAST)
+    };
+    other.send_raw(&ask([10, 0, 0, 3]));
+    nothing(&mut one);
+    assert!(other.receive_raw().is_empty() && one.interface().neighbours().is_empty());
+    other.send_raw(&ask([10, 0, 0, 1]));
+    nothing(&mut one);
+    let answer = other.receive_raw().remove(0);
+    let parsed = etherparse::SlicedPacket::from_ethernet(&answer).unwrap();
+    let Some(etherparse::NetSlice::Arp(arp)) = parsed.net else { panic!("{parsed:?}") };
+    assert_eq!(arp.operation(), etherparse::ArpOperation::REPLY);
+    assert_eq!((arp.sender_hw_addr(), arp.sender_protocol_addr()), (&mac(1).0[..], &[10, 0, 0, 1][..]));
+    assert_eq!((arp.target_hw_addr(), arp.target_protocol_addr()), (&mac(2).0[..], &[10, 0, 0, 2][..]));
+    assert_eq!(one.interface().neighbours(), [(ip("10.0.0.2"), mac(2), 0)], "it wants to talk");
+    // Who claims an address, or answers what nobody asked, makes no neighbour; nor do addresses of other networks.
+    for (asks, sender, to) in [
+        (true, [10, 0, 0, 9], [10, 0, 0, 9]),
+        (false, [10, 0, 0, 8], [10, 0, 0, 1]),
+        (true, [192, 0, 2, 1], [10, 0, 0, 1]),
+        (true, [10, 0, 0, 255], [10, 0, 0, 1]),
+    ] {
+        let arp = Arp { asks, sender_mac: mac(2), sender: sender.into(), target_mac: mac(1), target: to.into() };
+        other.send_raw(&arp.frame(mac(1)));
+    }
+    nothing(&mut one);
+    assert_eq!(one.interface().neighbours().len(), 1);
+}
+
+#[test]
+fn who_has_our_address_too_is_noticed_and_contradicted_now_and_then() {
+    let (mut one, mut other, time) = bench();
+    let own: std::net::Ipv4Addr = [10, 0, 0, 1].into();
+    let claim = Arp { asks: true, sender_mac: mac(2), sender: own, target_mac: Mac::ZERO, target: own };
+    let mut frames = Vec::new();
+    let own6: std::net::Ipv6Addr = "fd00::1".parse().unwrap();
+    nd::write_advertisement(mac(2), own6, Mac([0x33, 0x33, 0, 0, 0, 1]), super::super::wire::ALL_NODES, &mut frames);
+    for _ in 0..100 {
+        other.send_raw(&claim.frame(Mac::BROADCAST));
+        nothing(&mut one);
+    }
+    assert_eq!(one.interface().conflicts(), 100);
+    let answers = other.receive_raw();
+    assert_eq!(answers.iter().filter(|frame| frame[12..14] == ethertype::ARP.to_be_bytes()).count(), 1);
+    assert_eq!(answers[0][..6], [0xFF; 6]);
+    time.pass(crate::limits::DEFEND_US);
+    other.send_raw(&claim.frame(Mac::BROADCAST));
+    nothing(&mut one);
+    assert!(!other.receive_raw().is_empty());
+    // An address that is ours is not one of a neighbour either.
+    assert!(one.interface().neighbours().is_empty());
+}
+
+#[test]
+fn neighbour_discovery_is_answered_to_who_asks_on_this_link() {
+    let (mut one, mut other, _time) = bench();
+    let (asker, own): (std::net::Ipv6Addr, std::net::Ipv6Addr) =
+        ("fd00::2".parse().unwrap(), "fd00::1".parse().unwrap());
+    let link_local: std::net::Ipv6Addr = "fe80::ff:fe00:1".parse().unwrap();
+    for target in [own, link_local] {
+        let mut ask = Vec::new();
+        nd::write_solicitation(mac(2), asker, target, None, &mut ask);
+        other.send_raw(&ask);
+        nothing(&mut one);
+        let answer = other.receive_raw().remove(0);
+        let parsed = etherparse::SlicedPacket::from_ethernet(&answer).unwrap();
+        let Some(etherparse::TransportSlice::Icmpv6(icmp)) = parsed.transport else { panic!("{parsed:?}") };
+        assert!(icmp.is_checksum_valid(target.octets(), asker.octets()));
+        assert_eq!((answer[54], answer[21]), (136, 255));
+        assert_eq!((&answer[62..78], &answer[78..86]), (&target.octets()[..], &[2, 1, 2, 0, 0, 0, 0, 1][..]));
+        assert_eq!(answer[..6], mac(2).0);
+    }
+    assert_eq!(one.interface().neighbours(), [(ip("fd00::2"), mac(2), 0)]);
+    // The same from behind a router, with another's address, or with options that contradict themselves.
+    let mut routed = Vec::new();
+    nd::write_solicitation(mac(2), asker, own, None, &mut routed);
+    routed[21] = 254;
+    other.send_raw(&routed);
+    let way = Way { macs: (mac(2), mac(1)), from: asker.into(), to: own.into() };
+    for body in [
+        &[0; 4][..],
+        &[&[0; 4], &own.octets()[..], &[1, 0]].concat(),
+        &[&[0; 4], &own.octets()[..], &[1, 4, 0, 0]].concat(),
+    ] {
+        let mut bad = Vec::new();
+        way.write(135, 0, &[body], &mut bad);
+        other.send_raw(&bad);
+    }
+    nothing(&mut one);
+    assert!(other.receive_raw().is_empty());
+    assert_eq!(one.stack_counters().refused(Refused::Discovery), 4);
+}
+
+#[test]
+fn who_looks_for_a_free_address_learns_that_ours_is_not() {
+    let (mut one, mut other, _time) = bench();
+    let own: std::net::Ipv6Addr = "fd00::1".parse().unwrap();
+    let mut ask = Vec::new();
+    nd::write_solicitation(mac(2), std::net::Ipv6Addr::UNSPECIFIED, own, None, &mut ask);
+    other.send_raw(&ask);
+    nothing(&mut one);
+    let answer = other.receive_raw().remove(0);
+    assert_eq!(
+        (&answer[..6], &answer[38..54]),
+        (&[0x33, 0x33, 0, 0, 0, 1][..], &super::super::wire::ALL_NODES.octets()[..])
+    );
+    let probe = Arp {
+        asks: true,
+        sender_mac: mac(2),
+        sender: std::net::Ipv4Addr::UNSPECIFIED,
+        target_mac: Mac::ZERO,
+        target: [10, 0, 0, 1].into(),
+    };
+    other.send_raw(&probe.frame(Mac::BROADCAST));
+    nothing(&mut one);
+    assert_eq!(other.receive_raw().len(), 1);
+    assert!(one.interface().neighbours().is_empty());
+    assert_eq!(one.interface().conflicts(), 2);
+}
+
+#[test]
+fn a_closed_port_answers_with_what_was_sent() {
+    let (mut one, mut other, _time) = bench();
+    let frame = finish(v4([10, 0, 0, 2], [10, 0, 0, 1]).udp(5000, 7001), &[7; 1400]);
+    other.send_raw(&frame);
+    other.send_raw(&finish(v6("fd00::2", "fd00::1").udp(5000, 9), &[7; 1400]));
+    nothing(&mut one);
+    let answers = other.receive_raw();
+    let parsed = etherparse::SlicedPacket::from_ethernet(&answers[0]).unwrap();
+    let Some(etherparse::TransportSlice::Icmpv4(icmp)) = parsed.transport else { panic!("{parsed:?}") };
+    assert_eq!(
+        icmp.icmp_type(),
+        etherparse::Icmpv4Type::DestinationUnreachable(etherparse::icmpv4::DestUnreachableHeader::Port)
+    );
+    assert_eq!(icmp.payload(), &frame[14..14 + icmp.payload().len()]);
+    assert_eq!(answers[0].len(), 14 + 576);
+    let parsed = etherparse::SlicedPacket::from_ethernet(&answers[1]).unwrap();
+    let Some(etherparse::TransportSlice::Icmpv6(icmp)) = parsed.transport else { panic!("{parsed:?}") };
+    assert_eq!(
+        icmp.icmp_type(),
+        etherparse::Icmpv6Type::DestinationUnreachable(etherparse::icmpv6::DestUnreachableCode::Port)
+    );
+    assert_eq!(answers[1].len(), 14 + 1280);
+}
+
+#[test]
+fn the_groups_it_listens_to_are_reported_as_listener_discovery_wants_it() {
+    let (net, time) = (network(), Time::new());
+    let mut other = net.interface(mac(2), 1500, 1).remove(0);
+    let mut one = host(&net, &time, 1, options(1)).remove(0);
+    nothing(&mut one);
+    let frames = other.receive_raw();
+    let report = frames.iter().find(|frame| frame[12..14] == ethertype::IPV6.to_be_bytes() && frame[20] == 0).unwrap();
+    assert_eq!(
+        (report[21], report[54], &report[56..60], report[62]),
+        (1, ip_number::IPV6_ICMP.0, &[5, 2, 0, 0][..], 143)
+    );
+    let (_, packet) = Ethernet::read(report).unwrap();
+    let message = &packet[48..];
+    let parts = super::super::wire::ip::read6(packet).unwrap();
+    let mut sum = super::super::wire::checksum::Sum::pseudo(parts.from, parts.to, 58, message.len());
+    sum.add(message);
+    // Both addresses end alike, so that they are asked for in one group.
+    assert_eq!((sum.folded(), message[7]), (0xFFFF, 1));
+}

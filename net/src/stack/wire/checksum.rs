@@ -1,0 +1,110 @@
+//! The internet checksum: the inverted sum, with the carry added back, of 16-bit words.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A sum under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::stack) struct Sum {
+    /// Words in the machine's order: the sum comes out in the machine's order then.
+    total: u64,
+    /// An odd number of bytes was added.
+    odd: bool,
+}
+
+impl Sum {
+    /// Adds bytes behind those before.
+    #[inline]
+    pub(in crate::stack) fn add(&mut self, bytes: &[u8]) {
+        let mut total = 0u64;
+        let mut words = bytes.chunks_exact(4);
+        for word in &mut words {
+            // At most 2^16 words are in a packet: no overflow.
+            total += u64::from(word.try_into().map_or(0, u32::from_ne_bytes));
+        }
+        let mut last = [0; 4];
+        let rest = words.remainder();
+        if let Some(place) = last.get_mut(..rest.len()) {
+            place.copy_from_slice(rest);
+        }
+        total += u64::from(u32::from_ne_bytes(last));
+        // Bytes that begin within a word are summed as if they did not, and their sum is turned round.
+        let folded = fold(total);
+        self.total += u64::from(if self.odd { folded.swap_bytes() } else { folded });
+        self.odd ^= bytes.len() % 2 == 1;
+    }
+
+    /// Adds one number.
+    #[inline]
+    pub(in crate::stack) fn add_number(&mut self, number: u16) {
+        self.total += u64::from(number.to_be());
+    }
+
+    /// The pseudo header of a payload of `len` bytes.
+    #[inline]
+    pub(in crate::stack) fn pseudo(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Sum {
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => Sum::pseudo4(from, to, protocol, len),
+            (IpAddr::V6(from), IpAddr::V6(to)) => Sum::pseudo6(from, to, protocol, len),
+            _ => Sum::default(),
+        }
+    }
+
+    /// See [`Sum::pseudo`].
+    #[inline]
+    pub(in crate::stack) fn pseudo4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, len: usize) -> Sum {
+        let mut sum = Sum::default();
+        sum.add(&from.octets());
+        sum.add(&to.octets());
+        sum.add_number(u16::from(protocol));
+        sum.add_number(len as u16);
+        sum
+    }
+
+    /// See [`Sum::pseudo`].
+    #[inline]
+    pub(in crate::stack) fn pseudo6(from: Ipv6Addr, to: Ipv6Addr, protocol: u8, len: usize) -> Sum {
+        let mut sum = Sum::default();
+        sum.add(&from.octets());
+        sum.add(&to.octets());
+        sum.add_number(u16::from(protocol));
+        sum.add_number(len as u16);
+        sum
+    }
+
+    /// The folded sum: all ones over bytes that contain their checksum.
+    #[inline]
+    pub(in crate::stack) fn folded(self) -> u16 {
+        u16::from_be(fold(self.total))
+    }
+
+    /// The checksum to be written.
+    #[inline]
+    pub(in crate::stack) fn checksum(self) -> u16 {
+        !self.folded()
+    }
+}
+
+#[inline]
+fn fold(mut sum: u64) -> u16 {
+    sum = (sum & 0xFFFF_FFFF) + (sum >> 32);
+    sum = (sum & 0xFFFF_FFFF) + (sum >> 32);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum as u16
+}
+
+/// The checksum of bytes whose place for it holds zero.
+pub(in crate::stack) fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum = Sum::default();
+    sum.add(bytes);
+    sum.checksum()
+}
+
+/// Whether bytes that contain their checksum have the right one.
+#[inline]
+pub(in crate::stack) fn is_right(bytes: &[u8]) -> bool {
+    let mut sum = Sum::default();
+    sum.add(bytes);
+    sum.folded() == 0xFFFF
+}

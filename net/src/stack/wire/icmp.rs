@@ -1,0 +1,122 @@
+//! ICMP and ICMPv6: echoes, and what is said of closed ports.
+
+use super::checksum::{Sum, is_right};
+use super::ip::{self, Packet};
+use super::{Ethernet, IPV4, IPV6, Refused, ethertype, protocol};
+use crate::stack::Mac;
+use std::net::IpAddr;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stack) enum Message<'f> {
+    /// Somebody wants these bytes back (identifier and sequence included).
+    Echo(&'f [u8]),
+    /// A packet that was sent was too large for a link on its way.
+    TooBig,
+    /// A message of neighbour discovery, checked to have passed no router: its type and its body behind the checksum.
+    Discovery(u8, &'f [u8]),
+    /// A router asks for the groups that are listened to.
+    GroupQuery,
+}
+
+mod kind {
+    pub(super) const ECHO: u8 = 8;
+    pub(super) const ECHO_REPLY: u8 = 0;
+    pub(super) const UNREACHABLE: u8 = 3;
+    pub(super) const CLOSED_PORT: u8 = 3;
+    pub(super) const TOO_BIG: u8 = 4;
+    pub(super) const V6_UNREACHABLE: u8 = 1;
+    pub(super) const V6_CLOSED_PORT: u8 = 4;
+    pub(super) const V6_TOO_BIG: u8 = 2;
+    pub(super) const V6_ECHO: u8 = 128;
+    pub(super) const V6_ECHO_REPLY: u8 = 129;
+    pub(super) const V6_GROUP_QUERY: u8 = 130;
+    pub(super) const V6_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+}
+
+/// Reads the payload of a packet.
+pub(in crate::stack) fn read<'f>(packet: &Packet<'f>) -> Result<Message<'f>, Refused> {
+    let bytes = packet.payload;
+    let (Some(kind), Some(code), Some(body)) = (bytes.first(), bytes.get(1), bytes.get(4..)) else {
+        return Err(Refused::Icmp);
+    };
+    if packet.to.is_ipv4() {
+        if !is_right(bytes) {
+            return Err(Refused::Icmp);
+        }
+        return match (*kind, *code) {
+            (kind::ECHO, 0) if body.len() >= 4 => Ok(Message::Echo(body)),
+            (kind::ECHO, _) => Err(Refused::Icmp),
+            (kind::UNREACHABLE, kind::TOO_BIG) => Ok(Message::TooBig),
+            _ => Err(Refused::Unheeded),
+        };
+    }
+    let mut sum = Sum::pseudo(packet.from, packet.to, protocol::ICMPV6, bytes.len());
+    sum.add(bytes);
+    if sum.folded() != 0xFFFF {
+        return Err(Refused::Icmp);
+    }
+    match (*kind, *code) {
+        (kind::V6_ECHO, 0) if body.len() >= 4 => Ok(Message::Echo(body)),
+        (kind::V6_ECHO, _) => Err(Refused::Icmp),
+        (kind::V6_TOO_BIG, _) => Ok(Message::TooBig),
+        (kind::V6_GROUP_QUERY, 0) => Ok(Message::GroupQuery),
+        (kind, code) if kind::V6_DISCOVERY.contains(&kind) => {
+            let direct = packet.hops == 255 && code == 0;
+            if direct { Ok(Message::Discovery(kind, body)) } else { Err(Refused::Discovery) }
+        }
+        _ => Err(Refused::Unheeded),
+    }
+}
+
+/// Where a frame goes: the Ethernet addresses and the IP addresses, each from and to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stack) struct Way {
+    pub(in crate::stack) macs: (Mac, Mac),
+    pub(in crate::stack) from: IpAddr,
+    pub(in crate::stack) to: IpAddr,
+}
+
+impl Way {
+    /// Writes a frame of ICMP: type, code, and `body` behind the checksum. Empty if the addresses are of two families.
+    pub(in crate::stack) fn write(&self, kind: u8, code: u8, body: &[&[u8]], frame: &mut Vec<u8>) {
+        let is_v4 = self.to.is_ipv4();
+        let (ethertype, protocol) =
+            if is_v4 { (ethertype::IPV4, protocol::ICMP) } else { (ethertype::IPV6, protocol::ICMPV6) };
+        frame.clear();
+        frame.extend_from_slice(&Ethernet { from: self.macs.0, to: self.macs.1, ethertype }.bytes());
+        let len = 4 + body.iter().map(|part| part.len()).sum::<usize>();
+        let mut header = [0; IPV6];
+        let header_len = ip::write(&mut header, self.from, self.to, protocol, len, true);
+        if header_len == 0 {
+            return frame.clear();
+        }
+        frame.extend_from_slice(header.get(..header_len).unwrap_or_default());
+        let start = frame.len();
+        frame.extend_from_slice(&[kind, code, 0, 0]);
+        body.iter().for_each(|part| frame.extend_from_slice(part));
+        let message = frame.get_mut(start..).unwrap_or_default();
+        let mut sum = if is_v4 { Sum::default() } else { Sum::pseudo(self.from, self.to, protocol, len) };
+        sum.add(message);
+        if let Some(place) = message.get_mut(2..4) {
+            place.copy_from_slice(&sum.checksum().to_be_bytes());
+        }
+    }
+
+    /// The answer to an echo.
+    pub(in crate::stack) fn write_echo_reply(&self, body: &[u8], frame: &mut Vec<u8>) {
+        let kind = if self.to.is_ipv4() { kind::ECHO_REPLY } else { kind::V6_ECHO_REPLY };
+        self.write(kind, 0, &[body], frame);
+    }
+
+    /// That nobody listens at the port to which `packet` (the whole of it, IP header included) was sent. It is quoted as far as is
+    /// usual: the answer is no longer than 576 bytes, over IPv6 1280.
+    pub(in crate::stack) fn write_closed_port(&self, packet: &[u8], frame: &mut Vec<u8>) {
+        let (kind, code, most) = match self.to {
+            IpAddr::V4(_) => (kind::UNREACHABLE, kind::CLOSED_PORT, 576 - IPV4 - 8),
+            IpAddr::V6(_) => (kind::V6_UNREACHABLE, kind::V6_CLOSED_PORT, 1280 - IPV6 - 8),
+        };
+        let quote = packet.get(..most).unwrap_or(packet);
+        self.write(kind, code, &[&[0; 4], quote], frame);
+    }
+}

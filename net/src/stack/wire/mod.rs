@@ -1,0 +1,231 @@
+//! Bytes of Ethernet, ARP, IPv4, IPv6, ICMP and UDP: reading what came, with every check, and writing what goes out. Free of state; no
+//! input panics.
+
+pub(super) mod arp;
+pub(super) mod checksum;
+pub(super) mod icmp;
+pub(super) mod ip;
+pub(super) mod nd;
+pub(super) mod udp;
+
+use super::Mac;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes of an Ethernet header without a VLAN tag.
+pub(super) const ETHERNET: usize = 14;
+/// Bytes of an IPv4 header without options.
+pub(super) const IPV4: usize = 20;
+/// Bytes of an IPv6 header.
+pub(super) const IPV6: usize = 40;
+/// Bytes of a UDP header.
+pub(super) const UDP: usize = 8;
+/// Bytes of the longest headers that a datagram gets: Ethernet, IPv6 and UDP.
+pub(super) const HEADERS: usize = ETHERNET + IPV6 + UDP;
+
+/// Protocols of Ethernet.
+pub(super) mod ethertype {
+    pub(in crate::stack) const IPV4: u16 = 0x0800;
+    pub(in crate::stack) const ARP: u16 = 0x0806;
+    pub(in crate::stack) const IPV6: u16 = 0x86DD;
+    /// The tags of 802.1Q and 802.1ad.
+    pub(in crate::stack) const VLAN: [u16; 2] = [0x8100, 0x88A8];
+}
+
+/// Protocols of IP.
+pub(super) mod protocol {
+    pub(in crate::stack) const HOP_BY_HOP: u8 = 0;
+    pub(in crate::stack) const ICMP: u8 = 1;
+    pub(in crate::stack) const UDP: u8 = 17;
+    pub(in crate::stack) const ROUTING: u8 = 43;
+    pub(in crate::stack) const FRAGMENT: u8 = 44;
+    pub(in crate::stack) const ICMPV6: u8 = 58;
+    pub(in crate::stack) const DESTINATION: u8 = 60;
+}
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// Shorter than its headers.
+    Short,
+    /// Of a VLAN.
+    Vlan,
+    /// Sent to, or from, an Ethernet address that cannot be meant.
+    EthernetAddress,
+    /// Of a protocol of Ethernet that is not spoken here.
+    EtherType,
+    /// An IP header of the wrong version or an impossible length.
+    IpHeader,
+    /// An IP length that the frame does not have.
+    IpLength,
+    /// A wrong checksum of an IPv4 header.
+    IpChecksum,
+    /// A part of a packet: nothing is put together here.
+    Fragment,
+    /// It asks to be sent on along a route of its own.
+    SourceRoute,
+    /// Options or extension headers that are malformed, too many, or not to be skipped by who does not know them.
+    Options,
+    /// Sent from an IP address that nobody can have.
+    IpSource,
+    /// Sent to an IP address that is not served here.
+    IpDestination,
+    /// Of a protocol of IP that is not spoken here.
+    Protocol,
+    /// A UDP length that the packet does not have.
+    UdpLength,
+    /// A wrong checksum of UDP.
+    UdpChecksum,
+    /// No checksum of UDP over IPv6.
+    NoUdpChecksum,
+    /// To a UDP port where nobody listens, or from port 0.
+    Port,
+    /// An ARP packet that contradicts itself.
+    Arp,
+    /// A malformed ICMP message, or one with a wrong checksum.
+    Icmp,
+    /// A malformed message of neighbour discovery, or one that came through a router.
+    Discovery,
+    /// A message of ICMP that is not acted on.
+    Unheeded,
+    /// Answers to echoes and to closed ports beyond their rate, or beyond what may wait to be sent.
+    Rate,
+    /// A datagram for another worker whose room for them was full.
+    Handover,
+    /// A datagram longer than the buffer for it.
+    Buffer,
+}
+
+impl Refused {
+    /// All of them, in the order of their numbers, with their names.
+    pub const ALL: [(Refused, &'static str); 24] = [
+        (Refused::Short, "short"),
+        (Refused::Vlan, "vlan"),
+        (Refused::EthernetAddress, "ethernet_address"),
+        (Refused::EtherType, "ethertype"),
+        (Refused::IpHeader, "ip_header"),
+        (Refused::IpLength, "ip_length"),
+        (Refused::IpChecksum, "ip_checksum"),
+        (Refused::Fragment, "fragment"),
+        (Refused::SourceRoute, "source_route"),
+        (Refused::Options, "options"),
+        (Refused::IpSource, "ip_source"),
+        (Refused::IpDestination, "ip_destination"),
+        (Refused::Protocol, "protocol"),
+        (Refused::UdpLength, "udp_length"),
+        (Refused::UdpChecksum, "udp_checksum"),
+        (Refused::NoUdpChecksum, "no_udp_checksum"),
+        (Refused::Port, "port"),
+        (Refused::Arp, "arp"),
+        (Refused::Icmp, "icmp"),
+        (Refused::Discovery, "discovery"),
+        (Refused::Unheeded, "unheeded"),
+        (Refused::Rate, "rate"),
+        (Refused::Handover, "handover"),
+        (Refused::Buffer, "buffer"),
+    ];
+
+    /// Whether a sound network and sound neighbours never send such frames. (What is merely not for this stack is not malformed.)
+    pub fn is_malformed(self) -> bool {
+        use Refused::*;
+        !matches!(
+            self,
+            Vlan | EthernetAddress
+                | EtherType
+                | Fragment
+                | IpDestination
+                | Protocol
+                | Port
+                | Unheeded
+                | Rate
+                | Handover
+                | Buffer
+        )
+    }
+}
+
+/// The two bytes at `at`, as a number.
+#[inline]
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
+}
+
+/// The Ethernet address at `at`.
+#[inline]
+pub(super) fn mac_at(bytes: &[u8], at: usize) -> Option<Mac> {
+    bytes.get(at..at + 6)?.try_into().ok().map(Mac)
+}
+
+/// The IPv4 address at `at`.
+#[inline]
+pub(super) fn ipv4_at(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
+    let octets: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
+    Some(Ipv4Addr::from(octets))
+}
+
+/// The IPv6 address at `at`.
+#[inline]
+pub(super) fn ipv6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
+    let octets: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
+    Some(Ipv6Addr::from(octets))
+}
+
+/// An Ethernet header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ethernet {
+    pub(super) to: Mac,
+    pub(super) from: Mac,
+    pub(super) ethertype: u16,
+}
+
+impl Ethernet {
+    /// Splits a frame.
+    #[inline]
+    pub(super) fn read(frame: &[u8]) -> Result<(Ethernet, &[u8]), Refused> {
+        let (Some(to), Some(from), Some(ethertype)) = (mac_at(frame, 0), mac_at(frame, 6), u16_at(frame, 12)) else {
+            return Err(Refused::Short);
+        };
+        Ok((Ethernet { to, from, ethertype }, frame.get(ETHERNET..).unwrap_or_default()))
+    }
+
+    /// The header's bytes.
+    #[inline]
+    pub(super) fn bytes(&self) -> [u8; ETHERNET] {
+        let mut bytes = [0; ETHERNET];
+        bytes[..6].copy_from_slice(&self.to.0);
+        bytes[6..12].copy_from_slice(&self.from.0);
+        bytes[12..].copy_from_slice(&self.ethertype.to_be_bytes());
+        bytes
+    }
+}
+
+/// The group of Ethernet that stands for a multicast group of IPv6.
+pub(super) fn group_of(address: Ipv6Addr) -> Mac {
+    let [.., a, b, c, d] = address.octets();
+    Mac([0x33, 0x33, a, b, c, d])
+}
+
+/// The group in which an address is asked for.
+pub(super) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    Ipv6Addr::from([0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xFF, a, b, c])
+}
+
+/// The group of all hosts.
+pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 1);
+
+/// Whether a host may have this address.
+#[inline]
+pub(super) fn is_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let first = address.octets()[0];
+            first != 0 && first != 127 && first < 224
+        }
+        IpAddr::V6(address) => {
+            let segments = address.segments();
+            let compatible = segments.iter().take(5).all(|segment| *segment == 0);
+            // ::, ::1, and IPv4 in IPv6's clothes.
+            !(address.is_multicast() || compatible && matches!(segments[5], 0 | 0xFFFF))
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Neighbour discovery of IPv6: who has an address, and the groups in which that is asked.
+
+use super::checksum::Sum;
+use super::icmp::Way;
+use super::{ETHERNET, Ethernet, IPV6, Refused, ethertype, group_of, ip, ipv6_at, mac_at, protocol, solicited_node};
+use crate::stack::Mac;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stack) enum Discovery {
+    /// Who has `target`? The asker's Ethernet address, if told.
+    Solicitation { target: Ipv6Addr, mac: Option<Mac> },
+    /// `target` is at `mac`, said because it was asked, or for all to know.
+    Advertisement { target: Ipv6Addr, mac: Option<Mac>, solicited: bool },
+}
+
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+const SOURCE_OPTION: u8 = 1;
+const TARGET_OPTION: u8 = 2;
+const SOLICITED: u8 = 0x40;
+const OVERRIDE: u8 = 0x20;
+/// Options in one message that are looked at.
+const MAX_OPTIONS: usize = 16;
+
+/// Reads a message: its type, and its body behind the checksum. Those of routers are not acted on: routes are set by the operator.
+pub(in crate::stack) fn read(kind: u8, body: &[u8], from: Ipv6Addr, to: Ipv6Addr) -> Result<Discovery, Refused> {
+    if !matches!(kind, SOLICITATION | ADVERTISEMENT) {
+        return Err(Refused::Unheeded);
+    }
+    let (Some(flags), Some(target), Some(options)) = (body.first(), ipv6_at(body, 4), body.get(20..)) else {
+        return Err(Refused::Discovery);
+    };
+    if target.is_multicast() {
+        return Err(Refused::Discovery);
+    }
+    if kind == SOLICITATION {
+        let mac = option(options, SOURCE_OPTION)?;
+        // Who has no address yet asks the group, and has nowhere to be answered.
+        if from.is_unspecified() && (mac.is_some() || to != solicited_node(target)) {
+            return Err(Refused::Discovery);
+        }
+        return Ok(Discovery::Solicitation { target, mac });
+    }
+    let solicited = flags & SOLICITED != 0;
+    if (solicited && to.is_multicast()) || from.is_unspecified() {
+        return Err(Refused::Discovery);
+    }
+    Ok(Discovery::Advertisement { target, mac: option(options, TARGET_OPTION)?, solicited })
+}
+
+/// The Ethernet address in an option of this kind.
+fn option(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Refused> {
+    let mut found = None;
+    for _ in 0..MAX_OPTIONS {
+        let Some(kind) = options.first() else { return Ok(found) };
+        let len = usize::from(*options.get(1).ok_or(Refused::Discovery)?) * 8;
+        if len == 0 || len > options.len() {
+            return Err(Refused::Discovery);
+        }
+        if *kind == wanted && found.is_none() {
+            found = mac_at(options, 2).filter(|mac| mac.is_unicast());
+            if found.is_none() {
+                return Err(Refused::Discovery);
+            }
+        }
+        options = options.get(len..).unwrap_or_default();
+    }
+    if options.is_empty() { Ok(found) } else { Err(Refused::Discovery) }
+}
+
+/// Writes the question who has `target`: to the one who had it, or else to the group. `from` may be unspecified, to find out whether
+/// an address is free.
+pub(in crate::stack) fn write_solicitation(
+    mac: Mac,
+    from: Ipv6Addr,
+    target: Ipv6Addr,
+    known: Option<Mac>,
+    frame: &mut Vec<u8>,
+) {
+    let (to_mac, to) = match known {
+        Some(known) => (known, target),
+        None => (group_of(solicited_node(target)), solicited_node(target)),
+    };
+    let way = Way { macs: (mac, to_mac), from: from.into(), to: to.into() };
+    let source = link_option(SOURCE_OPTION, mac);
+    let source = if from.is_unspecified() { &[][..] } else { &source[..] };
+    way.write(SOLICITATION, 0, &[&[0; 4], &target.octets(), source], frame);
+}
+
+/// Writes that `target` is at `mac`, to who asked or to everybody.
+pub(in crate::stack) fn write_advertisement(
+    mac: Mac,
+    target: Ipv6Addr,
+    to_mac: Mac,
+    to: Ipv6Addr,
+    frame: &mut Vec<u8>,
+) {
+    let flags = if to.is_multicast() { OVERRIDE } else { OVERRIDE | SOLICITED };
+    let way = Way { macs: (mac, to_mac), from: target.into(), to: to.into() };
+    way.write(ADVERTISEMENT, 0, &[&[flags, 0, 0, 0], &target.octets(), &link_option(TARGET_OPTION, mac)], frame);
+}
+
+fn link_option(kind: u8, mac: Mac) -> [u8; 8] {
+    let [a, b, c, d, e, f] = mac.0;
+    [kind, 1, a, b, c, d, e, f]
+}
+
+/// The routers that keep lists of who listens to which group.
+const LISTENER_REPORTS: Ipv6Addr = Ipv6Addr::new(0xFF02, 0, 0, 0, 0, 0, 0, 0x16);
+
+/// Writes a report (MLDv2) of the groups that are listened to, for switches that pass a group's frames to listeners alone.
+pub(in crate::stack) fn write_groups(mac: Mac, from: Ipv6Addr, groups: &[Ipv6Addr], frame: &mut Vec<u8>) {
+    const REPORT: u8 = 143;
+    /// "Excludes no sender".
+    const TO_ALL: [u8; 4] = [4, 0, 0, 0];
+    /// Hop-by-hop options: for routers to look at, and padding.
+    const ROUTER_ALERT: [u8; 8] = [protocol::ICMPV6, 0, 5, 2, 0, 0, 1, 0];
+    let mut message = vec![REPORT, 0, 0, 0, 0, 0, 0, groups.len() as u8];
+    for group in groups {
+        message.extend_from_slice(&TO_ALL);
+        message.extend_from_slice(&group.octets());
+    }
+    let mut sum = Sum::pseudo(from.into(), LISTENER_REPORTS.into(), protocol::ICMPV6, message.len());
+    sum.add(&message);
+    message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
+    let ethernet = Ethernet { from: mac, to: group_of(LISTENER_REPORTS), ethertype: ethertype::IPV6 };
+    let mut header = [0; ETHERNET + IPV6];
+    header[..ETHERNET].copy_from_slice(&ethernet.bytes());
+    let (len, place) = (ROUTER_ALERT.len() + message.len(), &mut header[ETHERNET..]);
+    ip::write(place, IpAddr::V6(from), IpAddr::V6(LISTENER_REPORTS), protocol::HOP_BY_HOP, len, false);
+    // One hop: a report is for this link.
+    header[ETHERNET + 7] = 1;
+    frame.clear();
+    for part in [&header[..], &ROUTER_ALERT, &message] {
+        frame.extend_from_slice(part);
+    }
+}

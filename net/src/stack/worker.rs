@@ -1,0 +1,243 @@
+//! One worker's part of the stack: frames in, datagrams and answers out. It knows the time from what it is told, and no port.
+
+use super::counters::StackCounters;
+use super::handover::Batch;
+use super::held::{Held, Queue};
+use super::interface::Interface;
+use super::neighbours::{Ask, Found};
+use super::rate::Rate;
+use super::wire::udp::Headers;
+use super::wire::{HEADERS, IPV4, IPV6, UDP};
+use super::wire::{arp::Arp, nd};
+use super::{Mac, Offload};
+use crate::r2p2::Peer;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) interface: Arc<Interface>,
+    pub(super) index: usize,
+    pub(super) offload: Offload,
+    pub(super) counters: StackCounters,
+    /// Datagrams of this worker that were sent after they had waited, and their bytes.
+    pub(super) late: (u64, u64),
+    pub(super) queue: Queue,
+    pub(super) held: Held,
+    /// What came for other workers in this turn.
+    pub(super) away: Box<[Batch]>,
+    pub(super) echoes: Rate,
+    pub(super) closed: Rate,
+    pub(super) reports: Rate,
+}
+
+/// What becomes of a datagram to be sent.
+#[derive(Debug)]
+pub(super) enum Out {
+    /// It is sent behind these headers.
+    Frame(Headers),
+    /// It waits for its neighbour to be asked, or to answer.
+    Hold(IpAddr),
+    /// It was dropped, and counted.
+    Dropped,
+}
+
+impl Worker {
+    pub(super) fn new(interface: Arc<Interface>, index: usize, offload: Offload) -> Worker {
+        let options = &interface.options;
+        Worker {
+            index,
+            offload,
+            counters: StackCounters::default(),
+            late: (0, 0),
+            queue: Queue::default(),
+            held: Held::default(),
+            away: (0..options.workers).map(|_| Batch::default()).collect(),
+            echoes: Rate::new(options.echoes_per_s),
+            closed: Rate::new(options.closed_ports_per_s),
+            reports: Rate::new(1),
+            interface,
+        }
+    }
+
+    /// Puts a frame of the stack itself into the queue.
+    pub(super) fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.queue.has_room() {
+            self.counters.frames_own += 1;
+            self.queue.push(write);
+        } else {
+            self.counters.frames_lost += 1;
+        }
+    }
+
+    /// Tells everybody who has this interface's addresses, and switches which groups it listens to.
+    pub(super) fn announce(&mut self) {
+        let interface = Arc::clone(&self.interface);
+        let mac = interface.mac;
+        if let Some(IpAddr::V4(address)) = interface.v4.map(|network| network.address) {
+            let arp = Arp { asks: true, sender_mac: mac, sender: address, target_mac: Mac::ZERO, target: address };
+            self.say(|frame| frame.extend_from_slice(&arp.frame(Mac::BROADCAST)));
+        }
+        for address in interface.addresses6() {
+            let (to, group) = (super::wire::ALL_NODES, super::wire::group_of(super::wire::ALL_NODES));
+            self.say(|frame| nd::write_advertisement(mac, address, group, to, frame));
+        }
+        self.report_groups();
+    }
+
+    /// Tells switches and routers which groups are listened to.
+    pub(super) fn report_groups(&mut self) {
+        let interface = Arc::clone(&self.interface);
+        if let Some(from) = interface.link_local {
+            self.say(|frame| nd::write_groups(interface.mac, from, &interface.groups6(), frame));
+        }
+    }
+
+    /// Asks for a neighbour, if it is time to.
+    fn ask(&mut self, now_us: u64, hop: IpAddr) {
+        let interface = Arc::clone(&self.interface);
+        let known = match interface.neighbours.ask(now_us, hop) {
+            Ask::Nothing => return,
+            Ask::Everybody => None,
+            Ask::One(mac) => Some(mac),
+        };
+        let mac = interface.mac;
+        match (hop, interface.network_of(hop).map(|network| network.address)) {
+            (IpAddr::V4(target), Some(IpAddr::V4(own))) => {
+                let arp = Arp { asks: true, sender_mac: mac, sender: own, target_mac: Mac::ZERO, target };
+                self.say(|frame| frame.extend_from_slice(&arp.frame(known.unwrap_or(Mac::BROADCAST))));
+            }
+            (IpAddr::V6(target), Some(IpAddr::V6(own))) => {
+                let from = self.source6(target, own);
+                self.say(|frame| nd::write_solicitation(mac, from, target, known, frame));
+            }
+            _ => {}
+        }
+    }
+
+    /// The address from which a neighbour is asked: of the same kind as its own.
+    fn source6(&self, target: Ipv6Addr, own: Ipv6Addr) -> Ipv6Addr {
+        if target.is_unicast_link_local() { self.interface.link_local.unwrap_or(own) } else { own }
+    }
+
+    /// The headers for a datagram, or what else becomes of it.
+    #[inline]
+    pub(super) fn route(&mut self, now_us: u64, peer: Peer, payload: &[u8]) -> Out {
+        let header = if peer.is_ipv4() { IPV4 } else { IPV6 };
+        if header + UDP + payload.len() > self.interface.mtu {
+            self.counters.too_large += 1;
+            return Out::Dropped;
+        }
+        let Some(hop) = self.interface.next_hop(peer.ip()).filter(|_| peer.port() != 0) else {
+            self.counters.no_route += 1;
+            return Out::Dropped;
+        };
+        let mac = match self.interface.neighbours.find(now_us, hop) {
+            Found::Here(mac) => mac,
+            Found::Doubtful(mac) => {
+                self.ask(now_us, hop);
+                mac
+            }
+            Found::Wait(_) | Found::Unknown => return Out::Hold(hop),
+            Found::Nobody => {
+                self.counters.unresolved += 1;
+                return Out::Dropped;
+            }
+        };
+        match self.headers(mac, peer, payload, self.offload) {
+            Some(headers) => Out::Frame(headers),
+            None => {
+                self.counters.no_route += 1;
+                Out::Dropped
+            }
+        }
+    }
+
+    #[inline]
+    fn headers(&self, mac: Mac, peer: Peer, payload: &[u8], offload: Offload) -> Option<Headers> {
+        let interface = &self.interface;
+        let from = interface.network_of(peer.ip())?.address;
+        let from = SocketAddr::new(from, interface.options.port.wrapping_add(self.index as u16));
+        Headers::new((interface.mac, mac), from, peer, payload, offload)
+    }
+
+    /// Lets a datagram wait for its neighbour.
+    pub(super) fn hold(&mut self, now_us: u64, hop: IpAddr, peer: Peer, payload: &[u8]) {
+        // It counts as waiting before anybody is asked, so that no answer is missed.
+        if self.held.is_empty() {
+            self.held.seen = self.interface.neighbours.news();
+            self.held.due_us = u64::MAX;
+            self.inbox_be_curious(true);
+        }
+        if !self.held.push(hop, peer, payload) {
+            self.counters.unresolved += 1;
+            return;
+        }
+        self.counters.held += 1;
+        self.ask(now_us, hop);
+        let due_us = match self.interface.neighbours.find(now_us, hop) {
+            Found::Wait(until_us) => until_us,
+            _ => now_us,
+        };
+        self.held.due_us = self.held.due_us.min(due_us);
+    }
+
+    fn inbox_be_curious(&self, curious: bool) {
+        if let Some(inbox) = self.interface.inboxes.get(self.index) {
+            inbox.be_curious(curious);
+        }
+    }
+
+    /// Sends what has waited and can be sent, asks again for the rest, and gives up what nobody answers for.
+    #[inline]
+    pub(super) fn release(&mut self, now_us: u64) {
+        if self.held.is_empty() {
+            return;
+        }
+        let news = self.interface.neighbours.news();
+        if news == self.held.seen && now_us < self.held.due_us || !self.queue.has_room_for_held() {
+            return;
+        }
+        self.release_now(now_us, news);
+    }
+
+    #[cold]
+    fn release_now(&mut self, now_us: u64, news: u64) {
+        self.held.seen = news;
+        self.held.due_us = u64::MAX;
+        for waiting in self.held.take() {
+            let mut found = self.interface.neighbours.find(now_us, waiting.hop);
+            if found == Found::Unknown {
+                self.ask(now_us, waiting.hop);
+                found = self.interface.neighbours.find(now_us, waiting.hop);
+            }
+            match found {
+                Found::Here(mac) | Found::Doubtful(mac) => {
+                    if matches!(found, Found::Doubtful(_)) {
+                        self.ask(now_us, waiting.hop);
+                    }
+                    self.send_late(mac, waiting.peer, &waiting.payload);
+                }
+                Found::Wait(until_us) => {
+                    self.held.due_us = self.held.due_us.min(until_us);
+                    self.held.keep(waiting);
+                }
+                // There was no room in the table, or nobody answered.
+                Found::Nobody | Found::Unknown => self.counters.unresolved += 1,
+            }
+        }
+        self.inbox_be_curious(!self.held.is_empty());
+    }
+
+    fn send_late(&mut self, mac: Mac, peer: Peer, payload: &[u8]) {
+        let Some(headers) = self.headers(mac, peer, payload, Offload::default()) else { return };
+        self.late.0 += 1;
+        self.late.1 += payload.len() as u64;
+        self.queue.push(|frame| {
+            frame.reserve(HEADERS + payload.len());
+            frame.extend_from_slice(headers.bytes());
+            frame.extend_from_slice(payload);
+        });
+    }
+}
