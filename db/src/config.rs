@@ -169,6 +169,9 @@ pub struct TableSettings {
     pub mode: ModeName,
     /// Its quota in bytes.
     pub quota_bytes: Option<u64>,
+    /// Whether its keys are kept in order as well, for ranges.
+    #[serde(default)]
+    pub ordered: bool,
 }
 
 /// A table's mode, as text has it.
@@ -493,6 +496,7 @@ impl TenantSettings {
                 id: table.id,
                 mode: table.mode.into(),
                 quota_bytes: table.quota_bytes,
+                ordered: table.ordered,
             };
             directory.create_table(&self.name, new)?;
         }

@@ -156,6 +156,8 @@ pub struct CreateTable {
     /// Bytes of records with their overhead; left out: half of what the tenant has left, at most 1 GiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
+    /// Whether its keys are kept in order as well, for ranges.
+    pub ordered: bool,
 }
 
 /// A table.
@@ -168,6 +170,8 @@ pub struct Table {
     pub name: String,
     /// What it does at its quota.
     pub mode: TableMode,
+    /// Whether its keys are kept in order as well, for ranges.
+    pub ordered: bool,
     /// Its quota in bytes.
     pub quota_bytes: u64,
     /// Number of its records.

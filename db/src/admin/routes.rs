@@ -242,9 +242,9 @@ async fn create_table(
     Body(new): Body<CreateTable>,
 ) -> Result<impl IntoResponse, Failure> {
     let view = caller.reach_to_change(&control, &tenant)?;
-    let CreateTable { name, id, mode, quota_bytes } = new;
-    let entry =
-        control.directory.create_table(view.tenant.id, NewTable { name, id, mode: mode.into(), quota_bytes })?;
+    let CreateTable { name, id, mode, quota_bytes, ordered } = new;
+    let new = NewTable { name, id, mode: mode.into(), quota_bytes, ordered };
+    let entry = control.directory.create_table(view.tenant.id, new)?;
     Ok((StatusCode::CREATED, axum::Json(Table::own(&view, &entry, caller.is_operator()))))
 }
 

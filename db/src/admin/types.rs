@@ -173,6 +173,9 @@ pub struct CreateTable {
     /// Its quota in bytes.
     #[serde(default)]
     pub quota_bytes: Option<u64>,
+    /// Whether its keys are kept in order as well, for ranges.
+    #[serde(default)]
+    pub ordered: bool,
 }
 
 /// A table.
@@ -184,6 +187,8 @@ pub struct Table {
     pub name: String,
     /// `store` or `cache`.
     pub mode: &'static str,
+    /// Whether it is ordered.
+    pub ordered: bool,
     /// Its quota in bytes.
     pub quota_bytes: u64,
     /// Number of its records.
@@ -228,6 +233,7 @@ impl Table {
                 Mode::Store => "store",
                 Mode::Cache => "cache",
             },
+            ordered: entry.table.is_ordered(),
             quota_bytes: entry.quota_bytes,
             records: stats.records,
             bytes: stats.bytes,

@@ -24,6 +24,9 @@ pub(super) enum TableCommand {
         /// Its id; left out: assigned
         #[arg(long)]
         id: Option<u64>,
+        /// Keep its keys in order as well, for ranges; each takes 80 bytes and the key's length more
+        #[arg(long)]
+        ordered: bool,
     },
     /// List the tables
     List,
@@ -52,12 +55,12 @@ pub(super) fn run(session: &Session, command: TableCommand, out: &Out) -> Result
     let control = session.control();
     let tenant = session.tenant()?;
     match command {
-        TableCommand::Create { name, mode, quota, id } => {
+        TableCommand::Create { name, mode, quota, id, ordered } => {
             let mode = match mode {
                 Mode::Store => TableMode::Store,
                 Mode::Cache => TableMode::Cache,
             };
-            let table = control.create_table(&tenant, &CreateTable { name, id, mode, quota_bytes: quota })?;
+            let table = control.create_table(&tenant, &CreateTable { name, id, mode, quota_bytes: quota, ordered })?;
             out.show(&table, |table| {
                 format!("created table {} (id {}, quota {})\n", table.name, table.id, bytes_in_words(table.quota_bytes))
             })
@@ -72,10 +75,11 @@ pub(super) fn run(session: &Session, command: TableCommand, out: &Out) -> Result
 }
 
 fn mode(table: &Table) -> String {
-    match table.mode {
-        TableMode::Store => "store".to_owned(),
-        TableMode::Cache => "cache".to_owned(),
-    }
+    let mode = match table.mode {
+        TableMode::Store => "store",
+        TableMode::Cache => "cache",
+    };
+    if table.ordered { format!("{mode}, ordered") } else { mode.to_owned() }
 }
 
 fn list(tables: &[Table]) -> String {

@@ -259,6 +259,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
     mirrors::<client::Table>(server::Table {
         id: 1,
         name: "t".into(),
+        ordered: true,
         mode: "cache",
         quota_bytes: 1,
         records: 1,
@@ -350,6 +351,7 @@ fn the_server_takes_what_the_client_sends() {
         id: Some(1),
         mode: client::TableMode::Cache,
         quota_bytes: Some(1),
+        ordered: true,
     });
     let grant: server::CreateGrant =
         takes(client::CreateGrant { table: "t".into(), to: "b".into(), access: client::Access::ReadWrite });

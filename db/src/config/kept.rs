@@ -64,13 +64,14 @@ impl TenantSettings {
         }
         for table in &self.tables {
             let Some(known) = kept.tables.iter_mut().find(|known| known.name == table.name) else { continue };
-            let TableSettings { name, id, mode, quota_bytes } = table;
+            let TableSettings { name, id, mode, quota_bytes, ordered } = table;
             if let Some(id) = id.filter(|id| *id != known.id) {
                 let known = known.id;
                 return Err(refused(format!(
                     "table {name:?} has id {known} from an earlier start, not {id}; write {known}"
                 )));
             }
+            known.ordered = *ordered;
             known.cache = crate::store::Mode::from(*mode) == crate::store::Mode::Cache;
             if let Some(wanted) = quota_bytes.filter(|bytes| *bytes < MIN_TABLE_BYTES) {
                 return Err(refused(DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES }.to_string()));

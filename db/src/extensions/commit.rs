@@ -5,10 +5,13 @@
 #![allow(unsafe_code)]
 
 use sandstorm_api::abi::{self, RawChange, RawRangeRead, RawRead};
-use sandstorm_api::limits::{TRANSACTION_BYTES, TRANSACTION_READS, TRANSACTION_TRIES, TRANSACTION_WRITES};
+use sandstorm_api::limits::{
+    TRANSACTION_BYTES, TRANSACTION_RANGES, TRANSACTION_READS, TRANSACTION_TRIES, TRANSACTION_WRITES,
+};
 
 use super::host::{bytes, call, refusal};
 use super::invocation::Body;
+use super::range::ranges_read;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::store::transactions::{self, Change, CommitError, New, Read};
 use crate::store::{Participant, Table};
@@ -53,20 +56,16 @@ pub(super) unsafe extern "C" fn commit(
     invocation: *mut abi::Invocation,
     reads: *const RawRead,
     reads_len: usize,
-    _ranges: *const RawRangeRead,
+    ranges: *const RawRangeRead,
     ranges_len: usize,
     changes: *const RawChange,
     changes_len: usize,
 ) -> u32 {
-    // SAFETY: the library's lists, and the keys and values that they name, outlive the call.
+    // SAFETY: the library's lists, and the keys, rows and values that they name, outlive the call.
     let commit = |body: &mut Body, participant: &Participant| unsafe {
         if body.attempts.committed {
             // It would be told as failed, or killed, though something was written.
             return abi::STATUS_INVALID;
-        }
-        if ranges_len != 0 {
-            // None was answered: no table of the server's is ordered.
-            return abi::STATUS_NOT_ORDERED;
         }
         body.attempts.tried = true;
         let only_looks = changes.is_null();
@@ -74,12 +73,16 @@ pub(super) unsafe extern "C" fn commit(
             Ok(reads) => reads,
             Err(status) => return status,
         };
+        let ranges = match list(ranges, ranges_len, TRANSACTION_RANGES) {
+            Ok(ranges) => ranges,
+            Err(status) => return status,
+        };
         let changes = match list(changes, changes_len, TRANSACTION_WRITES) {
             Ok(changes) => changes,
             Err(_) if only_looks => &[],
             Err(status) => return status,
         };
-        match run(body, participant, reads, changes) {
+        match run(body, participant, reads, ranges, changes) {
             Ok(()) => {
                 body.attempts.committed = !only_looks;
                 abi::STATUS_OK
@@ -100,7 +103,7 @@ pub(super) unsafe extern "C" fn commit(
 ///
 /// # Safety
 /// It outlives the call.
-unsafe fn list<'a, T>(first: *const T, len: usize, limit: usize) -> Result<&'a [T], u32> {
+pub(super) unsafe fn list<'a, T>(first: *const T, len: usize, limit: usize) -> Result<&'a [T], u32> {
     if len > limit {
         return Err(abi::STATUS_TOO_LARGE);
     }
@@ -123,8 +126,14 @@ impl Total {
 }
 
 /// # Safety
-/// Keys and values that are named outlive the call.
-unsafe fn run(body: &Body, participant: &Participant, reads: &[RawRead], changes: &[RawChange]) -> Result<(), u32> {
+/// Keys, rows and values that are named outlive the call.
+unsafe fn run(
+    body: &Body,
+    participant: &Participant,
+    reads: &[RawRead],
+    ranges: &[RawRangeRead],
+    changes: &[RawChange],
+) -> Result<(), u32> {
     let mut looked_at = Vec::with_capacity(reads.len());
     let mut total = Total::default();
     for read in reads {
@@ -138,6 +147,8 @@ unsafe fn run(body: &Body, participant: &Participant, reads: &[RawRead], changes
         }
         looked_at.push(Read { table, hash, key, version: read.version });
     }
+    // SAFETY: this function's contract.
+    let ranges = unsafe { ranges_read(body, ranges) }?;
     let mut changed = Vec::with_capacity(changes.len());
     let mut total = Total::default();
     for change in changes {
@@ -159,15 +170,17 @@ unsafe fn run(body: &Body, participant: &Participant, reads: &[RawRead], changes
         };
         changed.push(Change { table, hash, key, becomes });
     }
-    transactions::commit(participant, &looked_at, &mut changed, body.abi.now_ms).map_err(|error| match error {
-        CommitError::Conflict => abi::STATUS_CONFLICT,
-        CommitError::Refused(error) => refusal(error),
-        CommitError::Twice => abi::STATUS_INVALID,
+    transactions::commit_with_ranges(participant, &looked_at, &ranges, &mut changed, body.abi.now_ms).map_err(|error| {
+        match error {
+            CommitError::Conflict => abi::STATUS_CONFLICT,
+            CommitError::Refused(error) => refusal(error),
+            CommitError::Twice => abi::STATUS_INVALID,
+        }
     })
 }
 
 /// A table of the invocation's, as it may be used at this moment.
-fn table(body: &Body, id: u64, write: bool) -> Result<&Table, u32> {
+pub(super) fn table(body: &Body, id: u64, write: bool) -> Result<&Table, u32> {
     let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
     if id < FIRST_GRANTED_ID {
         return held.view.tables.get(&id).map(|entry| &entry.table).ok_or(abi::STATUS_UNKNOWN_TABLE);

@@ -206,7 +206,7 @@ impl Body {
     }
 }
 
-fn status<T>(result: Result<T, u32>) -> u32 {
+pub(super) fn status<T>(result: Result<T, u32>) -> u32 {
     match result {
         Ok(_) => abi::STATUS_OK,
         Err(status) => status,
@@ -223,7 +223,7 @@ pub(super) fn refusal(error: StoreError) -> u32 {
     }
 }
 
-fn raw(record: &RecordRef<'_>) -> RawRecord {
+pub(super) fn raw(record: &RecordRef<'_>) -> RawRecord {
     let (key, value) = (record.key(), record.value());
     RawRecord {
         value: value.as_ptr(),

@@ -22,6 +22,8 @@ pub struct TableConfig {
     pub max_key_len: usize,
     /// Longest value in bytes; at most [`limits::MAX_VALUE_BYTES`].
     pub max_value_len: usize,
+    /// Whether the keys are kept in order as well, for ranges.
+    pub ordered: bool,
 }
 
 impl Default for TableConfig {
@@ -31,6 +33,7 @@ impl Default for TableConfig {
             quota_bytes: limits::DEFAULT_TABLE_QUOTA_BYTES,
             max_key_len: limits::MAX_KEY_BYTES,
             max_value_len: limits::MAX_VALUE_BYTES,
+            ordered: false,
         }
     }
 }

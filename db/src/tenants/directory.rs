@@ -341,6 +341,7 @@ impl Directory {
                 quota_bytes,
                 max_key_len: self.options.max_key_len,
                 max_value_len: self.options.max_value_len,
+                ordered: new.ordered,
             };
             let table = Table::new(config, self.epochs.clone());
             let name: Box<str> = new.name.into();

@@ -82,11 +82,13 @@ pub struct NewTable {
     pub mode: Mode,
     /// Bytes of records it may hold; if not given: half of what the tenant has left, at most 1 GiB.
     pub quota_bytes: Option<u64>,
+    /// Whether its keys are kept in order as well, for ranges.
+    pub ordered: bool,
 }
 
 impl NewTable {
     /// A table of that name in store mode, all else by default.
     pub fn named(name: &str) -> NewTable {
-        NewTable { name: name.into(), id: None, mode: Mode::Store, quota_bytes: None }
+        NewTable { name: name.into(), id: None, mode: Mode::Store, quota_bytes: None, ordered: false }
     }
 }

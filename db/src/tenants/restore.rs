@@ -95,6 +95,7 @@ impl Directory {
                 quota_bytes: table.quota_bytes,
                 max_key_len: options.max_key_len,
                 max_value_len: options.max_value_len,
+                ordered: table.ordered,
             };
             let records = Table::new(config, self.epochs.clone());
             let name: Box<str> = table.name.as_str().into();
@@ -155,6 +156,7 @@ fn kept(next: &Next, view: &TenantView) -> KeptTenant {
         name: entry.name.to_string(),
         cache: entry.mode == crate::store::Mode::Cache,
         quota_bytes: entry.quota_bytes,
+        ordered: entry.table.is_ordered(),
     };
     let suspension = |suspension: &Suspension| KeptSuspension {
         since_ms: suspension.since_ms,

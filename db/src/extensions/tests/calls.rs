@@ -18,7 +18,7 @@ const WILD_CALLS: u8 = 13;
 const WILD_STEP: usize = 7;
 
 /// The highest status that the interface knows.
-const LAST_STATUS: u32 = abi::STATUS_CONTENDED;
+const LAST_STATUS: u32 = abi::STATUS_NOT_ORDERED;
 
 /// What the table must hold.
 #[derive(Default)]

@@ -15,6 +15,7 @@ mod library;
 mod memory;
 mod parking;
 mod preempt;
+mod ranges;
 mod transactions;
 
 use std::path::PathBuf;

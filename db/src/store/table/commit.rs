@@ -202,9 +202,11 @@ impl<'t> Exclusive<'t> {
         for change in changes {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
             let found = locked.and_then(|locked| locked.find(change.hash, change.key));
-            old_bytes += found.map_or(0, |found| found.record.charged_bytes());
+            // Of a record that stays under its key, the key counts before and after.
+            let key_bytes = self.table.key_charge(change.key.len());
+            old_bytes += found.map_or(0, |found| found.record.charged_bytes() + key_bytes);
             if let Some(new) = &change.becomes {
-                new_bytes += charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms);
+                new_bytes += charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms) + key_bytes;
             }
         }
         (new_bytes as i64 - old_bytes as i64, new_bytes)

@@ -85,7 +85,8 @@ impl<'t> Locked<'t> {
 
     /// Takes a record out of the table.
     pub(super) fn remove(&mut self, hash: u64, found: Found<'t>) {
-        self.table.bytes.fetch_sub(found.record.charged_bytes(), Ordering::Relaxed);
+        let bytes = found.record.charged_bytes() + self.table.key_charge(found.record.key().len());
+        self.table.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.take_out(hash, found);
     }
 
@@ -96,6 +97,9 @@ impl<'t> Locked<'t> {
         // SAFETY: locked: see `Locked`; the slot was found under this lock.
         if let Some(unlinked) = unsafe { self.buckets.remove(hash, found.slot) } {
             self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)), Charge::NONE);
+        }
+        if let Some(index) = &self.table.index {
+            index.remove(found.record.key());
         }
         self.retire(found.owned);
     }
@@ -135,7 +139,10 @@ impl<'t> Locked<'t> {
     ) -> Result<u64, StoreError> {
         self.bound_garbage()?;
         let old = found.map_or(0, |found| found.record.charged_bytes());
-        let new = charge(key.len(), parts_len(value), flags, expires_at_ms);
+        let mut new = charge(key.len(), parts_len(value), flags, expires_at_ms);
+        if found.is_none() {
+            new += self.table.key_charge(key.len());
+        }
         self.reserve(hash, old, new)?;
         let version = self.state.last_version + 1;
         let written = RecordPtr::allocate(version, key, value, flags, expires_at_ms)
@@ -234,9 +241,15 @@ impl<'t> Locked<'t> {
         }
         // A commit has made sure of this for all of its records.
         let refused = self.is_crowded(hash, 1);
+        if let Some(index) = &self.table.index {
+            index.insert(new.key());
+        }
         // SAFETY: locked: see `Locked`; `put` found no record of this key.
         if refused || unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.is_err() {
             self.stripe.expiring.sub(u64::from(new.expires_at_ms() != 0));
+            if let Some(index) = &self.table.index {
+                index.remove(new.key());
+            }
             // SAFETY: it never was in the table.
             unsafe { record.free() };
             return Err(StoreError::OutOfMemory);

@@ -12,9 +12,11 @@
 mod buckets;
 mod commit;
 mod growth;
+mod index;
 mod locked;
 mod pages;
 mod queues;
+mod range;
 mod stripe;
 mod tablets;
 mod update;
@@ -29,12 +31,15 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use self::buckets::{Buckets, Discarded, Retired, bucket_offset, prefetch, stripe_of};
 pub(in crate::store) use self::commit::Prepared;
+use self::index::Index;
+pub use self::index::Span;
 use self::locked::Locked;
+pub use self::range::{NotOrdered, Progress};
 use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
 use self::tablets::Tablets;
 pub use self::update::{Change, Exclusive, Stripes, Value};
-use super::epochs::{Garbage, Tally};
+use super::epochs::{Charge, Garbage, Tally};
 use super::record::{RecordPtr, RecordRef};
 use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
 use crate::limits::{
@@ -69,6 +74,8 @@ pub struct Table {
     /// The stripe to which writers lend a hand while the table grows.
     helped: AtomicUsize,
     bytes: CachePadded<AtomicU64>,
+    /// The keys in order, of an ordered table.
+    index: Option<Index>,
     /// Bytes of what left the table and is not freed yet.
     garbage: Tally,
     /// What they may be before nothing is put any more.
@@ -105,6 +112,7 @@ impl Table {
             sweep_at: AtomicU64::new(0),
             helped: AtomicUsize::new(0),
             bytes: CachePadded::new(AtomicU64::new(0)),
+            index: config.ordered.then(Index::new),
             garbage: Tally::new(),
             garbage_limit: (config.quota_bytes / GARBAGE_ONE_IN).max(GARBAGE_MIN_BYTES),
         }
@@ -181,6 +189,16 @@ impl Table {
     /// As for [`Table::get_pinned`].
     #[inline(always)]
     unsafe fn look<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.find_now(hash, key) }.filter(|record| !record.is_expired(now_ms))
+    }
+
+    /// The same, expired or not.
+    ///
+    /// # Safety
+    /// As for [`Table::get_pinned`].
+    #[inline(always)]
+    unsafe fn find_now<'a>(&self, hash: u64, key: &[u8]) -> Option<RecordRef<'a>> {
         loop {
             // SAFETY: protected by the pin (caller), and the table lives during the call.
             let (found, buckets) = unsafe {
@@ -189,8 +207,7 @@ impl Table {
             };
             if let Some((_, record)) = found {
                 // SAFETY: a record that was found stays while the pin is held, which is during 'a (caller).
-                let record: RecordRef<'a> = unsafe { record.as_ref() };
-                return Some(record).filter(|record| !record.is_expired(now_ms));
+                return Some(unsafe { record.as_ref() });
             }
             // Had the record been moved to another array while we looked, then `current` would have changed before it.
             if ptr::eq(self.current.load(Ordering::Acquire), buckets) {
@@ -483,6 +500,9 @@ impl Table {
             let charge = self.garbage.charge(bytes.min(self.garbage_limit / 4));
             participant.retire(Garbage::Piecemeal(Box::new(discarded)), charge);
         }
+        if let Some(index) = &self.index {
+            participant.retire(Garbage::Piecemeal(index.clear()), Charge::NONE);
+        }
     }
 
     /// The current array.
@@ -542,6 +562,9 @@ impl Drop for Table {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so nobody new can reach it.
             let discarded = Discarded::new(unsafe { Retired::new(buckets) }, bytes);
             self.epochs.retire_from_outside(Garbage::Piecemeal(Box::new(discarded)));
+        }
+        if let Some(index) = &self.index {
+            self.epochs.retire_from_outside(Garbage::Piecemeal(index.clear()));
         }
     }
 }

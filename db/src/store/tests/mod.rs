@@ -3,13 +3,14 @@
 mod concurrent;
 mod crowds;
 mod model;
+mod ordered;
 mod reclaim;
 mod shape;
 mod update;
 
 use std::sync::Arc;
 
-use super::{Epochs, Mode, Participant, Table, TableConfig, Write};
+use super::{Epochs, Guard, Mode, Participant, Progress, Span, Table, TableConfig, Write};
 
 /// Work is cut down under miri, which is some hundred times slower.
 const fn scaled(work: usize, miri: usize) -> usize {
@@ -17,8 +18,12 @@ const fn scaled(work: usize, miri: usize) -> usize {
 }
 
 fn table(mode: Mode, quota_bytes: u64) -> (Arc<Epochs>, Table) {
+    table_with(mode, quota_bytes, false)
+}
+
+fn table_with(mode: Mode, quota_bytes: u64, ordered: bool) -> (Arc<Epochs>, Table) {
     let epochs = Epochs::new();
-    let config = TableConfig { mode, quota_bytes, ..TableConfig::default() };
+    let config = TableConfig { mode, quota_bytes, ordered, ..TableConfig::default() };
     (Arc::clone(&epochs), Table::with_seed(config, epochs, 7))
 }
 
@@ -51,6 +56,21 @@ fn scan_all(table: &Table, participant: &mut Participant, limit: usize, now_ms: 
             None => return seen,
         }
     }
+}
+
+/// The keys of a span, `limit` at most, read in as many calls as it takes.
+fn range_all(table: &Table, guard: &Guard<'_>, span: Span<'_>, limit: usize, now_ms: u64) -> Vec<Vec<u8>> {
+    let (mut left, mut seen) = (span, Vec::new());
+    while seen.len() < limit {
+        let most = limit - seen.len();
+        let before = seen.len();
+        let progress = table.range(guard, &mut left, most, now_ms, &mut |record| seen.push(record.key().to_vec()));
+        assert!(seen.len() - before <= most, "a range shows no more than it was asked for");
+        if progress.expect("the table is ordered") == Progress::Finished {
+            break;
+        }
+    }
+    seen
 }
 
 /// Announces quiescent points until nothing waits to be freed.

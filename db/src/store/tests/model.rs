@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::super::record::allocation_bytes;
 use super::*;
-use crate::limits::RECORD_CHARGE_BYTES;
-use crate::store::{Condition, StoreError};
+use crate::limits::{INDEX_CHARGE_BYTES, RECORD_CHARGE_BYTES};
+use crate::store::{Condition, NotOrdered, Span, StoreError};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -16,6 +16,7 @@ enum Op {
     Increment { key: u8, delta: i64 },
     Get { key: u8 },
     Scan { limit: usize },
+    Range { from: u8, past: bool, to: Option<u8>, included: bool, backward: bool, limit: usize },
     Sweep { slots: usize },
     Fill { from: u16, keys: u16 },
     Clear,
@@ -81,10 +82,18 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (key(), prop_oneof![-5..5i64, any::<i64>()]).prop_map(|(key, delta)| Op::Increment { key, delta }),
         6 => key().prop_map(|key| Op::Get { key }),
         1 => (1..40usize).prop_map(|limit| Op::Scan { limit }),
+        3 => range(),
         1 => (0..2000usize).prop_map(|slots| Op::Sweep { slots }),
         1 => (any::<u16>(), 0..400u16).prop_map(|(from, keys)| Op::Fill { from, keys }),
         1 => (0..30u64).prop_map(|ms| Op::Wait { ms }),
     ]
+}
+
+fn range() -> impl Strategy<Value = Op> {
+    let ends = (0..33u8, any::<bool>(), prop::option::of(0..33u8), any::<bool>());
+    (ends, any::<bool>(), prop_oneof![1..5usize, Just(1000)]).prop_map(
+        |((from, past, to, included), backward, limit)| Op::Range { from, past, to, included, backward, limit },
+    )
 }
 
 fn condition(which: Which, current: Option<&Entry>) -> Condition {
@@ -112,6 +121,10 @@ impl Run {
             Op::Increment { key, delta } => self.increment(key, delta),
             Op::Get { key } => self.get(&key_of(key)),
             Op::Scan { limit } => self.scan(limit),
+            Op::Range { from, past, to, included, backward, limit } => {
+                let (from, to) = (key_of(from), to.map(key_of));
+                self.range(Span { from: &from, past, to: to.as_deref(), included, backward }, limit);
+            }
             Op::Sweep { slots } => {
                 self.table.sweep(&self.participant, self.now_ms, slots);
             }
@@ -185,6 +198,26 @@ impl Run {
         assert!(seen.iter().eq(live), "an undisturbed scan sees every live record once");
     }
 
+    fn range(&mut self, span: Span<'_>, limit: usize) {
+        let guard = self.participant.guard();
+        if !self.table.is_ordered() {
+            let refused = self.table.range(&guard, &mut span.clone(), limit, self.now_ms, &mut |_| ());
+            assert_eq!(refused, Err(NotOrdered));
+            return;
+        }
+        let inside = |key: &&Vec<u8>| {
+            let after = if span.past { key[..] > *span.from } else { key[..] >= *span.from };
+            after && span.to.is_none_or(|to| if span.included { key[..] <= *to } else { key[..] < *to })
+        };
+        let live = self.model.entries.keys().filter(|key| self.model.live(key, self.now_ms).is_some());
+        let mut expected: Vec<_> = live.filter(inside).cloned().collect();
+        if span.backward {
+            expected.reverse();
+        }
+        expected.truncate(limit);
+        assert_eq!(range_all(&self.table, &guard, span, limit, self.now_ms), expected, "{span:?}");
+    }
+
     fn fill(&mut self, from: u16, keys: u16) {
         for n in 0..keys {
             let key = from.wrapping_add(n).to_le_bytes().repeat(8);
@@ -198,9 +231,13 @@ impl Run {
         keys.iter().for_each(|key| self.get(key));
         while self.table.sweep(&self.participant, self.now_ms, 100_000) != 0 {}
         self.table.sweep(&self.participant, self.now_ms, 100_000);
+        let ordered = self.table.is_ordered();
+        self.range(Span::new(b"", b"", false), usize::MAX);
         let live = self.model.entries.iter().filter(|(key, _)| self.model.live(key, self.now_ms).is_some());
         let bytes = |(key, e): (&Vec<u8>, &Entry)| {
-            allocation_bytes(key.len(), e.value.len(), e.flags, e.expires_at_ms) as u64 + RECORD_CHARGE_BYTES
+            let record = allocation_bytes(key.len(), e.value.len(), e.flags, e.expires_at_ms) as u64;
+            let entry = if ordered { key.len() as u64 + INDEX_CHARGE_BYTES } else { 0 };
+            record + RECORD_CHARGE_BYTES + entry
         };
         let stats = self.table.stats();
         assert_eq!((stats.records, stats.bytes), (live.clone().count() as u64, live.map(bytes).sum()));
@@ -215,8 +252,9 @@ proptest! {
     #[test]
     fn every_operation_answers_as_a_map_would(
         ops in prop::collection::vec(prop_oneof![60 => op(), 1 => Just(Op::Clear)], 0..scaled(400, 60)),
+        ordered in any::<bool>(),
     ) {
-        let (epochs, table) = open_table();
+        let (epochs, table) = table_with(Mode::Store, u64::MAX, ordered);
         let mut run = Run { table, participant: epochs.register(), model: Model::default(), now_ms: 1_000 };
         ops.iter().for_each(|op| run.step(op));
         run.finish();
@@ -228,9 +266,11 @@ proptest! {
     #[test]
     fn a_store_refuses_exactly_what_does_not_fit(
         ops in prop::collection::vec((0..20u8, 0..200usize, any::<bool>()), 1..scaled(300, 40)),
+        ordered in any::<bool>(),
     ) {
         const QUOTA: u64 = 2_000;
-        let (epochs, table) = table(Mode::Store, QUOTA);
+        let (epochs, table) = table_with(Mode::Store, QUOTA, ordered);
+        let entry = if ordered { 1 + INDEX_CHARGE_BYTES } else { 0 };
         let mut participant = epochs.register();
         let mut sizes = BTreeMap::new();
         for (key, len, delete) in ops {
@@ -241,7 +281,7 @@ proptest! {
                 let deleted = table.delete(&participant, hash, &key, Condition::Always, 0);
                 prop_assert_eq!(deleted, Ok(sizes.remove(&key).is_some()), "a delete always works");
             } else {
-                let new = allocation_bytes(1, len, 0, 0) as u64 + RECORD_CHARGE_BYTES;
+                let new = allocation_bytes(1, len, 0, 0) as u64 + RECORD_CHARGE_BYTES + entry;
                 let old = sizes.get(&key).copied().unwrap_or(0);
                 let written = table.put(&participant, hash, &key, &value, &Write::default(), 0);
                 if new <= old || used - old + new <= QUOTA {
@@ -259,9 +299,10 @@ proptest! {
     #[test]
     fn a_cache_never_exceeds_its_quota_and_never_refuses_what_fits(
         ops in prop::collection::vec((any::<u16>(), 0..300usize), 1..scaled(600, 60)),
+        ordered in any::<bool>(),
     ) {
         const QUOTA: u64 = 20_000;
-        let (epochs, table) = table(Mode::Cache, QUOTA);
+        let (epochs, table) = table_with(Mode::Cache, QUOTA, ordered);
         let mut participant = epochs.register();
         for (key, len) in ops {
             let key = key.to_le_bytes();
@@ -271,6 +312,12 @@ proptest! {
             participant.quiescent();
         }
         let stats = table.stats();
-        prop_assert_eq!(scan_all(&table, &mut participant, 10, 0).len() as u64, stats.records);
+        let mut scanned = scan_all(&table, &mut participant, 10, 0);
+        prop_assert_eq!(scanned.len() as u64, stats.records);
+        if ordered {
+            scanned.sort();
+            let guard = participant.guard();
+            prop_assert_eq!(range_all(&table, &guard, Span::new(b"", b"", false), usize::MAX, 0), scanned);
+        }
     }
 }

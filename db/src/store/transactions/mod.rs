@@ -13,6 +13,9 @@
 //! 6. installs them, and lets go;
 //! 7. does the tables' growth that is due, as any write, with no lock but one.
 //!
+//! A range that was read is looked at again with all stripes of its table locked, in step 3: nobody adds, removes or writes a record
+//! meanwhile, so that what it holds then is what it holds at the moment of the transaction. They are let go in step 4, as below.
+//!
 //! Why an absent key is locked: it may come and go between the fence and the look, which a version would show and absence
 //! does not. Why it need not stay locked: who writes it after the look comes after this transaction, and whoever sees that
 //! write sees by then that readers have to wait for the changes, since that was announced before the lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
@@ -27,7 +30,8 @@ use std::sync::atomic::{Ordering, fence};
 
 pub use self::snapshot::snapshot;
 use super::table::Prepared;
-use super::{Exclusive, Participant, StoreError, Stripes, Table};
+use super::{Exclusive, Participant, Span, StoreError, Stripes, Table};
+use crate::limits::RANGE_EXPIRED_PER_COMMIT;
 
 /// What a transaction has read.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +44,17 @@ pub struct Read<'k> {
     pub key: &'k [u8],
     /// The record's version; 0: there was none.
     pub version: u64,
+}
+
+/// A range of an ordered table that a transaction has read: these records and no others.
+#[derive(Clone, Debug)]
+pub struct RangeRead<'k> {
+    /// Where.
+    pub table: &'k Table,
+    /// Between which keys.
+    pub span: Span<'k>,
+    /// Key and version of each record, in the order in which the span is read.
+    pub rows: Vec<(&'k [u8], u64)>,
 }
 
 /// What a transaction changes.
@@ -90,6 +105,20 @@ pub fn commit(
     changes: &mut [Change<'_>],
     now_ms: u64,
 ) -> Result<(), CommitError> {
+    commit_with_ranges(participant, reads, &[], changes, now_ms)
+}
+
+/// The same where ranges of ordered tables were read, too.
+///
+/// # Errors
+/// As [`commit`].
+pub fn commit_with_ranges(
+    participant: &Participant,
+    reads: &[Read<'_>],
+    ranges: &[RangeRead<'_>],
+    changes: &mut [Change<'_>],
+    now_ms: u64,
+) -> Result<(), CommitError> {
     changes.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
     if changes.windows(2).any(|pair| place(&pair[0]) == place(&pair[1])) {
         return Err(CommitError::Twice);
@@ -98,8 +127,8 @@ pub fn commit(
         change.table.check_change(change)?;
     }
     for reach in [Reach::Necessary, Reach::All] {
-        let mut parts = Part::of(reads, changes, reach);
-        match attempt(&mut parts, participant, reads, changes, now_ms) {
+        let mut parts = Part::of(reads, ranges, changes, reach);
+        match attempt(&mut parts, participant, (reads, ranges), changes, now_ms) {
             Err(Failure::Unsure) => {}
             Err(Failure::Final(error)) => return Err(error),
             Ok(()) => return Ok(()),
@@ -141,7 +170,7 @@ struct Part<'t> {
 
 impl<'t> Part<'t> {
     /// The parts of a transaction, in the order of locks.
-    fn of(reads: &[Read<'t>], changes: &[Change<'t>], reach: Reach) -> Vec<Part<'t>> {
+    fn of(reads: &[Read<'t>], ranges: &[RangeRead<'t>], changes: &[Change<'t>], reach: Reach) -> Vec<Part<'t>> {
         let mut parts = Vec::new();
         for (index, change) in changes.iter().enumerate() {
             let part = Part::find(&mut parts, change.table);
@@ -157,6 +186,9 @@ impl<'t> Part<'t> {
             if read.version == 0 || reach == Reach::All {
                 part.stripes.add(read.hash);
             }
+        }
+        for range in ranges {
+            Part::find(&mut parts, range.table).stripes = Stripes::ALL;
         }
         parts.sort_unstable_by_key(|part| ptr::from_ref(part.table).addr());
         parts
@@ -208,7 +240,7 @@ impl<'t> Part<'t> {
 fn attempt<'t>(
     parts: &mut [Part<'t>],
     participant: &'t Participant,
-    reads: &[Read<'_>],
+    (reads, ranges): (&[Read<'_>], &[RangeRead<'_>]),
     changes: &[Change<'_>],
     now_ms: u64,
 ) -> Result<(), Failure> {
@@ -216,7 +248,9 @@ fn attempt<'t>(
         part.held = Some(part.table.exclusive(participant, part.stripes));
     }
     // A single change, with everything locked until then that was read, is made at one moment by itself.
-    let by_itself = changes.len() == 1 && reads.iter().all(|read| parts.iter().any(|part| part.changes_beside(read)));
+    let by_itself = ranges.is_empty()
+        && changes.len() == 1
+        && reads.iter().all(|read| parts.iter().any(|part| part.changes_beside(read)));
     let installing: Vec<_> = (parts.iter().filter(|part| !by_itself && !part.changed.is_empty()))
         .map(|part| part.table.announce(part.changed))
         .collect();
@@ -228,12 +262,29 @@ fn attempt<'t>(
             return Err(Failure::Final(CommitError::Conflict));
         }
     }
+    check_ranges(parts, ranges, now_ms)?;
     parts.iter_mut().for_each(Part::keep_changed);
     make(parts, changes, now_ms).map_err(|error| Failure::Final(error.into()))?;
     // Before the locks: the next who has one announces its own.
     drop(installing);
     parts.iter_mut().for_each(|part| part.held = None);
     parts.iter().for_each(|part| part.table.grow_with(participant, &changes[part.changes.clone()]));
+    Ok(())
+}
+
+/// Whether all ranges hold what they did, whose tables are locked.
+fn check_ranges(parts: &mut [Part<'_>], ranges: &[RangeRead<'_>], now_ms: u64) -> Result<(), Failure> {
+    let mut expired = RANGE_EXPIRED_PER_COMMIT;
+    for range in ranges {
+        let part = parts.iter_mut().find(|part| ptr::eq(part.table, range.table));
+        let mut rows = range.rows.iter();
+        let is_next = |key: &[u8], version| rows.next() == Some(&(key, version));
+        let held = part.and_then(|part| part.held.as_mut());
+        let same = held.and_then(|held| held.holds_exactly(&range.span, now_ms, &mut expired, is_next));
+        if same != Some(true) || rows.next().is_some() {
+            return Err(Failure::Final(CommitError::Conflict));
+        }
+    }
     Ok(())
 }
 

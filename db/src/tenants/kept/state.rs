@@ -77,6 +77,9 @@ pub struct KeptTable {
     pub cache: bool,
     /// Its quota.
     pub quota_bytes: u64,
+    /// Whether its keys are kept in order as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered: bool,
 }
 
 impl KeptTable {

@@ -129,7 +129,8 @@ fn apply(directory: &Directory, tokens: &mut BTreeMap<String, Tokens>, change: &
         }
         Change::CreateTable { tenant: of, table, cache, quota_mib } => {
             let mode = if cache { Mode::Cache } else { Mode::Store };
-            let new = NewTable { mode, quota_bytes: Some(quota_mib << 20), ..NewTable::named(&tenant(table)) };
+            let (quota_bytes, ordered) = (Some(quota_mib << 20), table % 2 == 0);
+            let new = NewTable { mode, quota_bytes, ordered, ..NewTable::named(&tenant(table)) };
             directory.create_table(&tenant(of), new)?;
         }
         Change::DropTable { tenant: of, table } => drop(directory.drop_table(&tenant(of), &tenant(table))?),

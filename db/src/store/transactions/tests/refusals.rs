@@ -101,7 +101,7 @@ fn what_is_only_read_is_let_go_before_changes_are_made() {
     });
     let other = other.expect("there are many stripes");
     let reads = [read(one, b"a", 0), read(one, &other, 0), read(two, b"b", 0)];
-    let mut parts = Part::of(&reads, &changes, Reach::Necessary);
+    let mut parts = Part::of(&reads, &[], &changes, Reach::Necessary);
     parts.iter_mut().for_each(|part| part.held = Some(part.table.exclusive(&participant, part.stripes)));
     let written = || reads.map(|read| read.table.is_written(read.hash));
     assert_eq!(written(), [true; 3]);
