@@ -14,6 +14,7 @@ mod commit;
 mod growth;
 mod index;
 mod locked;
+mod page;
 mod pages;
 mod queues;
 mod range;
@@ -34,22 +35,19 @@ pub(in crate::store) use self::commit::Prepared;
 use self::index::Index;
 pub use self::index::Span;
 use self::locked::Locked;
+use self::page::Page;
 pub use self::range::{NotOrdered, Progress};
 use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
 use self::tablets::Tablets;
 pub use self::update::{Change, Exclusive, Stripes, Value};
 use super::epochs::{Charge, Garbage, Tally};
-use super::record::{RecordPtr, RecordRef};
+use super::record::RecordRef;
 use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
-    MAX_CHAIN_BUCKETS, SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
+    SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
 };
-
-/// Records that one bucket of an array and what still lies in the previous array's buckets of its range can hold, where chains are no
-/// longer than inserts make them: at most two of those, since the previous array is smaller.
-const PAGE_RECORDS: usize = 3 * 4 * MAX_CHAIN_BUCKETS;
 
 /// One tenant's named map from keys to records.
 ///
@@ -566,49 +564,5 @@ impl Drop for Table {
         if let Some(index) = &self.index {
             self.epochs.retire_from_outside(Garbage::Piecemeal(index.clear()));
         }
-    }
-}
-
-/// The records of one bucket and its predecessors, as a scan collects them. Unread room is not initialised over and over:
-/// the array holds options of pointers.
-struct Page {
-    records: [Option<(u64, RecordPtr)>; PAGE_RECORDS],
-    len: usize,
-    /// What has no place there: of a crowd, see `buckets::crowds`.
-    more: Vec<Option<(u64, RecordPtr)>>,
-}
-
-impl Default for Page {
-    fn default() -> Self {
-        Page { records: [None; PAGE_RECORDS], len: 0, more: Vec::new() }
-    }
-}
-
-impl Page {
-    fn clear(&mut self) {
-        self.len = 0;
-        self.more.clear();
-    }
-
-    fn push(&mut self, hash: u64, record: RecordPtr) {
-        match self.records.get_mut(self.len) {
-            Some(place) => {
-                *place = Some((hash, record));
-                self.len += 1;
-            }
-            None => self.more.push(Some((hash, record))),
-        }
-    }
-
-    /// Sorted by hash, each record once (one that moved meanwhile was met twice).
-    fn in_order(&mut self) -> impl Iterator<Item = (u64, RecordPtr)> {
-        let mut records = &mut self.records[..self.len];
-        if !self.more.is_empty() {
-            self.more.extend_from_slice(records);
-            records = &mut self.more;
-        }
-        records.sort_unstable_by_key(|entry| entry.map(|(hash, record)| (hash, record.as_ptr().addr())));
-        let mut last = None;
-        records.iter().flatten().copied().filter(move |(_, record)| last.replace(*record) != Some(*record))
     }
 }
