@@ -202,6 +202,18 @@ fn the_examples_answer_as_their_page_says() {
 }
 
 #[test]
+fn the_social_graphs_page_does_what_it_says() {
+    let text = page("docs/tao.md");
+    let mut terminal = Terminal::open();
+    terminal.run("sandstorm tenant create friends");
+    terminal.here = root();
+    let sessions: Vec<String> =
+        blocks(&text).into_iter().filter(|(language, _)| language.is_empty()).map(|(_, text)| text).collect();
+    assert_eq!(sessions.len(), 3);
+    sessions.iter().for_each(|session| terminal.follow(session));
+}
+
+#[test]
 fn the_operators_page_does_what_it_says() {
     let operations = page("docs/operations.md");
     let mut terminal = Terminal::open();

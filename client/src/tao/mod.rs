@@ -1,5 +1,354 @@
-//! A social graph in the style of TAO (USENIX ATC 2013): what travels to and from the extension `tao` (`ext/tao`).
+//! A social graph in the style of TAO (USENIX ATC 2013): objects with fields, and timed associations between them in lists, newest
+//! first. What runs on the server is the extension `tao` (`ext/tao`); docs/tao.md goes from nothing to the first query.
+//!
+//! ```no_run
+//! use sandstorm_client::tao::{Fields, Placement, Tables, Tao};
+//! use sandstorm_client::{Client, Config, Error};
+//!
+//! const USER: u32 = 1;
+//! const FRIEND: u32 = 1;
+//!
+//! # async fn example() -> Result<(), Error> {
+//! let client = Client::connect(Config::new(([127, 0, 0, 1], 7400).into(), 1)).await?;
+//! let tao = Tao::new(client, Tables { objects: 1, lists: 2 }, Placement::Combined);
+//! // Who has a friend is a friend.
+//! tao.assoc_type(FRIEND, Some(FRIEND)).await?;
+//! let ann = tao.obj_add(USER, &Fields::from([("name", "Ann")])).await?;
+//! let bob = tao.obj_add(USER, &Fields::from([("name", "Bob")])).await?;
+//! tao.assoc_add(ann, FRIEND, bob, 1_700_000_000, b"met at school").await?;
+//! let friends = tao.assoc_range(bob, FRIEND, 0, 50).await?;
+//! assert_eq!(friends[0].id2, ann);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - Lists are ordered by time, newest first, equal times by ascending id2. Bounds of time are part of what they bound. A limit
+//!   above [`LIMIT`] counts as [`LIMIT`]; 0 gives nothing. A position beyond the end gives nothing, as does a list that is not there.
+//! - Each write is one transaction: an edge and its inverse, lists and counts always agree. Where others wrote to the same at the
+//!   same time, it is tried again; [`Error::Conflict`] comes at last, and nothing was written then.
+//! - Associations do not ask for objects: their ids need not be there, and [`Tao::obj_delete`] leaves them as they are.
 
 pub mod codec;
+mod reads;
+#[cfg(test)]
+mod tests;
 
+use std::time::Duration;
+
+use bytes::Bytes;
 pub use codec::{Fields, LIMIT, Tables};
+use codec::{More, Place};
+
+use crate::{Client, Error};
+
+/// The name under which the extension is pushed.
+pub const EXTENSION: &str = "tao";
+/// How often a write is sent while the server answers `Conflict`; the server has run it many times by then, each time.
+const WRITE_TRIES: u32 = 10;
+/// The longest pause before a write is sent again; the first is of [`FIRST_PAUSE`] at most, each further of twice as much.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause before a write is sent the second time: some commits' time.
+const FIRST_PAUSE: Duration = Duration::from_micros(200);
+
+/// Where reads run. Answers are the same; writes are always the extension's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// On the client, over plain gets and multigets, but for queries by position or time, which need the order of a list.
+    Client,
+    /// On the server, as invocations: one round trip each.
+    Invocation,
+    /// Reads of one record (`obj_get`, `assoc_count`) as plain gets, the rest as invocations: the best of both.
+    #[default]
+    Combined,
+}
+
+impl std::str::FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Placement, String> {
+        match text {
+            "client" => Ok(Placement::Client),
+            "invocation" => Ok(Placement::Invocation),
+            "combined" => Ok(Placement::Combined),
+            other => Err(format!("{other:?} is none of client, invocation, combined")),
+        }
+    }
+}
+
+/// An object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its type.
+    pub otype: u32,
+    /// Its fields.
+    pub fields: Fields,
+}
+
+/// An association of a list: its id1 and type are those that were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assoc {
+    /// The id that it goes to.
+    pub id2: u64,
+    /// Its time, in the unit of who wrote it.
+    pub time: u64,
+    /// Its data; [`Fields::from_bytes`] where key-value pairs were stored.
+    pub data: Bytes,
+}
+
+/// A list: all associations of one type from one id.
+type List = (u64, u32);
+
+/// A graph: two tables of a tenant, to which the extension `tao` was pushed. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Tao {
+    client: Client,
+    tables: Tables,
+    placement: Placement,
+}
+
+impl Tao {
+    /// A graph in these tables, read in this way.
+    pub fn new(client: Client, tables: Tables, placement: Placement) -> Tao {
+        Tao { client, tables, placement }
+    }
+
+    /// The same graph, read in another way.
+    #[must_use]
+    pub fn placed(&self, placement: Placement) -> Tao {
+        Tao { placement, ..self.clone() }
+    }
+
+    /// Declares the inverse of a type of associations: itself (a symmetric type), another (which gets this one as its inverse), or
+    /// none. To declare the same again is well.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when either type is declared otherwise, or was used without: a declaration stays.
+    pub async fn assoc_type(&self, atype: u32, inverse: Option<u32>) -> Result<(), Error> {
+        self.write(&codec::assoc_type(&self.tables, atype, inverse)).await.map(drop)
+    }
+
+    /// What was declared of a type: `None` if nothing, `Some(None)` if it has no inverse.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn assoc_type_get(&self, atype: u32) -> Result<Option<Option<u32>>, Error> {
+        let reply = match self.placement {
+            Placement::Client => {
+                let record = self.client.get(self.tables.objects, &codec::type_key(atype)).await?;
+                record.map(|record| record.value).unwrap_or_default()
+            }
+            _ => self.ask(&codec::assoc_type_get(&self.tables, atype)).await?,
+        };
+        read(codec::declared(&reply))
+    }
+
+    /// Makes an object; gives its id, which no other has had or will have.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for fields over the limits: 1,024, names of 1 to 255 bytes, 256 KiB together.
+    pub async fn obj_add(&self, otype: u32, fields: &Fields) -> Result<u64, Error> {
+        read(codec::number(&self.write(&codec::obj_add(&self.tables, otype, fields)).await?))
+    }
+
+    /// The object of that id, if there is one.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn obj_get(&self, id: u64) -> Result<Option<Object>, Error> {
+        let reply = match self.placement {
+            Placement::Client | Placement::Combined => {
+                match self.client.get(self.tables.objects, &codec::object_key(id)).await? {
+                    Some(record) => record.value,
+                    None => return Ok(None),
+                }
+            }
+            Placement::Invocation => match self.ask(&codec::obj_get(&self.tables, id)).await? {
+                reply if reply.is_empty() => return Ok(None),
+                reply => reply,
+            },
+        };
+        read(codec::object(&reply)).map(|(otype, fields)| Some(Object { otype, fields }))
+    }
+
+    /// Sets fields of an object and leaves its others as they are; whether there is such an object.
+    ///
+    /// # Errors
+    /// As [`Tao::obj_add`].
+    pub async fn obj_update(&self, id: u64, set: &Fields) -> Result<bool, Error> {
+        self.obj_update_removing(id, set, &[]).await
+    }
+
+    /// The same, and takes fields away.
+    ///
+    /// # Errors
+    /// As [`Tao::obj_add`], and for a field that is to be both set and removed.
+    pub async fn obj_update_removing(&self, id: u64, set: &Fields, remove: &[&[u8]]) -> Result<bool, Error> {
+        read(codec::yes(&self.write(&codec::obj_update(&self.tables, id, set, remove)).await?))
+    }
+
+    /// Deletes an object, not its associations; whether there was one.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn obj_delete(&self, id: u64) -> Result<bool, Error> {
+        read(codec::yes(&self.write(&codec::obj_delete(&self.tables, id)).await?))
+    }
+
+    /// Adds an association, and its inverse where the type has one; or gives the one that is there another time and other data. Whether
+    /// it is new.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for data over 64 KiB.
+    pub async fn assoc_add(&self, id1: u64, atype: u32, id2: u64, time: u64, data: &[u8]) -> Result<bool, Error> {
+        read(codec::yes(&self.write(&codec::assoc_add(&self.tables, id1, atype, id2, time, data)).await?))
+    }
+
+    /// Deletes an association and its inverse; whether there was one.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn assoc_delete(&self, id1: u64, atype: u32, id2: u64) -> Result<bool, Error> {
+        read(codec::yes(&self.write(&codec::assoc_delete(&self.tables, id1, atype, id2)).await?))
+    }
+
+    /// Makes an association one of another type, with its time and data, in place of one of that type if there is one; its inverse
+    /// changes as the types have it. Whether there was one of the old type.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn assoc_change_type(&self, id1: u64, atype: u32, id2: u64, newtype: u32) -> Result<bool, Error> {
+        read(codec::yes(&self.write(&codec::assoc_change_type(&self.tables, id1, atype, id2, newtype)).await?))
+    }
+
+    /// The associations that go to ids of a set, from `low` to `high` where those are given.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn assoc_get(
+        &self,
+        id1: u64,
+        atype: u32,
+        id2set: &[u64],
+        high: Option<u64>,
+        low: Option<u64>,
+    ) -> Result<Vec<Assoc>, Error> {
+        let mut ids = id2set.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        let times = (high.unwrap_or(u64::MAX), low.unwrap_or(0));
+        let mut found = match self.placement {
+            Placement::Client => self.get_edges((id1, atype), &ids, times).await?,
+            _ => self.ask_edges((id1, atype), &ids, times).await?,
+        };
+        found.sort_by_key(|edge| (std::cmp::Reverse(edge.time), edge.id2));
+        Ok(found)
+    }
+
+    /// How many associations a list has.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn assoc_count(&self, id1: u64, atype: u32) -> Result<u64, Error> {
+        if self.placement != Placement::Invocation
+            && let Some(count) = self.get_count((id1, atype)).await?
+        {
+            return Ok(count);
+        }
+        read(codec::number(&self.ask(&codec::assoc_count(&self.tables, id1, atype)).await?))
+    }
+
+    /// Associations of a list from a position on, 0 being the newest.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn assoc_range(&self, id1: u64, atype: u32, pos: u64, limit: u32) -> Result<Vec<Assoc>, Error> {
+        let limit = limit.min(LIMIT);
+        let tables = self.tables;
+        self.ask_list(pos, limit, |pos, limit, after| codec::assoc_range(&tables, id1, atype, pos, limit, after)).await
+    }
+
+    /// Associations of a list from `high` down to `low`.
+    ///
+    /// # Errors
+    /// As any request.
+    pub async fn assoc_time_range(
+        &self,
+        id1: u64,
+        atype: u32,
+        high: u64,
+        low: u64,
+        limit: u32,
+    ) -> Result<Vec<Assoc>, Error> {
+        let (limit, times, tables) = (limit.min(LIMIT), (high, low), self.tables);
+        self.ask_list(0, limit, |_, limit, after| codec::assoc_time_range(&tables, id1, atype, times, limit, after))
+            .await
+    }
+
+    async fn ask(&self, args: &[u8]) -> Result<Bytes, Error> {
+        self.client.invoke(EXTENSION, args).await
+    }
+
+    /// Calls for a write, again after a pause where others wrote to the same each time that the server tried.
+    async fn write(&self, args: &[u8]) -> Result<Bytes, Error> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..WRITE_TRIES {
+            match self.ask(args).await {
+                Err(Error::Conflict) => {}
+                done => return done,
+            }
+            tokio::time::sleep(pause.mul_f64(rand::random())).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+        self.ask(args).await
+    }
+
+    /// Asks for edges of a list by their ids until all are answered.
+    async fn ask_edges(&self, (id1, atype): List, ids: &[u64], (high, low): (u64, u64)) -> Result<Vec<Assoc>, Error> {
+        let mut found = Vec::new();
+        let mut left = ids;
+        while !left.is_empty() {
+            let some = &left[..left.len().min(LIMIT as usize)];
+            let reply = self.ask(&codec::assoc_get(&self.tables, id1, atype, some, high, low)).await?;
+            let (edges, more) = read(codec::list(&reply))?;
+            found.extend(edges.into_iter().map(|edge| assoc(&reply, edge)));
+            left = match more {
+                None => &left[some.len()..],
+                Some(More::Ids(done)) if (1..=some.len()).contains(&(done as usize)) => &left[done as usize..],
+                Some(_) => return read(None),
+            };
+        }
+        Ok(found)
+    }
+
+    /// Asks for a list's edges until there is no more of what is wanted.
+    async fn ask_list(
+        &self,
+        mut pos: u64,
+        limit: u32,
+        args: impl Fn(u64, u32, Option<Place>) -> Vec<u8>,
+    ) -> Result<Vec<Assoc>, Error> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let reply = self.ask(&args(pos, limit.saturating_sub(found.len() as u32), after)).await?;
+            let (edges, more) = read(codec::list(&reply))?;
+            found.extend(edges.into_iter().map(|edge| assoc(&reply, edge)));
+            match more {
+                None => return Ok(found),
+                // It has to come nearer, or it would never end.
+                Some(More::Behind(left, place)) if left < pos || left == 0 && after != Some(place) => {
+                    (pos, after) = (left, Some(place));
+                }
+                Some(_) => return read(None),
+            }
+        }
+    }
+}
+
+fn assoc(reply: &Bytes, edge: codec::Edge<'_>) -> Assoc {
+    Assoc { id2: edge.id2, time: edge.time, data: reply.slice_ref(edge.data) }
+}
+
+/// What was read, or the error of a reply that is not as it should be.
+fn read<T>(found: Option<T>) -> Result<T, Error> {
+    found.ok_or_else(|| Error::Protocol { text: "a reply or record is not one of the extension tao".to_owned() })
+}

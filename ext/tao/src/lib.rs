@@ -23,7 +23,7 @@
 //!
 //! - FIELDS: count u16, then by ascending name: name_len u8 (1 to 255), name, value_len u32, value. 1,024 fields and 256 KiB at most
 //! - LIST: more u8, count u32, so often id2 u64, time u64, data_len u32, data. Where more is 1, a tail says how to go on: such a reply ends
-//!   before what was asked for, because it has 1 MiB, or because it has skipped 10,000 edges on its way to `pos`
+//!   before what was asked for, because it has 1 MiB, or because it has skipped many edges, 8,192 at most, on its way to `pos`
 //! - AFTER: time u64, id2 u64: the list from behind that place on, `pos` counted from there
 //!
 //! What they mean is told in `docs/tao.md`; in short:
@@ -75,7 +75,7 @@ pub const MAX_FIELDS: usize = 1_024;
 /// Bytes of a reply from which on a list goes on in another: an invocation has 4 MiB for all.
 pub const REPLY_BYTES: usize = 1 << 20;
 /// Edges that one call skips on its way to a position: some milliseconds of CPU time.
-pub const SKIPPED: u64 = 10_000;
+pub const SKIPPED: u64 = 8_192;
 
 const HEAD: &str = "args: objects table u64, lists table u64 (ordered), op u8 (1 to 13), then as the operation asks";
 

@@ -21,6 +21,10 @@ const BROKEN_PLACE: &str = "the lists table holds a key that is not one that thi
 const PAGE: u64 = 1_024;
 /// How often a list is read while others change it at the same time. After that each edge is as it was at some moment of the call.
 const TRIES: u32 = 4;
+/// Edges of an answer above which a list is read once: the tries together are to stay within the budget of CPU time.
+const TRIED: usize = 1_024;
+/// What one call reads, in places of a list, an edge counting as two: so many, each a cache miss or two, take some milliseconds.
+const WORK: u64 = 14_000;
 
 /// An edge of a list, with its data.
 #[derive(Clone, Copy)]
@@ -177,7 +181,7 @@ async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
         };
         tries += 1;
         let at_one_moment = ask.pos <= PAGE && state(graph, ask.list).await? == before;
-        if at_one_moment || ask.pos > PAGE || tries == TRIES {
+        if at_one_moment || ask.pos > PAGE || tries == TRIES || found.len() > TRIED {
             if !at_one_moment {
                 // An edge that was moved may have been met twice.
                 let mut met = BTreeSet::new();
@@ -201,7 +205,7 @@ enum Skip {
 /// Skips whole pages on the way to a position, from the nearer end of the list if that is near.
 async fn skip(graph: Graph<'_>, ask: Ask, size: u64) -> Result<Skip, Error> {
     let from_end = size.saturating_sub(ask.pos);
-    if ask.pos > PAGE && ask.pos > from_end && from_end <= SKIPPED && ask.after.is_none() {
+    if ask.pos > PAGE && ask.pos > from_end && from_end <= SKIPPED / 2 && ask.after.is_none() {
         let after = nth_from_end(graph, ask.list, from_end + 1).await?;
         if after.is_some() {
             return Ok(Skip::Done { skip: 0, after });
@@ -213,7 +217,8 @@ async fn skip(graph: Graph<'_>, ask: Ask, size: u64) -> Result<Skip, Error> {
         let last = places.last().and_then(|place| read_place(place.key()));
         let Some(last) = last.filter(|_| places.len() as u64 == PAGE) else { return Ok(Skip::End) };
         (left, after, skipped) = (left - PAGE, Some(last), skipped + PAGE);
-        if skipped >= SKIPPED && left > PAGE {
+        let is_near = left <= PAGE && skipped + left + 2 * ask.limit as u64 <= WORK;
+        if !is_near && (skipped >= SKIPPED || left <= PAGE) {
             return Ok(Skip::Enough { left, at: last });
         }
     }
