@@ -269,7 +269,7 @@ fn an_edge_that_is_moved_at_each_moment_comes_once_at_most() {
 }
 
 #[test]
-fn long_lists_large_data_and_deep_positions() {
+fn long_lists_and_deep_positions() {
     let mut store = Store::new();
     store.store.interleave(false);
     let edges = 30_000_u64;
@@ -331,7 +331,10 @@ fn long_lists_large_data_and_deep_positions() {
     }
     assert_eq!(store.ask(&op), Answer::Count(0));
     assert_eq!(store.ask(&range(0, 10)), Answer::List(Vec::new()));
+}
 
+#[test]
+fn answers_that_need_several_replies() {
     let (mut store, mut model) = (Store::new(), Model::default());
     for id2 in 0..100 {
         let op = add(1, 3, id2, 7, &vec![id2 as u8; 64 << 10]);
