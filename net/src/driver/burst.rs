@@ -119,10 +119,10 @@ impl Burst {
         }
     }
 
-    /// Datagrams that may yet be put in.
+    /// Messages that may yet be put in.
     #[inline]
     pub(crate) fn room(&self) -> usize {
-        (self.bytes.len() / self.stride).saturating_sub(self.datagrams.len())
+        (self.bytes.len() / self.stride).saturating_sub(self.messages)
     }
 
     /// The driver has more to give, although there is room.
@@ -132,14 +132,23 @@ impl Burst {
 
     /// Puts a datagram in, as a test or another driver would. False if there is no room for it.
     pub fn push(&mut self, peer: Peer, datagram: &[u8]) -> bool {
-        let slot = self.datagrams.len();
-        if slot * self.stride >= self.bytes.len() || datagram.len() > self.stride {
+        self.push_segments(peer, datagram, 0)
+    }
+
+    /// Puts many datagrams of one peer in: `bytes` are those of `segment` bytes each behind each other, the last of which may be shorter. 0: it is
+    /// one. False if there is no room for them.
+    pub fn push_segments(&mut self, peer: Peer, bytes: &[u8], segment: usize) -> bool {
+        let slot = self.messages;
+        let start = slot * self.stride;
+        if bytes.len() > self.stride {
             return false;
         }
-        let start = slot * self.stride;
-        let Some(place) = self.bytes.get_mut(start..start + datagram.len()) else { return false };
-        place.copy_from_slice(datagram);
-        self.datagrams.push((peer, start as u32, datagram.len() as u32));
+        if self.room() == 0 {
+            return false;
+        }
+        let Some(place) = self.bytes.get_mut(start..start + bytes.len()) else { return false };
+        place.copy_from_slice(bytes);
+        self.list(slot, peer, bytes.len(), segment);
         self.messages += 1;
         true
     }

@@ -16,6 +16,7 @@ mod wait;
 
 pub use burst::{Burst, NOBODY};
 pub use outbox::Outbox;
+pub(crate) use sys::{receive_buffer, set_buffers};
 pub use tcp::{Interest, ListenError, Listener, Moved, Ready, Selector, Stream};
 pub use udp::{BindError, UdpDriver, UdpOptions};
 pub use wait::{Waiter, Waker, Woken};

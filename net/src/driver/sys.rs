@@ -63,7 +63,7 @@ fn getsockopt(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
 }
 
 /// Asks for large kernel buffers; what is granted is in [`buffers`].
-pub(super) fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) {
+pub(crate) fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
         // The forced one needs a privilege that a server need not have.
@@ -75,6 +75,12 @@ pub(super) fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) {
 pub(super) fn buffers(fd: BorrowedFd<'_>) -> (usize, usize) {
     let read = |name| getsockopt(fd, libc::SOL_SOCKET, name).and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
     (read(libc::SO_RCVBUF), read(libc::SO_SNDBUF))
+}
+
+/// Bytes that wait in a socket's receive buffer, and what it may hold.
+pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> (u64, u64) {
+    let used = waiting(fd).map_or(0, |(bytes, _)| u64::from(bytes));
+    (used, buffers(fd).0 as u64)
 }
 
 /// Bytes that wait in a socket's receive buffer, and the messages that the kernel threw away before they came there.

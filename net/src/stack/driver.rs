@@ -199,7 +199,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
     }
 
     fn burst(&self) -> Burst {
-        Burst::new(BURST, self.worker.interface.mtu)
+        if self.port.coalesces() { Burst::default() } else { Burst::new(BURST, self.worker.interface.mtu) }
     }
 
     fn receive(&mut self, burst: &mut Burst) -> usize {

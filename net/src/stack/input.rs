@@ -66,7 +66,7 @@ impl Worker {
                 return Err(Refused::IpSource);
             }
             let datagram = udp::read(packet, frame.udp)?;
-            return self.datagram(now_us, ethernet, packet, &datagram, burst);
+            return self.datagram(now_us, ethernet, packet, &datagram, (burst, frame.segment));
         }
         if packet.protocol != if packet.to.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 } {
             let known = self.interface.is_mine(packet.to);
@@ -82,13 +82,13 @@ impl Worker {
         ethernet: &Ethernet,
         packet: &Packet<'_>,
         datagram: &udp::Datagram<'_>,
-        burst: &mut Burst,
+        (burst, segment): (&mut Burst, usize),
     ) -> Result<(), Refused> {
         match self.interface.worker_of(datagram.port) {
             // Nobody can be answered there.
             _ if datagram.from.port() == 0 => Err(Refused::Port),
             Some(worker) if worker == self.index => {
-                if burst.push(datagram.from, datagram.payload) {
+                if burst.push_segments(datagram.from, datagram.payload, segment) {
                     Ok(())
                 } else {
                     Err(Refused::Buffer)
@@ -96,10 +96,15 @@ impl Worker {
             }
             Some(worker) => {
                 let batch = self.away.get_mut(worker).ok_or(Refused::Handover)?;
-                if !batch.push(datagram.from, datagram.payload) {
-                    return Err(Refused::Handover);
+                let segment = if segment == 0 { datagram.payload.len().max(1) } else { segment };
+                // An empty one is a datagram, too.
+                let empty = datagram.payload.is_empty().then_some(&[][..]);
+                for datagram_payload in datagram.payload.chunks(segment).chain(empty) {
+                    if !batch.push(datagram.from, datagram_payload) {
+                        return Err(Refused::Handover);
+                    }
+                    self.counters.handed_over += 1;
                 }
-                self.counters.handed_over += 1;
                 Ok(())
             }
             None => {

@@ -14,6 +14,7 @@ mod interface;
 #[cfg(any(test, feature = "sim"))]
 mod memory;
 mod neighbours;
+mod packet;
 mod port;
 mod rate;
 #[cfg(test)]
@@ -27,5 +28,6 @@ pub use interface::{Clock, Interface, Network, StackError, StackOptions, machine
 #[cfg(any(test, feature = "sim"))]
 pub use memory::{Faults, MemoryNetwork, MemoryPort};
 pub use neighbours::NeighbourCounters;
+pub use packet::{PacketError, PacketOptions, PacketPort};
 pub use port::{Fill, FramePort, InFrame, Mac, Never, Offload, OutFrame, Part, Verified};
 pub use wire::Refused;

@@ -65,13 +65,16 @@ pub struct InFrame<'p> {
     pub udp: Verified,
     /// The port has taken a VLAN tag away: the frame is of another network than the untagged one.
     pub vlan: bool,
+    /// Its payload is that of many datagrams behind each other, of so many bytes each (the last may be shorter), which the kernel has not
+    /// taken apart because they did not leave the machine. 0: it is one datagram.
+    pub segment: usize,
 }
 
 impl<'p> InFrame<'p> {
     /// A frame of which its port knows nothing but the bytes.
     #[inline]
     pub const fn plain(bytes: &'p [u8]) -> InFrame<'p> {
-        InFrame { bytes, ip: Verified::Unknown, udp: Verified::Unknown, vlan: false }
+        InFrame { bytes, ip: Verified::Unknown, udp: Verified::Unknown, vlan: false, segment: 0 }
     }
 }
 
@@ -194,6 +197,11 @@ pub trait FramePort: Send {
     /// Bytes of the largest IP packet in a frame, 68 at least (1500 on most networks).
     fn mtu(&self) -> usize;
 
+    /// Whether frames may come that hold many datagrams ([`InFrame::segment`]).
+    fn coalesces(&self) -> bool {
+        false
+    }
+
     /// What the port computes by itself. Does not change.
     fn offload(&self) -> Offload {
         Offload::default()
@@ -244,6 +252,10 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
 
     fn mtu(&self) -> usize {
         (**self).mtu()
+    }
+
+    fn coalesces(&self) -> bool {
+        (**self).coalesces()
     }
 
     fn offload(&self) -> Offload {

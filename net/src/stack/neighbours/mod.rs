@@ -170,7 +170,7 @@ impl Neighbours {
                 }
             },
         };
-        let probes = if entry.state == State::Known { NEIGHBOUR_PROBES } else { 0 };
+        let probes = if matches!(entry.state, State::Known | State::Doubted) { NEIGHBOUR_PROBES } else { 0 };
         let round = entry.asked.saturating_sub(probes);
         let Some(wait_us) = NEIGHBOUR_RETRIES_US.get(usize::from(round)) else {
             entry = Entry { state: State::Failed, quiet_us: now_us + NEIGHBOUR_HOLD_US, ..entry };
@@ -208,18 +208,17 @@ impl Neighbours {
         let confirmed = Entry { ip, mac, state: State::Known, asked: 0, confirmed_us: now_us, quiet_us: now_us };
         match (entry.state, how) {
             (State::Empty, _) => {}
-            (State::Known, Heard::Answer) if entry.mac == mac || entry.asked > NEIGHBOUR_PROBES => {
+            (State::Known | State::Doubted, Heard::Answer) if entry.mac == mac || entry.asked > NEIGHBOUR_PROBES => {
                 book.counters.answers += 1;
                 slot.store(&confirmed);
             }
-            (State::Known, _) if entry.mac == mac => {}
-            (State::Known, _) => {
+            (State::Known | State::Doubted, _) if entry.mac == mac => {}
+            (State::Known, _) if entry.confirmed_us > 0 && entry.asked == 0 => {
                 book.counters.contradictions += 1;
-                let locked = entry.confirmed_us > 0 && now_us.saturating_sub(entry.confirmed_us) < NEIGHBOUR_LOCK_US;
-                if !locked && entry.asked == 0 {
-                    slot.store(&Entry { confirmed_us: 0, quiet_us: now_us, ..entry });
-                }
+                let quiet_us = now_us.max(entry.confirmed_us + NEIGHBOUR_LOCK_US);
+                slot.store(&Entry { state: State::Doubted, quiet_us, ..entry });
             }
+            (State::Known | State::Doubted, _) => book.counters.contradictions += 1,
             (State::Asking | State::Failed, Heard::Answer) => {
                 book.counters.answers += 1;
                 slot.store(&confirmed);
@@ -235,7 +234,8 @@ impl Neighbours {
     /// All neighbours that are known, with the time of their last answer (0: none yet).
     pub(super) fn list(&self) -> Vec<(IpAddr, Mac, u64)> {
         let _book = self.lock();
-        let entries = self.slots.iter().map(Slot::load).filter(|entry| entry.state == State::Known);
+        let entries =
+            self.slots.iter().map(Slot::load).filter(|entry| matches!(entry.state, State::Known | State::Doubted));
         entries.map(|entry| (address(entry.ip), entry.mac, entry.confirmed_us)).collect()
     }
 }
@@ -245,6 +245,13 @@ impl Neighbours {
 fn judge(now_us: u64, entry: &Entry) -> Found {
     let quiet = now_us < entry.quiet_us;
     match entry.state {
+        State::Doubted => {
+            if quiet {
+                Found::Here(entry.mac)
+            } else {
+                Found::Doubtful(entry.mac)
+            }
+        }
         State::Known => {
             let fresh = entry.confirmed_us > 0 && now_us.saturating_sub(entry.confirmed_us) < NEIGHBOUR_REACHABLE_US;
             if fresh || quiet { Found::Here(entry.mac) } else { Found::Doubtful(entry.mac) }
@@ -267,7 +274,9 @@ fn place(bucket: &[Slot], now_us: u64, wanted: bool) -> Option<&Slot> {
             State::Asking if wanted && now_us.saturating_sub(asked_us(entry)) >= NEIGHBOUR_YIELD_US => {
                 Some((3, entry.quiet_us))
             }
-            State::Known if wanted && idle_us >= NEIGHBOUR_REACHABLE_US => Some((4, entry.confirmed_us)),
+            State::Known | State::Doubted if wanted && idle_us >= NEIGHBOUR_REACHABLE_US => {
+                Some((4, entry.confirmed_us))
+            }
             _ => None,
         }
     };

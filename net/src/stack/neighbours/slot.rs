@@ -17,6 +17,8 @@ pub(super) enum State {
     Known,
     /// Nobody answered.
     Failed,
+    /// As known, but somebody else has claimed it.
+    Doubted,
 }
 
 /// What a place holds.
@@ -27,7 +29,7 @@ pub(super) struct Entry {
     pub(super) state: State,
     /// Questions since it was last confirmed.
     pub(super) asked: u8,
-    /// When it last answered a question of ours; 0: never, or it is in doubt.
+    /// When it last answered a question of ours; 0: never.
     pub(super) confirmed_us: u64,
     /// Nothing is to be done about it before.
     pub(super) quiet_us: u64,
@@ -84,7 +86,13 @@ impl Slot {
         Entry {
             ip: u128::from(self.high.load(Relaxed)) << 64 | u128::from(self.low.load(Relaxed)),
             mac: Mac([a, b, c, d, e, f]),
-            state: [State::Empty, State::Asking, State::Known, State::Failed][usize::from(state) % 4],
+            state: match state {
+                1 => State::Asking,
+                2 => State::Known,
+                3 => State::Failed,
+                4 => State::Doubted,
+                _ => State::Empty,
+            },
             asked,
             confirmed_us: self.confirmed_us.load(Relaxed),
             quiet_us: self.quiet_us.load(Relaxed),

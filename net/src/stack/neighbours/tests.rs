@@ -200,3 +200,13 @@ fn readers_never_see_a_mixture_of_two_entries() {
         stop.store(true, Relaxed);
     });
 }
+
+#[test]
+fn a_claim_right_after_an_answer_is_looked_into_a_little_later() {
+    let table = table();
+    learn(&table, START, 1);
+    table.heard(START + 1, ip(1), mac(2), Heard::Question);
+    assert_eq!(table.find(START + NEIGHBOUR_LOCK_US - 1, ip(1)), Found::Here(mac(1)));
+    assert_eq!(table.find(START + NEIGHBOUR_LOCK_US, ip(1)), Found::Doubtful(mac(1)));
+    assert_eq!(table.ask(START + NEIGHBOUR_LOCK_US, ip(1)), Ask::One(mac(1)));
+}

@@ -1,0 +1,276 @@
+//! A port over a packet socket of Linux: frames of an interface go past the kernel's own stack, which still sees them. The interface should
+//! have no address of the kernel's that is the stack's, too.
+//!
+//! What comes from the same machine (through veth) may have checksums that nobody has computed, and many datagrams in one frame: the
+//! kernel says so in a header of virtio's in front of each frame. Several workers share an interface by a program that gives each socket
+//! the frames for its worker's UDP port, and the first one all others.
+
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use super::wire::{ETHERNET, ethertype, protocol};
+use super::{FramePort, InFrame, Mac, Never, Offload, OutFrame, Verified};
+use crate::driver::Pressure;
+use crate::driver::filter::Instruction;
+use crate::limits::{BURST, SOCKET_BUFFER};
+use rustix::io::Errno;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use sys::Arrived;
+use thiserror::Error;
+
+/// How to open a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketOptions {
+    /// Leave the checksums of what is sent to the kernel, which may leave them to hardware, or out where nothing leaves the machine. Default:
+    /// true.
+    pub offload: bool,
+    /// Bytes of the kernel's buffer for what has come. Default [`SOCKET_BUFFER`].
+    pub buffer: usize,
+}
+
+impl Default for PacketOptions {
+    fn default() -> PacketOptions {
+        PacketOptions { offload: true, buffer: SOCKET_BUFFER }
+    }
+}
+
+/// Why a port could not be opened.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PacketError {
+    /// The process may not.
+    #[error(
+        "no permission to open a packet socket: run as root, or give the program the right with `setcap cap_net_raw+ep`"
+    )]
+    Permission,
+    /// No such interface.
+    #[error("there is no network interface {0:?} here: `ip link` lists those there are")]
+    NoInterface(String),
+    /// It carries no Ethernet.
+    #[error("the network interface {0:?} does not carry Ethernet: choose one that does")]
+    NotEthernet(String),
+    /// Anything else.
+    #[error("cannot open a packet socket on {0:?}: {1}")]
+    Other(String, Errno),
+}
+
+/// Bytes of virtio's header.
+const VNET: usize = 10;
+/// Its flags: a checksum is to be computed; it was found good.
+const NEEDS_CHECKSUM: u8 = 1;
+const CHECKSUM_VALID: u8 = 2;
+/// Its kind of segments: UDP datagrams.
+const SEGMENTS_UDP: u8 = 5;
+/// Longest message: a packet of IP, the largest that there is, behind both headers.
+const STRIDE: usize = (VNET + ETHERNET + 65_535).next_multiple_of(64);
+
+/// See the module.
+#[derive(Debug)]
+pub struct PacketPort {
+    socket: Arc<OwnedFd>,
+    interface: i32,
+    mac: Mac,
+    mtu: usize,
+    offload: bool,
+    bytes: Vec<u8>,
+    arrived: Vec<Arrived>,
+    /// Frames to be sent, behind each other, and where each lies.
+    out: Vec<u8>,
+    places: Vec<Range<usize>>,
+    pressure: Pressure,
+    errors: u64,
+}
+
+impl PacketPort {
+    /// A port on the interface of this name.
+    ///
+    /// # Errors
+    /// [`PacketError`] says what to do.
+    pub fn open(name: &str, options: PacketOptions) -> Result<PacketPort, PacketError> {
+        let explain = |error| match error {
+            Errno::PERM | Errno::ACCESS => PacketError::Permission,
+            Errno::NODEV | Errno::NXIO => PacketError::NoInterface(name.to_owned()),
+            Errno::AFNOSUPPORT => PacketError::NotEthernet(name.to_owned()),
+            error => PacketError::Other(name.to_owned(), error),
+        };
+        let socket = sys::open().map_err(explain)?;
+        let (interface, mac, mtu) = sys::interface(socket.as_fd(), name).map_err(explain)?;
+        sys::set_up(socket.as_fd()).map_err(explain)?;
+        crate::driver::set_buffers(socket.as_fd(), options.buffer);
+        sys::bind(socket.as_fd(), interface).map_err(explain)?;
+        Ok(PacketPort {
+            socket: Arc::new(socket),
+            interface,
+            mac,
+            mtu,
+            offload: options.offload,
+            bytes: vec![0; BURST * STRIDE],
+            arrived: Vec::with_capacity(BURST),
+            out: Vec::new(),
+            places: Vec::with_capacity(BURST),
+            pressure: Pressure::default(),
+            errors: 0,
+        })
+    }
+
+    /// Ports for `workers` workers, in their order, of which the first has UDP port `port`.
+    ///
+    /// # Errors
+    /// As [`PacketPort::open`].
+    pub fn open_all(
+        name: &str,
+        options: PacketOptions,
+        port: u16,
+        workers: usize,
+    ) -> Result<Vec<PacketPort>, PacketError> {
+        let ports = (0..workers).map(|_| PacketPort::open(name, options)).collect::<Result<Vec<_>, _>>()?;
+        if workers > 1 {
+            let program = steering(port, workers);
+            // A number that other groups on this machine hardly have.
+            let id = std::process::id() as u16 ^ port.rotate_left(8);
+            for one in &ports {
+                sys::share(one.socket.as_fd(), id, &program)
+                    .map_err(|error| PacketError::Other(name.to_owned(), error))?;
+            }
+        }
+        Ok(ports)
+    }
+}
+
+/// Chooses a socket by a frame's UDP port. Loads are relative to the network header.
+fn steering(port: u16, workers: usize) -> Vec<Instruction> {
+    const NET: u32 = 0xFFF0_0000;
+    const PROTOCOL: u32 = 0xFFFF_F000;
+    const LOAD_HALF: u16 = 0x28;
+    const LOAD_BYTE: u16 = 0x30;
+    const GO: u16 = 0x05;
+    const SUBTRACT: u16 = 0x14;
+    const EQUAL: u16 = 0x15;
+    const AT_LEAST: u16 = 0x35;
+    const ANY_BIT: u16 = 0x45;
+    const RETURN: u16 = 0x06;
+    const RETURN_SUM: u16 = 0x16;
+    let step = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    vec![
+        step(LOAD_HALF, 0, 0, PROTOCOL),
+        step(EQUAL, 0, 8, u32::from(ethertype::IPV4)),
+        // IPv4 without options, UDP, whole.
+        step(LOAD_BYTE, 0, 0, NET),
+        step(EQUAL, 0, 13, 0x45),
+        step(LOAD_BYTE, 0, 0, NET + 9),
+        step(EQUAL, 0, 11, u32::from(protocol::UDP)),
+        step(LOAD_HALF, 0, 0, NET + 6),
+        step(ANY_BIT, 9, 0, 0x3FFF),
+        step(LOAD_HALF, 0, 0, NET + 22),
+        step(GO, 0, 0, 4),
+        // IPv6.
+        step(EQUAL, 0, 6, u32::from(ethertype::IPV6)),
+        step(LOAD_BYTE, 0, 0, NET + 6),
+        step(EQUAL, 0, 4, u32::from(protocol::UDP)),
+        step(LOAD_HALF, 0, 0, NET + 42),
+        step(SUBTRACT, 0, 0, u32::from(port)),
+        step(AT_LEAST, 1, 0, workers as u32),
+        step(RETURN_SUM, 0, 0, 0),
+        step(RETURN, 0, 0, 0),
+    ]
+}
+
+impl FramePort for PacketPort {
+    type Shared = Never;
+
+    fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    fn coalesces(&self) -> bool {
+        true
+    }
+
+    fn offload(&self) -> Offload {
+        Offload { ip_fill: false, udp_fill: self.offload }
+    }
+
+    fn listen(&mut self, groups: &[Mac]) -> bool {
+        // Groups are joined for good: the stack's do not change.
+        groups.iter().all(|group| sys::join(self.socket.as_fd(), self.interface, *group).is_ok())
+    }
+
+    fn receive(&mut self, most: usize) -> usize {
+        for _attempt in 0..4 {
+            match sys::receive(self.socket.as_fd(), &mut self.bytes, STRIDE, most.min(BURST), &mut self.arrived) {
+                Ok(()) => break,
+                Err(Errno::AGAIN) => return 0,
+                // An interface that went down says so once.
+                Err(_) => {}
+            }
+        }
+        self.arrived.len()
+    }
+
+    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
+        let arrived = self.arrived.get(index)?;
+        let message = self.bytes.get(index * STRIDE..index * STRIDE + arrived.len)?;
+        let (head, frame) = message.split_at_checked(VNET)?;
+        if arrived.truncated {
+            // It is told of, and short.
+            return Some(InFrame::plain(&[]));
+        }
+        let &[flags, kind, _, _, low, high, ..] = head else { return None };
+        let good = flags & (NEEDS_CHECKSUM | CHECKSUM_VALID) != 0;
+        let udp = if good { Verified::Good } else { Verified::Unknown };
+        let segment = if kind == SEGMENTS_UDP { usize::from(u16::from_ne_bytes([low, high])) } else { 0 };
+        Some(InFrame { udp, segment, vlan: arrived.vlan, ..InFrame::plain(frame) })
+    }
+
+    fn transmit(&mut self, frames: &[OutFrame<'_, Never>]) -> usize {
+        self.out.clear();
+        self.places.clear();
+        for frame in frames.iter().take(BURST) {
+            let start = self.out.len();
+            let mut head = [0; VNET];
+            if frame.fill.udp {
+                head[0] = NEEDS_CHECKSUM;
+                head[6..8].copy_from_slice(&((ETHERNET + frame.ip_header) as u16).to_ne_bytes());
+                head[8..10].copy_from_slice(&6u16.to_ne_bytes());
+            }
+            self.out.extend_from_slice(&head);
+            self.out.extend_from_slice(frame.header);
+            frame.parts.iter().for_each(|part| self.out.extend_from_slice(part.bytes()));
+            self.places.push(start..self.out.len());
+        }
+        let mut done = 0;
+        while let Some(left) = self.places.get(done..).filter(|left| !left.is_empty()) {
+            match sys::send(self.socket.as_fd(), &self.out, left) {
+                Ok(sent) => done += sent.max(1),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => break,
+                Err(_) => {
+                    self.errors += 1;
+                    done += 1;
+                }
+            }
+        }
+        done
+    }
+
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        Some(Arc::clone(&self.socket))
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        let (used, room) = crate::driver::receive_buffer(self.socket.as_fd());
+        self.pressure.thrown_away += u64::from(sys::thrown_away(self.socket.as_fd()));
+        self.pressure.filled = (used * 1000 / room.max(1)) as u32;
+        self.pressure
+    }
+
+    fn send_errors(&self) -> u64 {
+        self.errors
+    }
+}

@@ -1,0 +1,271 @@
+//! The system calls of packet sockets.
+//!
+//! What it guarantees: the functions here are safe to call with any arguments. Every pointer handed to the kernel points into a slice,
+//! array or structure that outlives the call and is as long as the length that goes with it; what the kernel wrote is read only as far as
+//! it says that it wrote.
+#![allow(unsafe_code)]
+
+use crate::driver::filter::Instruction;
+use crate::limits::BURST;
+use crate::stack::Mac;
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::mem::{MaybeUninit, size_of, zeroed};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+/// Of Linux's if_packet.h.
+mod packet {
+    pub(super) const ADD_MEMBERSHIP: i32 = 1;
+    pub(super) const STATISTICS: i32 = 6;
+    pub(super) const AUXDATA: i32 = 8;
+    pub(super) const VNET_HDR: i32 = 15;
+    pub(super) const FANOUT: i32 = 18;
+    pub(super) const QDISC_BYPASS: i32 = 20;
+    pub(super) const FANOUT_DATA: i32 = 22;
+    pub(super) const IGNORE_OUTGOING: i32 = 23;
+    pub(super) const MR_MULTICAST: u16 = 0;
+    pub(super) const FANOUT_CBPF: u32 = 6;
+    pub(super) const STATUS_VLAN_VALID: u32 = 1 << 4;
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Membership {
+    interface: i32,
+    kind: u16,
+    len: u16,
+    address: [u8; 8],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Auxdata {
+    status: u32,
+    len: u32,
+    snaplen: u32,
+    mac: u16,
+    net: u16,
+    vlan: u16,
+    vlan_kind: u16,
+}
+
+/// Room for one control message, aligned as the kernel wants it.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 64]);
+
+/// One received message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    /// Its bytes.
+    pub(super) len: usize,
+    /// It was longer than the buffer.
+    pub(super) truncated: bool,
+    /// A VLAN tag was taken away.
+    pub(super) vlan: bool,
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn set<T: Copy>(fd: BorrowedFd<'_>, name: i32, value: &T) -> Result<(), Errno> {
+    // SAFETY: `value` lives across the call and is as long as the length says; the kernel only reads it.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            name,
+            ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// A packet socket that hears nothing until it is bound.
+pub(super) fn open() -> Result<OwnedFd, Errno> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: a call without pointers.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if fd < 0 {
+        return Err(last_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The number of an interface, its Ethernet address and MTU.
+pub(super) fn interface(fd: BorrowedFd<'_>, name: &str) -> Result<(i32, Mac, usize), Errno> {
+    let name = CString::new(name).map_err(|_| Errno::NODEV)?;
+    // SAFETY: an ifreq is plain data for which zeros are valid.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    let bytes = name.as_bytes();
+    if bytes.is_empty() || bytes.len() >= request.ifr_name.len() {
+        return Err(Errno::NODEV);
+    }
+    for (place, byte) in request.ifr_name.iter_mut().zip(bytes) {
+        *place = *byte as libc::c_char;
+    }
+    let mut ask = |what: libc::Ioctl| {
+        // SAFETY: `request` lives across the call and is what these requests read and write.
+        let result = unsafe { libc::ioctl(fd.as_raw_fd(), what, ptr::from_mut(&mut request)) };
+        if result == 0 { Ok(request.ifr_ifru) } else { Err(last_error()) }
+    };
+    // SAFETY: the request was for this member, which the kernel has written.
+    let index = unsafe { ask(libc::SIOCGIFINDEX)?.ifru_ifindex };
+    // SAFETY: as above.
+    let mtu = unsafe { ask(libc::SIOCGIFMTU)?.ifru_mtu };
+    // SAFETY: as above.
+    let address = unsafe { ask(libc::SIOCGIFHWADDR)?.ifru_hwaddr };
+    if address.sa_family != libc::ARPHRD_ETHER {
+        return Err(Errno::AFNOSUPPORT);
+    }
+    let mut mac = [0; 6];
+    for (place, byte) in mac.iter_mut().zip(address.sa_data) {
+        *place = byte as u8;
+    }
+    Ok((index, Mac(mac), usize::try_from(mtu).unwrap_or(0)))
+}
+
+/// Sets what is common to all sockets of ours: frames come and go behind a header of virtio's, tags are told of, nothing that was sent
+/// comes back.
+pub(super) fn set_up(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    set(fd, packet::VNET_HDR, &1i32)?;
+    set(fd, packet::AUXDATA, &1i32)?;
+    set(fd, packet::IGNORE_OUTGOING, &1i32)?;
+    // Faster without a queue between; where it cannot be, there is one.
+    let _ = set(fd, packet::QDISC_BYPASS, &1i32);
+    Ok(())
+}
+
+/// Lets all frames of an interface in.
+pub(super) fn bind(fd: BorrowedFd<'_>, interface: i32) -> Result<(), Errno> {
+    // SAFETY: a sockaddr_ll is plain data for which zeros are valid.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = interface;
+    // SAFETY: `address` lives across the call and is as long as the length says.
+    let result = unsafe {
+        libc::bind(fd.as_raw_fd(), ptr::from_ref(&address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
+    };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Lets frames to a group in.
+pub(super) fn join(fd: BorrowedFd<'_>, interface: i32, group: Mac) -> Result<(), Errno> {
+    let mut address = [0; 8];
+    address[..6].copy_from_slice(&group.0);
+    set(fd, packet::ADD_MEMBERSHIP, &Membership { interface, kind: packet::MR_MULTICAST, len: 6, address })
+}
+
+/// Makes the socket one of group `id`, among whose sockets `program` chooses by their order.
+pub(super) fn share(fd: BorrowedFd<'_>, id: u16, program: &[Instruction]) -> Result<(), Errno> {
+    set(fd, packet::FANOUT, &(u32::from(id) | packet::FANOUT_CBPF << 16))?;
+    let mut words: Vec<libc::sock_filter> =
+        program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
+    let len = u16::try_from(words.len()).map_err(|_| Errno::INVAL)?;
+    // The kernel copies the instructions that this points to, and checks each of them; they live until then.
+    set(fd, packet::FANOUT_DATA, &libc::sock_fprog { len, filter: words.as_mut_ptr() })
+}
+
+/// Messages thrown away since the last call.
+pub(super) fn thrown_away(fd: BorrowedFd<'_>) -> u32 {
+    let mut counts = [0u32; 2];
+    let mut len = size_of::<[u32; 2]>() as libc::socklen_t;
+    // SAFETY: `counts` and `len` live across the call; the kernel writes at most `len` bytes, the size of `counts`.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, packet::STATISTICS, counts.as_mut_ptr().cast(), &raw mut len)
+    };
+    if result == 0 { counts[1] } else { 0 }
+}
+
+/// Receives up to `most` messages, one per `stride` bytes of `bytes`, without waiting.
+pub(super) fn receive(
+    fd: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    stride: usize,
+    most: usize,
+    arrived: &mut Vec<Arrived>,
+) -> Result<(), Errno> {
+    arrived.clear();
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; BURST];
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BURST];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
+    let mut count = 0;
+    for (((buffer, slice), header), control) in
+        bytes.chunks_exact_mut(stride.max(1)).zip(&mut slices).zip(&mut headers).zip(&mut controls).take(most)
+    {
+        *slice = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: an mmsghdr is plain data for which zeros are valid.
+        let fields = header.write(unsafe { zeroed() });
+        fields.msg_hdr.msg_iov = slice;
+        fields.msg_hdr.msg_iovlen = 1;
+        fields.msg_hdr.msg_control = control.as_mut_ptr().cast();
+        fields.msg_hdr.msg_controllen = size_of::<Control>() as _;
+        count += 1;
+    }
+    // SAFETY: the first `count` headers are initialised; each points to a control buffer and a slice of `bytes` of the lengths given, all of
+    // which live across the call and are borrowed by nobody else.
+    let result = unsafe {
+        libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT, ptr::null_mut())
+    };
+    let Ok(filled) = usize::try_from(result) else { return Err(last_error()) };
+    for header in headers.iter().take(filled) {
+        // SAFETY: the kernel has filled this header, which was initialised above.
+        let header = unsafe { header.assume_init_ref() };
+        // SAFETY: the control buffer of this header lives, and the kernel has set `msg_controllen` to what it wrote.
+        let vlan = unsafe { has_tag(&header.msg_hdr) };
+        let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        arrived.push(Arrived { len: (header.msg_len as usize).min(stride), truncated, vlan });
+    }
+    Ok(())
+}
+
+/// Whether the kernel says that it took a VLAN tag away.
+///
+/// # Safety
+/// `fields` was filled by the kernel, and its control buffer lives.
+unsafe fn has_tag(fields: &libc::msghdr) -> bool {
+    // SAFETY: as promised by the caller; the CMSG functions stay within `msg_controllen`.
+    unsafe {
+        let mut head = libc::CMSG_FIRSTHDR(fields);
+        while !head.is_null() {
+            if (*head).cmsg_level == libc::SOL_PACKET
+                && (*head).cmsg_type == packet::AUXDATA
+                && (*head).cmsg_len as usize >= libc::CMSG_LEN(size_of::<Auxdata>() as u32) as usize
+            {
+                let data = ptr::read_unaligned(libc::CMSG_DATA(head).cast::<Auxdata>());
+                return data.status & packet::STATUS_VLAN_VALID != 0;
+            }
+            head = libc::CMSG_NXTHDR(fields, head);
+        }
+    }
+    false
+}
+
+/// Sends the messages that lie at `ranges` of `bytes`, at most [`BURST`], without waiting. Returns how many of them the kernel took.
+pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], ranges: &[Range<usize>]) -> Result<usize, Errno> {
+    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BURST];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
+    let mut count = 0;
+    for ((range, slice), header) in ranges.iter().zip(&mut slices).zip(&mut headers) {
+        let Some(message) = bytes.get(range.clone()) else { break };
+        // The kernel only reads through this pointer, although its type lets it write.
+        *slice = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
+        // SAFETY: an mmsghdr is plain data for which zeros are valid.
+        let fields = header.write(unsafe { zeroed() });
+        fields.msg_hdr.msg_iov = slice;
+        fields.msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the first `count` headers are initialised; each points to a slice of `bytes` that lives across the call.
+    let result = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT) };
+    usize::try_from(result).map_err(|_| last_error())
+}
