@@ -217,6 +217,7 @@ impl FramePort for QueuePair {
             ip: verified(frame.flags, sys::SS_IP_GOOD, sys::SS_IP_BAD),
             udp: verified(frame.flags, sys::SS_UDP_GOOD, sys::SS_UDP_BAD),
             vlan: frame.flags & sys::SS_VLAN != 0,
+            segment: 0,
         })
     }
 
