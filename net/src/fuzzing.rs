@@ -435,3 +435,8 @@ fn to_server_sink(queue: &mut Vec<Vec<u8>>) -> impl crate::r2p2::Transmit {
 pub fn resp(bytes: &[u8]) {
     crate::resp::slow::check(bytes);
 }
+
+/// Frames into the stack of a driver that goes past the kernel.
+pub fn frames(bytes: &[u8]) {
+    crate::stack::fuzzing::frames(bytes);
+}

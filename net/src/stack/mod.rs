@@ -7,6 +7,8 @@
 
 mod counters;
 mod driver;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod handover;
 mod held;
 mod input;

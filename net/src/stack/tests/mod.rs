@@ -1,6 +1,7 @@
 mod datagrams;
 mod frames;
 mod wire;
+mod world;
 
 use super::*;
 use crate::driver::{Driver, Outbox};
@@ -21,6 +22,10 @@ impl Time {
 
     pub(super) fn pass(&self, us: u64) {
         self.0.fetch_add(us, SeqCst);
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        self.0.load(SeqCst)
     }
 
     pub(super) fn clock(&self) -> Clock {

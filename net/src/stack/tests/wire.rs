@@ -107,7 +107,10 @@ proptest! {
         if let (1, Some(place)) = (first, bytes.get_mut(4..6)) {
             place[0] = 0;
         }
-        if let Ok(packet) = ip::read6(&bytes) {
+        // The other library takes a length of nothing for one that is not told.
+        if let Ok(packet) = ip::read6(&bytes)
+            && bytes[4..6] != [0, 0]
+        {
             let parsed = etherparse::IpSlice::from_slice(&bytes).unwrap();
             prop_assert_eq!(parsed.source_addr(), packet.from);
             prop_assert_eq!(parsed.payload().ip_number.0, packet.protocol);
