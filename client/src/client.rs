@@ -5,6 +5,7 @@ use crate::message::{self, Message, PutOptions, Record, Reply};
 use crate::session::Login;
 use crate::{Error, limits};
 use bytes::Bytes;
+use sandstorm_net::driver::Drivers;
 use std::future::{Future, IntoFuture};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -28,6 +29,8 @@ pub struct Config {
     pub route: Route,
     /// Whether packets are sealed; default: [`Sealing::Auto`].
     pub sealing: Sealing,
+    /// Where drivers come from, for [`crate::raw`] and the load generator; default: kernel sockets.
+    pub drivers: Option<Arc<dyn Drivers>>,
 }
 
 /// Whether a client's packets are sealed: encrypted, and proof against being forged or repeated.
@@ -69,7 +72,8 @@ impl Config {
     /// An open tenant at `address`, all else by default.
     pub fn new(address: SocketAddr, tenant: u32) -> Config {
         let (deadline, window) = (limits::REQUEST_DEADLINE, limits::WINDOW);
-        Config { address, tenant, token: String::new(), deadline, window, route: Route::Home, sealing: Sealing::Auto }
+        let (token, route, sealing, drivers) = (String::new(), Route::Home, Sealing::Auto, None);
+        Config { address, tenant, token, deadline, window, route, sealing, drivers }
     }
 
     /// With the tenant's token.
@@ -104,6 +108,13 @@ impl Config {
     #[must_use]
     pub fn sealing(mut self, sealing: Sealing) -> Config {
         self.sealing = sealing;
+        self
+    }
+
+    /// Over other drivers than kernel sockets; for [`crate::raw`] and the load generator.
+    #[must_use]
+    pub fn drivers(mut self, drivers: Arc<dyn Drivers>) -> Config {
+        self.drivers = Some(drivers);
         self
     }
 
@@ -148,8 +159,12 @@ impl Config {
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The token stays out of logs.
-        let Config { address, tenant, deadline, window, route, sealing, token: _ } = self;
-        write!(f, "Config {{ {address}, tenant {tenant}, {deadline:?}, window {window}, {route:?}, {sealing:?} }}")
+        let Config { address, tenant, deadline, window, route, sealing, token: _, drivers } = self;
+        let over = if drivers.is_some() { ", drivers of its own" } else { "" };
+        write!(
+            f,
+            "Config {{ {address}, tenant {tenant}, {deadline:?}, window {window}, {route:?}, {sealing:?}{over} }}"
+        )
     }
 }
 

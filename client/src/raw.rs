@@ -1,6 +1,6 @@
 //! The fast path without a runtime: one thread, one connection, busy polling. For load generators and benchmarks; no locks, no
 //! wake-ups, and no allocation per request in the steady state. Uses net's UDP driver, so that neighbouring datagrams leave and
-//! arrive in one system call where the kernel can segment.
+//! arrive in one system call where the kernel can segment, or the drivers that the configuration names.
 //!
 //! ```no_run
 //! use sandstorm_client::{Config, raw::Connection};
@@ -27,14 +27,14 @@ use crate::client::{Config, Route};
 use crate::driver::now_ms;
 use crate::session::{Answer, Server, Session};
 use crate::{Error, limits};
-use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::ClientCounters;
 use sandstorm_net::rpc::{MessageHeader, Operation};
 use std::time::{Duration, Instant};
 
 /// A connection that its owner polls.
 pub struct Connection {
-    driver: UdpDriver,
+    driver: AnyDriver,
     burst: Burst,
     outbox: Outbox,
     session: Session<u64>,
@@ -57,25 +57,24 @@ impl Connection {
             Route::Home => 0,
             Route::Worker(worker) => worker,
         };
-        let mut connection = Connection::open(config, first)?;
+        let mut connection = Connection::open(config, first, driver(config)?)?;
         let server = connection.greet()?;
         if config.route == Route::Home && server.home_worker != 0 {
-            let mut home = Connection::open(config, server.home_worker)?;
-            home.greet()?;
-            connection = home;
+            // The same way, to another port; what still comes from the first is not the home's, and not looked at.
+            connection = Connection::open(config, server.home_worker, connection.driver)?;
+            connection.greet()?;
         }
         connection.deadline = config.deadline;
         Ok(connection)
     }
 
-    fn open(config: &Config, worker: u32) -> Result<Connection, Error> {
-        let driver = UdpDriver::bind(config.local_address(), UdpOptions::default())
-            .map_err(|error| Error::Io { text: error.to_string() })?;
+    fn open(config: &Config, worker: u32, driver: AnyDriver) -> Result<Connection, Error> {
+        let (server, login) = (config.worker_address(worker)?, config.login(now_ms()));
         Ok(Connection {
-            driver,
-            burst: Burst::default(),
+            burst: driver.burst(),
             outbox: Outbox::default(),
-            session: Session::new(config.worker_address(worker)?, config.login(now_ms()), config.window),
+            session: Session::within(driver.max_datagram(), server, login, config.window),
+            driver,
             epoch: Instant::now(),
             tenant: config.tenant,
             deadline: config.deadline,
@@ -180,6 +179,15 @@ impl Connection {
         self.flush();
         ended
     }
+}
+
+/// A way to the server.
+fn driver(config: &Config) -> Result<AnyDriver, Error> {
+    if let Some(drivers) = &config.drivers {
+        return drivers.open().map_err(|text| Error::Io { text });
+    }
+    let bound = UdpDriver::bind(config.local_address(), UdpOptions::default());
+    bound.map(AnyDriver::from).map_err(|error| Error::Io { text: error.to_string() })
 }
 
 impl std::fmt::Debug for Connection {

@@ -112,11 +112,17 @@ pub(crate) struct Session<T> {
 impl<T> Session<T> {
     /// A session towards `server` that has not said hello yet.
     pub(crate) fn new(server: Peer, login: Login, window: usize) -> Session<T> {
+        Session::within(usize::MAX, server, login, window)
+    }
+
+    /// The same over a driver whose datagrams have at most so many bytes.
+    pub(crate) fn within(max_datagram: usize, server: Peer, login: Login, window: usize) -> Session<T> {
         let seal = login.sealed_ms.map(|clock_ms| {
             let number = rand::rng().next_u64();
             Box::new(ClientSeal::new(server, login.tenant, login.token.as_bytes(), number, clock_ms))
         });
         let mut endpoint_limits = ClientLimits::default();
+        endpoint_limits.max_datagram = endpoint_limits.max_datagram.min(max_datagram);
         endpoint_limits.max_datagram -= if seal.is_some() { OVERHEAD } else { 0 };
         Session {
             endpoint: ClientEndpoint::new(server, endpoint_limits),

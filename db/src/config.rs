@@ -36,6 +36,7 @@ mod builder;
 mod exposure;
 mod kept;
 mod listen;
+mod net;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,10 @@ pub use exposure::{BUILDER_PORT, CONTROL_PORT, HttpPort, PortTls, TlsOverrides};
 use exposure::{FilePortTls, check_control, check_service, is_public};
 use listen::FileListen;
 pub use listen::parse_listen;
+use net::FileNet;
+#[cfg(not(feature = "dpdk"))]
+pub use net::WITHOUT_DPDK;
+pub use net::{DriverName, NetOverrides, NetSettings, networks};
 pub use state::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
@@ -91,6 +96,8 @@ pub struct Config {
     pub allow_plaintext: bool,
     /// Ports for clients of memcached and Redis.
     pub listen: Vec<ListenAt>,
+    /// The device that datagrams come and go through; none: kernel sockets.
+    pub net: Option<NetSettings>,
     /// Limits of the server.
     pub limits: Limits,
     /// Quotas of a tenant for which none are given.
@@ -225,6 +232,8 @@ pub struct Overrides {
     pub allow_plaintext: Option<bool>,
     /// Ports beside the file's: see [`Config::listen`].
     pub listen: Vec<ListenAt>,
+    /// See [`Config::net`].
+    pub net: NetOverrides,
     /// See [`BuilderSettings::rustc`].
     pub rustc: Option<PathBuf>,
     /// See [`BuilderSettings::enabled`].
@@ -255,6 +264,7 @@ struct File {
     allow_plaintext: Option<bool>,
     memcached: Vec<FileListen>,
     redis: Vec<FileListen>,
+    net: FileNet,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -318,8 +328,11 @@ impl Config {
         let quotas =
             file.quotas.apply(&Quotas::default()).map_err(|error| ConfigError::new(format!("quotas: {error}")))?;
         let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
+        let net = NetSettings::build(file.net, &over.net)?;
+        let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
         let config = Config {
-            data: over.data.or(file.data).unwrap_or(DEFAULT_DATA),
+            data: net.as_ref().map_or(data, |net| net.data(data)),
+            net,
             control,
             control_tls: PortTls::build(&CONTROL_PORT, file.control_tls, &over.control_tls, control)?,
             builder_tls: file.builder_tls,

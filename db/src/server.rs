@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::store::Epochs;
 use crate::tenants::Directory;
 use crate::tenants::kept::{Journal, KeptError};
-use crate::workers::{WorkerOptions, WorkerStartError, Workers};
+use crate::workers::{NetworkOptions, WorkerOptions, WorkerStartError, Workers};
 
 /// Why a server did not start. Nothing of it is left running.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +102,13 @@ impl Prepared {
         let Prepared { epochs, directory } = self;
         let metrics = Metrics::new(config.workers);
         let watchdog = config.beside_workers(Watchdog::spawn)?;
+        #[cfg(feature = "dpdk")]
+        let network = match &config.net {
+            Some(net) => NetworkOptions::Device(net.device_options(config.data.port(), config.workers)),
+            None => NetworkOptions::Sockets(UdpOptions::default()),
+        };
+        #[cfg(not(feature = "dpdk"))]
+        let network = NetworkOptions::Sockets(UdpOptions::default());
         let options = WorkerOptions {
             workers: config.workers,
             address: config.data,
@@ -109,11 +116,12 @@ impl Prepared {
             poll: config.poll,
             steal: config.steal,
             interleave: config.interleave,
-            udp: UdpOptions::default(),
+            network,
             allow_plaintext: config.allow_plaintext,
             listen: config.listen.clone(),
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
+        metrics.network_is(workers.network());
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
         Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog })

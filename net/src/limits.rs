@@ -218,6 +218,8 @@ pub const DPDK_SPARE_BUFFERS: u32 = 1023;
 /// Sends in a row without room after which the device is asked whether anybody is at its other end; if not, what waits is dropped, as
 /// a cable that is out would.
 pub const DPDK_FULL_BEFORE_LOOK: u32 = 1000;
+/// Seconds for which a client waits for its device's link: copper takes some.
+pub const DPDK_LINK_S: u64 = 15;
 /// Bytes of one of DPDK's arguments.
 pub const DPDK_NAME_BYTES: usize = 4096;
 

@@ -18,6 +18,8 @@ pub struct Health {
     pub uptime_s: u64,
     /// Whether the builder answers: `ok`, or why it does not.
     pub builder: String,
+    /// What datagrams come and go through; empty without a token.
+    pub network: String,
 }
 
 /// What a tenant may use, by the name of each quota: `memory_bytes`, `slice_us`, `tables`, … In a request: those that

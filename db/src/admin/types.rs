@@ -29,6 +29,8 @@ pub struct Health {
     pub uptime_s: u64,
     /// `ok` and the compiler's version, or why there is no builder.
     pub builder: String,
+    /// What datagrams come and go through, and who brings them to their workers; for those with a token.
+    pub network: String,
 }
 
 /// `POST /v1/tenants`.

@@ -8,6 +8,8 @@ mod builder;
 mod bytes;
 mod data;
 mod demo;
+mod device;
+mod doctor;
 mod ext;
 mod grant;
 mod load;
@@ -97,7 +99,7 @@ const USAGE: u8 = 2;
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a server
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// The whole story in a minute: a server, two tenants, pushed code, a runaway that is ended
     Demo,
     /// Measure this machine: experiments beside memcached and Redis, a report with tables and plots
@@ -136,6 +138,8 @@ enum Command {
     Ext(ext::ExtCommand),
     /// Call an extension
     Invoke(data::InvokeArgs),
+    /// Whether this machine is ready for a device past the kernel (DPDK), and what to do
+    Doctor(doctor::DoctorArgs),
     /// Counters, one row a second
     Stat(stat::StatArgs),
     /// Invocations that were ended lately
@@ -199,6 +203,7 @@ fn run(cli: Cli, out: &Out) -> Result<(), Failure> {
         Command::Incr(args) => data::incr(&session(), &args, out),
         Command::Ext(command) => ext::run(session, command, out),
         Command::Invoke(args) => data::invoke(&session(), &args, out),
+        Command::Doctor(args) => doctor::doctor(&args, out),
         Command::Stat(args) => stat::stat(&session(), &args, out),
         Command::Kills(args) => stat::kills(&session(), &args, out),
         Command::Builder(command) => builder::run(&cli.global, command, out),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use sandstorm_db::admin::{ControlPlane, Extensions, Served};
-use sandstorm_db::config::{Config, Overrides, TlsOverrides, parse_listen, prepare_state_dir};
+use sandstorm_db::config::{Config, DriverName, Overrides, TlsOverrides, parse_listen, prepare_state_dir};
 use sandstorm_db::protocols::Protocol;
 use sandstorm_db::server::DataPlane;
 use sandstorm_db::workers::ListenAt;
@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
+use super::device::DeviceArgs;
 use super::output::{Failure, Out, fields};
 use super::session::Session;
 
@@ -53,6 +54,11 @@ pub(super) struct ServeArgs {
     /// A port for Redis clients; with =TENANT/TABLE they need no AUTH. May be repeated
     #[arg(long, value_name = "HOST:PORT[=TENANT[/TABLE]]", value_parser = redis_port)]
     redis: Vec<ListenAt>,
+    /// What moves datagrams: udp (kernel sockets), or dpdk, a device past the kernel (docs/dpdk.md) [default: udp]
+    #[arg(long, value_name = "NAME")]
+    driver: Option<DriverName>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Number of workers [default: all cores but one]
     #[arg(long)]
     workers: Option<usize>,
@@ -113,6 +119,7 @@ impl ServeArgs {
             allow_plain_control: self.allow_plain_control.then_some(true),
             allow_plaintext: self.allow_plaintext.then_some(true),
             listen: self.memcached.iter().chain(&self.redis).cloned().collect(),
+            net: self.device.overrides(self.driver),
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }
@@ -220,6 +227,7 @@ pub(super) fn health(session: &Session, out: &Out) -> Result<(), Failure> {
             ("workers", health.workers.to_string()),
             ("uptime_s", health.uptime_s.to_string()),
             ("builder", health.builder.clone()),
+            ("network", health.network.clone()),
         ])
     })
 }

@@ -130,6 +130,9 @@ pub(super) fn stat(session: &Session, args: &StatArgs, out: &Out) -> Result<(), 
             out.json(&deltas(&row, now.at_ms))?;
         } else {
             let shown = if new.contains_key("messages") { SERVER } else { TENANT };
+            if printed == 0 && new.contains_key("messages") {
+                tell_network(session, out)?;
+            }
             if printed % HEAD_EVERY == 0 {
                 out.line(&head(shown))?;
             }
@@ -139,6 +142,12 @@ pub(super) fn stat(session: &Session, args: &StatArgs, out: &Out) -> Result<(), 
         before = now;
     }
     Ok(())
+}
+
+/// A device beside the kernel: what it is, and who brings packets to their workers.
+fn tell_network(session: &Session, out: &Out) -> Result<(), Failure> {
+    let network = session.control().health()?.network;
+    if network.starts_with("DPDK") { out.line(&format!("network: {network}")) } else { Ok(()) }
 }
 
 /// The counters that are meant: one tenant's if one is named, else what the token sees.

@@ -324,6 +324,7 @@ fn client_and_server_have_the_same_extensions() {
         workers: 1,
         uptime_s: 1,
         builder: "ok".into(),
+        network: "n".into(),
     });
 }
 

@@ -9,8 +9,8 @@ pub mod text;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -237,6 +237,8 @@ metrics! {
         packets_dropped_early: counter,
         /// Tenants, and strangers as one of them, of whose packets a part is dropped early now.
         throttled: gauge,
+        /// Datagrams that came to another worker's queue of the network's device, and were handed over.
+        packets_handed_over: counter,
         /// Refusals that were not sent: longer than the request, whose sender has not shown who it is, or too many of them.
         refusals_unsent: counter,
         /// Datagrams that could not be sent because the socket was full; the sender's retransmission makes up for them.
@@ -436,6 +438,8 @@ pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
 pub struct Metrics {
     started: Instant,
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
+    /// What the workers' datagrams come and go through.
+    network: OnceLock<String>,
 }
 
 /// A metric and its values, one a label value.
@@ -450,7 +454,19 @@ pub struct Reading {
 impl Metrics {
     /// Counters for that many workers.
     pub fn new(workers: usize) -> Arc<Metrics> {
-        Arc::new(Metrics { started: Instant::now(), workers: (0..workers).map(|_| Arc::default()).collect() })
+        let workers = (0..workers).map(|_| Arc::default()).collect();
+        Arc::new(Metrics { started: Instant::now(), workers, network: OnceLock::new() })
+    }
+
+    /// Says what the workers' datagrams come and go through.
+    pub fn network_is(&self, about: &str) {
+        // It is said once, when the workers have started.
+        let _said_before = self.network.set(about.to_owned());
+    }
+
+    /// What the workers' datagrams come and go through, in words.
+    pub fn network(&self) -> &str {
+        self.network.get().map_or("", String::as_str)
     }
 
     /// Number of workers.

@@ -10,6 +10,7 @@ mod assembly;
 mod connections;
 mod intake;
 mod known;
+mod network;
 mod overload;
 mod plain;
 mod port;
@@ -45,6 +46,7 @@ use crate::protocols::Facts;
 use crate::store::Participant;
 use crate::tenants::{Directory, Snapshot};
 
+pub use network::NetworkOptions;
 pub use start::{ListenAt, WorkerOptions, WorkerStartError, Workers};
 
 /// What the workers share.

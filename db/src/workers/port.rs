@@ -1,8 +1,8 @@
-//! A port: one worker's socket and what belongs to its peers. Its worker serves it; an idle neighbour may, too, under the
+//! A port: one worker's socket, or queues of a device, and what belongs to its peers. Its worker serves it; an idle neighbour may, too, under the
 //! same lock. The lock is never held while tenant code runs.
 
 use parking_lot::{Mutex, MutexGuard};
-use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, Waiter, Waker};
+use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, Waiter, Waker};
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::{Peer, Request, ServerEndpoint};
 use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_sealed, session_of};
@@ -16,7 +16,7 @@ use crate::tenants::Snapshot;
 
 /// What a port remembers of its peers, and the way to them.
 pub(super) struct PortState {
-    pub(super) driver: UdpDriver,
+    pub(super) driver: AnyDriver,
     pub(super) desk: Desk,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub(super) fn new(driver: UdpDriver, desk: Desk) -> Port {
+    pub(super) fn new(driver: AnyDriver, desk: Desk) -> Port {
         Port { waiter: driver.waiter(), waker: driver.waker(), state: Mutex::new(PortState { driver, desk }) }
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
+use sandstorm_net::driver::Driver;
 use sandstorm_net::r2p2::Request;
 use sandstorm_net::rpc::{HelloAnswer, Op, Operation, Status, encode_operation};
 
@@ -108,6 +109,9 @@ impl Worker {
         counters.packets_shed.set(intake.shed());
         counters.packets_dropped_early.set(self.overload.pressure.thrown_away);
         counters.throttled.set(self.overload.throttled() as u64);
+        let details = state.driver.details();
+        let handed_over = details.iter().find(|(name, _)| *name == "handed_over").map_or(0, |(_, count)| *count);
+        counters.packets_handed_over.set(handed_over);
         state.desk.lift_us = self.overload.timer_us();
     }
 

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
-use sandstorm_net::driver::{BindError, Driver, ListenError, Listener, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::driver::{AnyDriver, BindError, Driver, ListenError, Listener, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
@@ -19,6 +19,7 @@ use sandstorm_net::seal::{SealLimits, ServerSeal};
 use super::asked::Asked;
 use super::connections::{Connections, Gate, Room, Wicket};
 use super::intake::Intake;
+use super::network::{self, KeptDevice, NetworkOptions, Opened};
 use super::overload::Overload;
 use super::port::{Desk, Port};
 use super::run_queue::RunQueue;
@@ -58,8 +59,8 @@ pub struct WorkerOptions {
     pub steal: bool,
     /// Invocations that wait for a record take turns.
     pub interleave: bool,
-    /// How to open the sockets.
-    pub udp: UdpOptions,
+    /// What datagrams come and go through.
+    pub network: NetworkOptions,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub allow_plaintext: bool,
     /// Ports for connections; every worker listens there.
@@ -75,6 +76,10 @@ pub enum WorkerStartError {
     /// A port for connections could not be had.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The device cannot be used.
+    #[cfg(feature = "dpdk")]
+    #[error(transparent)]
+    Device(#[from] sandstorm_net::dpdk::DeviceError),
     /// A number of workers that cannot be.
     #[error("{0} workers asked for: choose 1 to {MAX_WORKERS}, with {0} ports in a row from the first")]
     Workers(usize),
@@ -89,32 +94,9 @@ pub struct Workers {
     address: SocketAddr,
     listening: Vec<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
-}
-
-/// Sockets in a row for a base port of 0, tries: a free port's neighbours are mostly free, too.
-const FREE_PORT_TRIES: usize = 32;
-
-fn bind_all(options: &WorkerOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
-    let tries = if options.address.port() == 0 { FREE_PORT_TRIES } else { 1 };
-    let mut last = WorkerStartError::Workers(options.workers);
-    for _ in 0..tries {
-        match bind_row(options) {
-            Ok(drivers) => return Ok(drivers),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-fn bind_row(options: &WorkerOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
-    let first = UdpDriver::bind(options.address, options.udp)?;
-    let mut address = first.local();
-    let mut drivers = vec![first];
-    while drivers.len() < options.workers {
-        address.set_port(address.port().checked_add(1).ok_or(WorkerStartError::Workers(options.workers))?);
-        drivers.push(UdpDriver::bind(address, options.udp)?);
-    }
-    Ok(drivers)
+    about: String,
+    /// Goes after the threads.
+    _device: KeptDevice,
 }
 
 impl Workers {
@@ -132,7 +114,7 @@ impl Workers {
         if options.workers == 0 || options.workers > MAX_WORKERS {
             return Err(WorkerStartError::Workers(options.workers));
         }
-        let drivers = bind_all(options)?;
+        let Opened { drivers, about, device } = network::open(options)?;
         let address = drivers[0].local();
         let (listening, doors) = listen(options)?;
         let room = Room::new();
@@ -150,7 +132,7 @@ impl Workers {
             inboxes: drivers.iter().map(|_| Default::default()).collect(),
             room,
             facts,
-            ports: drivers.into_iter().map(|driver| Port::new(driver, desk())).collect(),
+            ports: drivers.into_iter().map(port).collect(),
             directory,
             idle: Default::default(),
             stop: AtomicBool::new(false),
@@ -166,7 +148,7 @@ impl Workers {
                 shared.ports.iter().for_each(|port| port.waker.wake());
             }
         });
-        let mut workers = Workers { shared, address, listening, threads: Vec::new() };
+        let mut workers = Workers { shared, address, listening, threads: Vec::new(), about, _device: device };
         for (index, (offered, doors)) in deques.into_iter().zip(doors).enumerate() {
             // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
             workers.start_one(index, (offered, doors), options.pin, epochs, watchdog, metrics)?;
@@ -242,6 +224,11 @@ impl Workers {
         &self.listening
     }
 
+    /// What the workers' datagrams come and go through, and who brings them to their workers, in words.
+    pub fn network(&self) -> &str {
+        &self.about
+    }
+
     /// Number of workers.
     pub fn count(&self) -> usize {
         self.shared.ports.len()
@@ -280,7 +267,7 @@ fn listen(options: &WorkerOptions) -> Result<(Vec<SocketAddr>, Vec<Doors>), Work
         for (doors, listener) in doors.iter_mut().zip(listeners) {
             doors.gates.push(Gate { listener, entrance: Arc::clone(&entrance) });
             if at.udp {
-                let driver = UdpDriver::bind(address, UdpOptions { shared: true, ..options.udp })?;
+                let driver = UdpDriver::bind(address, UdpOptions { shared: true, ..options.network.udp() })?;
                 doors.wickets.push(Wicket::new(driver, &entrance));
             }
         }
@@ -292,10 +279,12 @@ fn clock_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-fn desk() -> Desk {
-    let endpoint = ServerEndpoint::new(net_limits::ServerLimits::default());
+fn port(driver: AnyDriver) -> Port {
+    let mut limits = net_limits::ServerLimits::default();
+    limits.max_datagram = limits.max_datagram.min(driver.max_datagram());
+    let endpoint = ServerEndpoint::new(limits);
     let once = OnceWindow::new(net_limits::OnceLimits::default());
     // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
     let seal = ServerSeal::new(SealLimits::default(), clock_ms());
-    Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), Outbox::default())
+    Port::new(driver, Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), Outbox::default()))
 }

@@ -2,18 +2,23 @@
 //!
 //! From the ground up: [`Eal`] is DPDK started, [`Pool`] holds packet buffers, [`Port`] is a device, [`QueuePair`] one receive and one transmit
 //! queue of it, which [`crate::stack`] makes a driver of, and [`Flow`] a rule that the device keeps. Each holds what it
-//! needs, so that everything goes in the right order: rules, queues, the port, pools, DPDK.
+//! needs, so that everything goes in the right order: rules, queues, the port, pools, DPDK. [`Device`] puts all that together for a server,
+//! [`ClientDevice`] for a client.
 
+mod device;
 mod eal;
 mod error;
 mod flow;
+mod merged;
 mod pool;
 mod port;
 mod queue;
 
+pub use device::{ClientDevice, Device, DeviceError, DeviceOptions, Steering};
 pub use eal::{Eal, version};
 pub use error::{Code, DpdkError, FlowError, RulePart, Stage};
 pub use flow::{Flow, UdpRule};
+pub use merged::Merged;
 pub use pool::Pool;
 pub use port::{Port, PortCounters, PortInfo, PortOptions};
 pub use queue::{Held, QueuePair};

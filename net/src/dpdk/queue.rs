@@ -191,6 +191,9 @@ impl FramePort for QueuePair {
         self.give_back();
         self.port.eal.enter();
         let most = most.min(BURST);
+        if most == 0 {
+            return 0;
+        }
         // SAFETY: the port runs, this is the only owner of the queue, and there is room for so many.
         let received =
             unsafe { sys::ss_receive(self.port.number(), self.queue, self.frames.as_mut_ptr(), most as u16) };

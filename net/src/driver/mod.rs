@@ -4,6 +4,7 @@
 //! its datagram while its response is queued, and a neighbour that steals packets uses its own burst and outbox with this
 //! driver, under the lock that the server keeps it in.
 
+mod any;
 mod burst;
 pub mod filter;
 mod outbox;
@@ -14,6 +15,7 @@ mod tests;
 mod udp;
 mod wait;
 
+pub use any::{AnyDriver, Drivers};
 pub use burst::{Burst, NOBODY};
 pub use outbox::Outbox;
 pub(crate) use sys::{receive_buffer, set_buffers};

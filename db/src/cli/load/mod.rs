@@ -12,8 +12,10 @@ use sandstorm_client::load::keys::MIN_KEY_LEN;
 use sandstorm_client::load::{
     Arrivals, Class, Options, Pace, Plan, Pool, Progress, Report, Skew, TenantLoad, fill, run,
 };
+use sandstorm_db::config::DriverName;
 use serde::Serialize;
 
+use super::device::DeviceArgs;
 use super::output::{Failure, Out};
 use super::session::Session;
 use tenants::{Target, Tenants};
@@ -104,6 +106,14 @@ pub(super) struct LoadArgs {
     /// In which way it is bad
     #[arg(long, default_value = "loop", value_name = "WAY")]
     bad: String,
+    /// What moves datagrams: udp (kernel sockets), or dpdk, a device past the kernel, with one connection [default: udp]
+    #[arg(long, value_name = "NAME")]
+    driver: Option<DriverName>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Queues of the device: over memif, as many as the server has workers
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: u16,
     /// Seconds until a request is given up
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     deadline: f64,
@@ -245,7 +255,13 @@ fn prepare_and_run(
     tell: &dyn Fn(&str),
     out: &Out,
 ) -> Result<(), Failure> {
-    let targets = tenants.prepare(names, &args.table, &args.extensions(plan), tell)?;
+    let mut targets = tenants.prepare(names, &args.table, &args.extensions(plan), tell)?;
+    if args.driver == Some(DriverName::Dpdk)
+        && let Some(server) = targets.first().map(|target| target.config.address)
+    {
+        let drivers = args.device.drivers(server, args.queues)?;
+        targets.iter_mut().for_each(|target| target.config.drivers = Some(Arc::clone(&drivers)));
+    }
     let shares = shares(targets.len(), args.tenant_skew);
     let loads: Vec<TenantLoad> =
         targets.iter().enumerate().map(|(index, target)| args.load(plan, target, &shares, index)).collect();

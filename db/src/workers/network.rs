@@ -1,0 +1,89 @@
+//! What the workers' datagrams come and go through: kernel sockets, or the queues of a device.
+
+use sandstorm_net::driver::{AnyDriver, Driver, UdpDriver, UdpOptions};
+use std::net::SocketAddr;
+
+use super::start::{WorkerOptions, WorkerStartError};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub enum NetworkOptions {
+    /// A kernel socket for each worker.
+    Sockets(UdpOptions),
+    /// A pair of a device's queues for each worker. Its port and number of workers are the workers'.
+    #[cfg(feature = "dpdk")]
+    Device(sandstorm_net::dpdk::DeviceOptions),
+}
+
+/// The network, open.
+pub(super) struct Opened {
+    /// One for each worker.
+    pub(super) drivers: Vec<AnyDriver>,
+    /// What it is, and who brings packets to their workers, in words.
+    pub(super) about: String,
+    pub(super) device: KeptDevice,
+}
+
+/// What has to stay while the drivers are used.
+#[cfg(feature = "dpdk")]
+pub(super) type KeptDevice = Option<sandstorm_net::dpdk::Device>;
+/// Nothing has to.
+#[cfg(not(feature = "dpdk"))]
+pub(super) type KeptDevice = ();
+
+impl NetworkOptions {
+    /// How further sockets are opened: the ports for clients of memcached are the kernel's in any case.
+    pub(super) fn udp(&self) -> UdpOptions {
+        match self {
+            NetworkOptions::Sockets(udp) => *udp,
+            #[cfg(feature = "dpdk")]
+            NetworkOptions::Device(_) => UdpOptions::default(),
+        }
+    }
+}
+
+/// Opens a driver for each worker.
+pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> {
+    match &options.network {
+        NetworkOptions::Sockets(udp) => {
+            let drivers = bind_all(options, *udp)?.into_iter().map(AnyDriver::from).collect();
+            Ok(Opened { drivers, about: "kernel sockets".to_owned(), device: KeptDevice::default() })
+        }
+        #[cfg(feature = "dpdk")]
+        NetworkOptions::Device(device) => {
+            let (port, workers) = (options.address.port(), options.workers);
+            let wanted = sandstorm_net::dpdk::DeviceOptions { port, workers, ..device.clone() };
+            let (device, drivers) = sandstorm_net::dpdk::Device::open(&wanted)?;
+            let about = format!("DPDK, {device}");
+            tracing::info!("network: {about}");
+            let drivers = drivers.into_iter().map(AnyDriver::other).collect();
+            Ok(Opened { drivers, about, device: Some(device) })
+        }
+    }
+}
+
+/// Sockets in a row for a base port of 0, tries: a free port's neighbours are mostly free, too.
+const FREE_PORT_TRIES: usize = 32;
+
+fn bind_all(options: &WorkerOptions, udp: UdpOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
+    let tries = if options.address.port() == 0 { FREE_PORT_TRIES } else { 1 };
+    let mut last = WorkerStartError::Workers(options.workers);
+    for _ in 0..tries {
+        match bind_row(options.address, options.workers, udp) {
+            Ok(drivers) => return Ok(drivers),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn bind_row(address: SocketAddr, workers: usize, udp: UdpOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
+    let first = UdpDriver::bind(address, udp)?;
+    let mut address = first.local();
+    let mut drivers = vec![first];
+    while drivers.len() < workers {
+        address.set_port(address.port().checked_add(1).ok_or(WorkerStartError::Workers(workers))?);
+        drivers.push(UdpDriver::bind(address, udp)?);
+    }
+    Ok(drivers)
+}

@@ -1,0 +1,304 @@
+//! A device with everything that a server's workers, or a client, need of it.
+
+use super::{DpdkError, Eal, Flow, FlowError, Merged, Port, PortCounters, PortInfo, PortOptions, QueuePair, UdpRule};
+use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
+use crate::limits::DPDK_LINK_S;
+use crate::r2p2::Peer;
+use crate::stack::{Interface, Network, StackDriver, StackError, StackOptions, machine_clock};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use thiserror::Error;
+
+/// Which device, and how it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// DPDK's own arguments.
+    pub eal: Vec<String>,
+    /// The device's name or number; empty: the only one.
+    pub device: String,
+    /// This host's addresses on it: one of each family at most.
+    pub networks: Vec<Network>,
+    /// UDP port of the first worker; worker `n` has this port plus `n`.
+    pub port: u16,
+    /// Workers, a pair of queues each.
+    pub workers: usize,
+    /// Bytes of the largest IP packet; none: as the device has it.
+    pub mtu: Option<u16>,
+}
+
+/// Why a device cannot be used.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// DPDK or the device refuses.
+    #[error(transparent)]
+    Dpdk(#[from] DpdkError),
+    /// Nobody is there.
+    #[error("nobody is at the other end of {0}: start the server first, or look at the cable")]
+    NoLink(String),
+    /// The addresses cannot be used.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+}
+
+/// Who brings a packet to its worker.
+#[derive(Clone, Debug)]
+pub enum Steering {
+    /// There is one worker.
+    Alone,
+    /// The device, by a rule for each worker's port.
+    Rules,
+    /// The device spreads by addresses and ports, and workers hand over what is another's.
+    Spread(FlowError),
+    /// Whichever queue it comes to, that worker hands it over.
+    HandedOver(FlowError),
+}
+
+impl fmt::Display for Steering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Steering::Alone => f.write_str("one worker, one queue"),
+            Steering::Rules => f.write_str("the device brings each packet to its worker (flow rules)"),
+            Steering::Spread(why) => {
+                write!(f, "the device spreads packets (RSS), workers hand over what is another's; no flow rules: {why}")
+            }
+            Steering::HandedOver(why) => write!(f, "workers hand over what is another's; no flow rules: {why}"),
+        }
+    }
+}
+
+/// A server's device. Its drivers keep what they need of it; it is to be kept as long as they are used, for its rules.
+#[derive(Debug)]
+pub struct Device {
+    // Before the port.
+    flows: Vec<Flow>,
+    steering: Steering,
+    interface: Arc<Interface>,
+    port: Port,
+}
+
+impl Device {
+    /// Starts DPDK, opens the device, and gives a driver for each worker.
+    ///
+    /// # Errors
+    /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process.
+    pub fn open(options: &DeviceOptions) -> Result<(Device, Vec<StackDriver<QueuePair>>), DeviceError> {
+        let queues = u16::try_from(options.workers).unwrap_or(u16::MAX);
+        let (port, pairs) = open(options, queues)?;
+        let interface = interface(&pairs, options)?;
+        let drivers = pairs.into_iter().enumerate().map(|(index, pair)| {
+            let driver = StackDriver::new(Arc::clone(&interface), index, pair)?;
+            Ok(driver)
+        });
+        let drivers = drivers.collect::<Result<Vec<_>, StackError>>()?;
+        let (flows, steering) = steer(&port, options);
+        Ok((Device { flows, steering, interface, port }, drivers))
+    }
+
+    /// Who brings packets to their workers.
+    pub fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    /// Rules that the device keeps.
+    pub fn rules(&self) -> impl Iterator<Item = &UdpRule> {
+        self.flows.iter().map(Flow::rule)
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &PortInfo {
+        self.port.info()
+    }
+
+    /// Whether the other end is there.
+    pub fn is_up(&self) -> bool {
+        self.port.is_up()
+    }
+
+    /// What the device has counted.
+    pub fn counters(&self) -> PortCounters {
+        self.port.counters()
+    }
+
+    /// Packet buffers that are out.
+    pub fn buffers_in_use(&self) -> u32 {
+        self.port.buffers_in_use()
+    }
+
+    /// What the workers share.
+    pub fn interface(&self) -> &Arc<Interface> {
+        &self.interface
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PortInfo { name, driver, mac, mtu, .. } = self.info();
+        write!(f, "{name} ({driver}, {mac}, packets of {mtu} bytes): {}", self.steering)
+    }
+}
+
+fn open(options: &DeviceOptions, queues: u16) -> Result<(Port, Vec<QueuePair>), DeviceError> {
+    // Before DPDK starts, which it does once.
+    options.networks.iter().try_for_each(Network::check)?;
+    let eal = Eal::start(&options.eal)?;
+    let port_options = PortOptions { mtu: options.mtu, ..PortOptions::new(queues) };
+    Ok(Port::open(&eal, &options.device, &port_options)?)
+}
+
+fn interface(pairs: &[QueuePair], options: &DeviceOptions) -> Result<Arc<Interface>, DeviceError> {
+    let first = pairs.first().ok_or(StackError::Workers { workers: 0, port: options.port })?;
+    let network = options.networks.first().copied().ok_or(StackError::NoAddress)?;
+    let (networks, workers) = (options.networks.clone(), options.workers);
+    let stack = StackOptions { networks, workers, ..StackOptions::new(network, options.port) };
+    Ok(Interface::new(first, stack, machine_clock())?)
+}
+
+/// Has the device keep a rule for each worker and family, or finds out who else steers.
+fn steer(port: &Port, options: &DeviceOptions) -> (Vec<Flow>, Steering) {
+    if options.workers <= 1 {
+        return (Vec::new(), Steering::Alone);
+    }
+    let rules = |to_address: bool| {
+        let of = move |network: &Network, worker: usize| {
+            let (port, queue) = (options.port.saturating_add(worker as u16), worker as u16);
+            match to_address {
+                true => UdpRule::to(network.address, port, queue),
+                false => UdpRule::any(network.address.is_ipv6(), port, queue),
+            }
+        };
+        options.networks.iter().flat_map(move |network| (0..options.workers).map(move |worker| of(network, worker)))
+    };
+    // Some drivers take rules only without an address.
+    match keep(port, rules(true)).or_else(|_| keep(port, rules(false))) {
+        Ok(flows) => (flows, Steering::Rules),
+        Err(why) if port.info().spreads => (Vec::new(), Steering::Spread(why)),
+        Err(why) => (Vec::new(), Steering::HandedOver(why)),
+    }
+}
+
+/// All of these rules, or none.
+fn keep(port: &Port, rules: impl Iterator<Item = UdpRule> + Clone) -> Result<Vec<Flow>, FlowError> {
+    rules.clone().try_for_each(|rule| port.validate(&rule))?;
+    rules.map(|rule| port.create(rule)).collect()
+}
+
+/// A client's device: one connection at a time, over all of the device's queues.
+#[derive(Debug)]
+pub struct ClientDevice {
+    driver: Arc<Mutex<StackDriver<Merged>>>,
+    /// Somebody has it.
+    lent: Arc<AtomicBool>,
+    port: Port,
+}
+
+/// Ports from which a client's is chosen, as the kernel does.
+const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_999;
+
+impl ClientDevice {
+    /// Starts DPDK and opens the device, to talk to a server. `options.workers` is the number of queues: on a device that is a cable to
+    /// the server, as many as the server has workers. Its `port` is of no meaning.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open(options: &DeviceOptions, server: SocketAddr) -> Result<ClientDevice, DeviceError> {
+        let queues = u16::try_from(options.workers).unwrap_or(u16::MAX);
+        let (port, pairs) = open(options, queues)?;
+        // What is announced before there is a link is lost; and who talked from this address before would be believed to have it still.
+        let begun = Instant::now();
+        while !port.is_up() {
+            if begun.elapsed() > Duration::from_secs(DPDK_LINK_S) {
+                return Err(DeviceError::NoLink(port.info().name.clone()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Another one than before: packets that are under way for a client before this one are not for it.
+        let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
+        let own = CLIENT_PORTS.start + (now_us % CLIENT_PORTS.len() as u32) as u16;
+        let interface = interface(&pairs, &DeviceOptions { workers: 1, port: own, ..options.clone() })?;
+        let merged = Merged::new(pairs, server.port()).ok_or(StackError::Workers { workers: 0, port: own })?;
+        let driver = StackDriver::new(interface, 0, merged)?;
+        Ok(ClientDevice { driver: Arc::new(Mutex::new(driver)), lent: Arc::default(), port })
+    }
+
+    /// Whether the other end is there.
+    pub fn is_up(&self) -> bool {
+        self.port.is_up()
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &PortInfo {
+        self.port.info()
+    }
+}
+
+impl Drivers for ClientDevice {
+    fn open(&self) -> Result<AnyDriver, String> {
+        if self.lent.swap(true, SeqCst) {
+            return Err("over DPDK a process has one connection at a time: use one, with more under way".to_owned());
+        }
+        Ok(AnyDriver::other(Lent { driver: Arc::clone(&self.driver), lent: Arc::clone(&self.lent) }))
+    }
+}
+
+/// The driver while a connection has it: nobody else does, so its lock is always free.
+struct Lent {
+    driver: Arc<Mutex<StackDriver<Merged>>>,
+    lent: Arc<AtomicBool>,
+}
+
+impl Lent {
+    fn driver(&self) -> MutexGuard<'_, StackDriver<Merged>> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.lent.store(false, SeqCst);
+    }
+}
+
+impl Driver for Lent {
+    fn local(&self) -> Peer {
+        self.driver().local()
+    }
+
+    fn burst(&self) -> Burst {
+        self.driver().burst()
+    }
+
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        self.driver().receive(burst)
+    }
+
+    fn transmit(&mut self, outbox: &mut Outbox) -> usize {
+        self.driver().transmit(outbox)
+    }
+
+    fn waiter(&self) -> Waiter {
+        self.driver().waiter()
+    }
+
+    fn waker(&self) -> Waker {
+        self.driver().waker()
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        self.driver().pressure()
+    }
+
+    fn counters(&self) -> DriverCounters {
+        self.driver().counters()
+    }
+
+    fn max_datagram(&self) -> usize {
+        self.driver().max_datagram()
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.driver().details()
+    }
+}

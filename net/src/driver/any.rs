@@ -1,0 +1,99 @@
+//! A driver of whatever kind.
+
+use super::filter::Instruction;
+use super::{Burst, Driver, DriverCounters, Outbox, Pressure, UdpDriver, Waiter, Waker};
+use crate::r2p2::Peer;
+
+/// A driver of whatever kind. Kernel sockets, the usual one, are called directly and not through a pointer.
+pub enum AnyDriver {
+    /// A kernel socket.
+    Udp(Box<UdpDriver>),
+    /// Something else.
+    Other(Box<dyn Driver>),
+}
+
+impl AnyDriver {
+    /// Any other kind than a kernel socket.
+    pub fn other(driver: impl Driver + 'static) -> AnyDriver {
+        AnyDriver::Other(Box::new(driver))
+    }
+}
+
+impl From<UdpDriver> for AnyDriver {
+    fn from(driver: UdpDriver) -> AnyDriver {
+        AnyDriver::Udp(Box::new(driver))
+    }
+}
+
+impl std::fmt::Debug for AnyDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AnyDriver({})", self.local())
+    }
+}
+
+/// Where clients get their drivers from, if not from the kernel.
+pub trait Drivers: Send + Sync + std::fmt::Debug {
+    /// A driver to talk to a server with. It serves one connection at a time; a dropped one may be given out again.
+    ///
+    /// # Errors
+    /// Why there is none, and what to do.
+    fn open(&self) -> Result<AnyDriver, String>;
+}
+
+/// Calls a method of whichever it is.
+macro_rules! each {
+    ($any:expr, $driver:ident => $call:expr) => {
+        match $any {
+            AnyDriver::Udp($driver) => $call,
+            AnyDriver::Other($driver) => $call,
+        }
+    };
+}
+
+impl Driver for AnyDriver {
+    fn local(&self) -> Peer {
+        each!(self, driver => driver.local())
+    }
+
+    fn burst(&self) -> Burst {
+        each!(self, driver => driver.burst())
+    }
+
+    #[inline]
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        each!(self, driver => driver.receive(burst))
+    }
+
+    #[inline]
+    fn transmit(&mut self, outbox: &mut Outbox) -> usize {
+        each!(self, driver => driver.transmit(outbox))
+    }
+
+    fn waiter(&self) -> Waiter {
+        each!(self, driver => driver.waiter())
+    }
+
+    fn waker(&self) -> Waker {
+        each!(self, driver => driver.waker())
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        each!(self, driver => driver.pressure())
+    }
+
+    fn set_filter(&mut self, program: &[Instruction]) -> bool {
+        each!(self, driver => driver.set_filter(program))
+    }
+
+    fn counters(&self) -> DriverCounters {
+        each!(self, driver => driver.counters())
+    }
+
+    fn max_datagram(&self) -> usize {
+        each!(self, driver => driver.max_datagram())
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        each!(self, driver => driver.details())
+    }
+}

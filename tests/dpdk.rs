@@ -1,0 +1,124 @@
+//! Promise: the same server and the same load run on a device of DPDK: over shared memory (memif), with neither root nor hugepages, with
+//! several workers, sealed and plain, calls included; a client may be killed in the middle and the next one is served. Runs the real binary.
+#![cfg(feature = "dpdk")]
+
+#[path = "common/process.rs"]
+mod process;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use process::{Server, binary};
+use serde_json::Value;
+
+/// DPDK's arguments for one side of the shared memory.
+fn eal(role: &str, socket: &Path) -> String {
+    let vdev = format!("net_memif0,role={role},id=0,socket={},socket-abstract=no", socket.display());
+    format!("--no-huge --no-pci --no-shconf -m 64 --vdev {vdev}")
+}
+
+/// A server of two workers on the device.
+fn start() -> Server {
+    let folder = tempfile::tempdir().unwrap();
+    let eal = eal("server", &folder.path().join("socket"));
+    let mut process = binary()
+        .args(["serve", "--json", "--driver", "dpdk", "--eal", &eal, "--address", "10.9.0.1/24"])
+        .args(["--address", "fd09::1/64", "--control", "127.0.0.1:0", "--no-pin", "--workers", "2", "--ephemeral"])
+        .args(["--no-builder", "--state"])
+        .arg(folder.path().join("state"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+    let text = |name: &str| said[name].as_str().unwrap().to_owned();
+    Server { process, control: text("control"), data: text("data"), folder }
+}
+
+impl Server {
+    fn json(&self, line: &str) -> Value {
+        let output = self.command().args(line.split_whitespace()).arg("--json").output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// A load from the other side of the shared memory.
+    fn load(&self, options: &str) -> Command {
+        let socket = self.folder.path().join("socket");
+        let mut command = self.command();
+        command.args(["load", "--driver", "dpdk", "--queues", "2", "--address", "10.9.0.2/24", "--json"]);
+        command.args(["--eal", &eal("client", &socket)]).args(options.split_whitespace());
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+fn report(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["wrong"], 0, "{report}");
+    report
+}
+
+/// Operations of a class that were answered well.
+fn answered(report: &Value, class: &str) -> u64 {
+    let rows = report["classes"].as_array().unwrap();
+    rows.iter().find(|row| row["class"] == class).and_then(|row| row["ok"].as_u64()).unwrap_or(0)
+}
+
+#[test]
+fn a_load_runs_over_shared_memory_as_over_sockets() {
+    let server = start();
+    let health = server.json("health");
+    assert_eq!(health["data_address"], "10.9.0.1:7400");
+    let network = health["network"].as_str().unwrap();
+    assert!(
+        network.contains("net_memif") && network.contains("hand over") && network.contains("no flow rules"),
+        "{network}"
+    );
+
+    // Two tenants, with different home workers; values of several packets; sealed, since this is no loopback.
+    for (tenant, home) in [("a", 0), ("b", 1)] {
+        server.json(&format!("tenant create {tenant} --home {home}"));
+        // Longer and longer: the machine may stand still.
+        let ran = ["1", "10", "60"].iter().any(|seconds| {
+            let options = format!(
+                "--tenant {tenant} --create --fill --records 300 --value-bytes 5000 --mix get=60,put=40 --depth 8 --verify-every 1 \
+                 --warm-up 0 --deadline 60 --seconds {seconds}"
+            );
+            let output = server.load(&options).output().unwrap();
+            if String::from_utf8_lossy(&output.stderr).contains("nothing was asked") {
+                return false;
+            }
+            let report = report(&output);
+            answered(&report, "get") > 0 && answered(&report, "put") > 0
+        });
+        assert!(ran, "{tenant}: nothing was answered");
+    }
+    let stat = server.json("stat --all");
+    assert!(stat["counters"]["packets_in"].as_u64() > Some(1000), "{stat}");
+}
+
+#[test]
+fn a_client_is_killed_and_the_next_one_is_served() {
+    let server = start();
+    server.json("tenant create shop --home 1");
+    let fill = "--tenant shop --create --fill --records 200 --seconds 0 --deadline 60";
+    assert!(server.load(fill).output().unwrap().status.success());
+    for _ in 0..3 {
+        let run = "--tenant shop --records 200 --mix ycsb-a --depth 32 --seconds 600 --deadline 60 --quiet";
+        let before = server.json("stat --all")["counters"]["messages"].as_u64().unwrap();
+        let mut load = server.load(run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = std::time::Instant::now();
+        while server.json("stat --all")["counters"]["messages"].as_u64().unwrap() < before + 1000 {
+            assert!(begun.elapsed().as_secs() < 120 && load.try_wait().unwrap().is_none(), "the load does not run");
+        }
+        load.kill().unwrap();
+        load.wait().unwrap();
+    }
+    let last = "--tenant shop --records 200 --mix ycsb-a --depth 32 --seconds 10 --warm-up 0 --deadline 60";
+    let report = report(&server.load(last).output().unwrap());
+    assert!(answered(&report, "get") > 0, "{report}");
+}
