@@ -1,13 +1,13 @@
 //! What a transaction does to one table: it looks at versions, makes sure that all of its changes fit, installs them, and
 //! has readers wait meanwhile. What it does to several tables, and in which order: `store::transactions`.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::buckets::{Spares, stripe_of};
 use super::locked::{Found, Fresh, Locked, charge};
 use super::{Exclusive, Stripes, Table};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, EVICTIONS_PER_WRITE, STRIPES};
-use crate::store::transactions::Change;
+use crate::store::transactions::{Change, core};
 use crate::store::{Guard, Mode, Participant, StoreError};
 
 /// While this lives, whoever looks for a key of these stripes waits for their locks.
@@ -18,7 +18,7 @@ pub(in crate::store) struct Installing<'t> {
 
 impl Drop for Installing<'_> {
     fn drop(&mut self) {
-        self.table.installing.fetch_and(!self.stripes.0, Ordering::Release);
+        self.table.installing.take_back(self.stripes.0);
     }
 }
 
@@ -64,23 +64,25 @@ impl Table {
     #[inline(never)]
     pub(super) fn wait_for_commit(&self, hash: u64) {
         let stripe = stripe_of(hash);
-        if Stripes(self.installing.load(Ordering::Acquire)).contains(stripe) {
-            drop(self.stripes[stripe].state.lock());
-        }
+        self.installing.wait(stripe, &self.stripes[stripe].state);
     }
 
     /// Has readers of some stripes wait, whose locks the caller holds.
     pub(in crate::store) fn announce(&self, stripes: Stripes) -> Installing<'_> {
-        self.installing.fetch_or(stripes.0, Ordering::SeqCst);
+        self.installing.add(stripes.0);
         Installing { table: self, stripes }
     }
 
     /// Whether somebody is writing to the stripe of `hash`. If not, then what was written before the caller's last fence is
     /// seen by what the caller reads next.
     pub(in crate::store) fn is_written(&self, hash: u64) -> bool {
-        let written = self.stripes[stripe_of(hash)].state.is_locked();
-        fence(Ordering::Acquire);
-        written
+        core::is_written(&self.stripes[stripe_of(hash)].state)
+    }
+
+    /// Whether readers of the key of that hash are to wait.
+    #[cfg(test)]
+    pub(in crate::store) fn is_announced(&self, hash: u64) -> bool {
+        self.installing.has(stripe_of(hash))
     }
 
     /// The version of the live record of `key` at this moment, also in the middle of a commit.

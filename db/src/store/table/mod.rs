@@ -43,6 +43,7 @@ use self::tablets::Tablets;
 pub use self::update::{Change, Exclusive, Stripes, Value};
 use super::epochs::{Charge, Garbage, Tally};
 use super::record::RecordRef;
+use super::transactions::core::Announced;
 use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
 use crate::limits::{
     BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
@@ -60,7 +61,7 @@ pub struct Table {
     current: AtomicPtr<Buckets>,
     /// Stripes that a transaction is writing to: a set as in [`Stripes`]. Whoever looks for a key of theirs waits, so that it
     /// sees all of what the transaction writes or nothing. Beside `current`, so that looking here costs no cache line.
-    installing: AtomicU64,
+    installing: Announced,
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
     base: AtomicPtr<u8>,
     count: AtomicUsize,
@@ -103,7 +104,7 @@ impl Table {
             base: AtomicPtr::new(buckets.base()),
             count: AtomicUsize::new(buckets.count()),
             current: AtomicPtr::new(Box::into_raw(buckets)),
-            installing: AtomicU64::new(0),
+            installing: Announced::new(),
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
             growth: Mutex::new(()),
             growths: AtomicU64::new(0),
@@ -170,7 +171,7 @@ impl Table {
     /// # Safety
     /// The caller holds a [`super::Pin`] of the table's epochs, and keeps it during 'a.
     pub unsafe fn get_pinned<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
-        if self.installing.load(Ordering::Acquire) != 0 {
+        if self.installing.any() {
             self.wait_for_commit(hash);
         }
         // SAFETY: the caller's promise.

@@ -3,8 +3,6 @@
 //! What this module guarantees: as `mod.rs`; what is looked up is protected by the caller's guard or pin.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::Ordering;
-
 use arrayvec::ArrayVec;
 
 use super::index::Span;
@@ -111,7 +109,7 @@ impl Table {
     /// # Safety
     /// As for [`Table::get_pinned`].
     unsafe fn find_settled<'a>(&self, hash: u64, key: &[u8]) -> Option<RecordRef<'a>> {
-        if self.installing.load(Ordering::Acquire) != 0 {
+        if self.installing.any() {
             self.wait_for_commit(hash);
         }
         // SAFETY: the caller's promise.

@@ -20,14 +20,17 @@
 //! does not. Why it need not stay locked: who writes it after the look comes after this transaction, and whoever sees that
 //! write sees by then that readers have to wait for the changes, since that was announced before the lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
 
+pub(in crate::store) mod core;
 mod snapshot;
+mod sync;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::{Ordering, fence};
 
+use self::core::{in_order, is_by_itself};
 pub use self::snapshot::snapshot;
 use super::table::Prepared;
 use super::{Exclusive, Participant, Span, StoreError, Stripes, Table};
@@ -247,29 +250,47 @@ fn attempt<'t>(
     for part in parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
         part.held = Some(part.table.exclusive(participant, part.stripes));
     }
-    // A single change, with everything locked until then that was read, is made at one moment by itself.
-    let by_itself = ranges.is_empty()
-        && changes.len() == 1
-        && reads.iter().all(|read| parts.iter().any(|part| part.changes_beside(read)));
-    let installing: Vec<_> = (parts.iter().filter(|part| !by_itself && !part.changed.is_empty()))
-        .map(|part| part.table.announce(part.changed))
-        .collect();
-    fence(Ordering::SeqCst);
-    let now_ms = participant.epochs().commit_time(now_ms);
+    let stays_locked = |read| parts.iter().any(|part| part.changes_beside(read));
+    // Ranges are of a whole table, which is let go.
+    let stay_locked = reads.iter().map(stays_locked).chain(ranges.iter().map(|_| false));
+    let by_itself = is_by_itself(changes.len(), stay_locked);
+    let now_ms = Cell::new(now_ms);
+    in_order(
+        parts,
+        |parts| {
+            let announced = parts.iter().filter(|part| !by_itself && !part.changed.is_empty());
+            announced.map(|part| part.table.announce(part.changed)).collect::<Vec<_>>()
+        },
+        |parts| {
+            now_ms.set(participant.epochs().commit_time(now_ms.get()));
+            hold(parts, participant, (reads, ranges), now_ms.get())
+        },
+        |parts| {
+            parts.iter_mut().for_each(Part::keep_changed);
+            #[cfg(test)]
+            tests::pause::here();
+        },
+        |parts| make(parts, changes, now_ms.get()).map_err(|error| Failure::Final(error.into())),
+    )?;
+    parts.iter_mut().for_each(|part| part.held = None);
+    parts.iter().for_each(|part| part.table.grow_with(participant, &changes[part.changes.clone()]));
+    Ok(())
+}
+
+/// Whether all that was read is so at this moment.
+fn hold(
+    parts: &mut [Part<'_>],
+    participant: &Participant,
+    (reads, ranges): (&[Read<'_>], &[RangeRead<'_>]),
+    now_ms: u64,
+) -> Result<(), Failure> {
     for read in reads {
         let part = parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
         if !part.map_or(Ok(false), |part| part.holds(participant, read, now_ms))? {
             return Err(Failure::Final(CommitError::Conflict));
         }
     }
-    check_ranges(parts, ranges, now_ms)?;
-    parts.iter_mut().for_each(Part::keep_changed);
-    make(parts, changes, now_ms).map_err(|error| Failure::Final(error.into()))?;
-    // Before the locks: the next who has one announces its own.
-    drop(installing);
-    parts.iter_mut().for_each(|part| part.held = None);
-    parts.iter().for_each(|part| part.table.grow_with(participant, &changes[part.changes.clone()]));
-    Ok(())
+    check_ranges(parts, ranges, now_ms)
 }
 
 /// Whether all ranges hold what they did, whose tables are locked.

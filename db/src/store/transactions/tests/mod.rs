@@ -3,11 +3,31 @@
 mod history;
 mod invariants;
 mod refusals;
+mod single;
 
 use std::sync::Arc;
 
 use super::{Change, CommitError, New, Read, commit, snapshot};
 use crate::store::{Epochs, Mode, Participant, Table, TableConfig, Write};
+
+/// What a test does in the middle of its thread's next commit: between its look and its changes, when it has let go of what it only reads.
+pub(super) mod pause {
+    use std::cell::Cell;
+
+    thread_local! {
+        static NEXT: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    }
+
+    pub(in crate::store::transactions) fn here() {
+        if let Some(f) = NEXT.take() {
+            f();
+        }
+    }
+
+    pub(in crate::store::transactions) fn next(f: impl FnOnce() + 'static) {
+        NEXT.set(Some(Box::new(f)));
+    }
+}
 
 /// Work is cut down under miri, which is some hundred times slower.
 const fn scaled(work: usize, miri: usize) -> usize {

@@ -1,0 +1,495 @@
+//! Promise: a commit is seen whole or not at all, at one moment, and nothing that was written is lost. Loom tries every
+//! interleaving (up to so many preemptions) of two or three threads, stale reads included. A test program of its own
+//! (`cargo test -p sandstorm --test commits`): loom replaces the process's handlers of faults, which the tests of extensions need.
+//!
+//! *Real* here is `core.rs`, over loom's atomics: the order of a commit's steps and its fence, announcing and taking back, what a get
+//! waits for, when a stripe counts as written to, and when a commit need not be announced.
+//!
+//! *Modelled*, as the real code does it: a stripe's lock (loom's mutex, and a word that tells whether it is held, read as relaxed as
+//! parking_lot does), a record (one word: its version; 0: none; stored with release under the lock and loaded with acquire, as a slot's
+//! pointer is), two keys in two tables, in one table, or in one stripe of it, what [`Commit`] locks, in which order, and how it checks
+//! what it has read (`Part::of`, `Part::holds` and `commit` in `mod.rs`), a snapshot (`snapshot.rs`, without its last resort), and who
+//! retries. There is no growth, no expiry, no quota and no range.
+//!
+//! Loom remembers who had a word last, not who else: a writer that looked at a word before it writes it would hide an earlier
+//! reader, and orders would not be tried. So who holds a word's lock looks at it by an exchange, which sees the same there.
+//!
+//! Each promise has twins that leave out a step and must fail, so that the model is known to look at what it claims.
+#![cfg(not(miri))]
+
+use std::cell::Cell;
+
+use loom::sync::Arc;
+use loom::thread;
+
+mod sync {
+    use std::marker::PhantomData;
+
+    use loom::sync::atomic::AtomicBool;
+    pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
+
+    use super::{LEFT_OUT, Left};
+
+    /// A mutex that tells whether it is held. That word is all that who does not take it sees of it.
+    pub(super) struct Lock<T> {
+        mutex: loom::sync::Mutex<()>,
+        held: AtomicBool,
+        of: PhantomData<T>,
+    }
+
+    pub(super) struct Guard<'l, T>(&'l Lock<T>, Option<loom::sync::MutexGuard<'l, ()>>);
+
+    impl<T> Lock<T> {
+        pub(super) fn new() -> Lock<T> {
+            Lock { mutex: loom::sync::Mutex::new(()), held: AtomicBool::new(false), of: PhantomData }
+        }
+
+        pub(super) fn lock(&self) -> Guard<'_, T> {
+            let guard = self.mutex.lock().ok();
+            self.held.swap(true, Ordering::Acquire);
+            Guard(self, guard)
+        }
+
+        pub(super) fn is_locked(&self) -> bool {
+            self.held.load(Ordering::Relaxed)
+        }
+    }
+
+    impl<T> Drop for Guard<'_, T> {
+        fn drop(&mut self) {
+            self.0.held.store(false, Ordering::Release);
+            drop(self.1.take());
+        }
+    }
+
+    pub(super) fn fence(ordering: Ordering) {
+        if LEFT_OUT.get() != Left::Fence || ordering != Ordering::SeqCst {
+            loom::sync::atomic::fence(ordering);
+        }
+    }
+}
+
+#[path = "core.rs"]
+#[allow(dead_code)]
+mod protocol;
+
+use self::protocol::{Announced, in_order, is_by_itself, is_written};
+use self::sync::{AtomicU64, Guard, Lock, Ordering};
+
+/// The step that a twin leaves out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Fence,
+    Announcement,
+    /// A get looks without waiting.
+    Wait,
+    /// Versions are not compared.
+    Validation,
+    /// Nobody looks whether what was read is locked.
+    Writers,
+    /// A single change is announced only where something that was read was never locked.
+    LetGo,
+}
+
+thread_local! {
+    static LEFT_OUT: Cell<Left> = const { Cell::new(Left::Nothing) };
+}
+
+const KEYS: usize = 2;
+const X: usize = 0;
+const Y: usize = 1;
+
+/// Two keys: their versions, the locks of their stripes, and what is announced of their tables.
+struct Store {
+    announced: [Announced; KEYS],
+    versions: [AtomicU64; KEYS],
+    locks: [Lock<()>; KEYS],
+    place: Place,
+}
+
+/// Where the keys are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    TwoTables,
+    TwoStripes,
+    OneStripe,
+}
+
+/// A transaction: what it read (key, version) and what it writes (key, version).
+#[derive(Default)]
+struct Commit {
+    reads: Vec<(usize, u64)>,
+    writes: Vec<(usize, u64)>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    Unsure,
+    Conflict,
+}
+
+/// The locks that a commit holds, by stripe.
+type Held<'s> = [Option<Guard<'s, ()>>; KEYS];
+
+/// What was announced; taken back when dropped.
+struct Installing<'s>(&'s Announced, u64);
+
+impl<'s> Installing<'s> {
+    fn new(announced: &'s Announced, stripes: u64) -> Installing<'s> {
+        announced.add(stripes);
+        Installing(announced, stripes)
+    }
+}
+
+impl Drop for Installing<'_> {
+    fn drop(&mut self) {
+        self.0.take_back(self.1);
+    }
+}
+
+impl Store {
+    fn new(versions: [u64; KEYS], place: Place) -> Arc<Store> {
+        Arc::new(Store {
+            announced: [Announced::new(), Announced::new()],
+            versions: versions.map(AtomicU64::new),
+            locks: [Lock::new(), Lock::new()],
+            place,
+        })
+    }
+
+    fn stripe(&self, key: usize) -> usize {
+        if self.place == Place::OneStripe { 0 } else { key }
+    }
+
+    fn table(&self, key: usize) -> &Announced {
+        &self.announced[if self.place == Place::TwoTables { key } else { 0 }]
+    }
+
+    fn look(&self, key: usize) -> u64 {
+        self.versions[key].load(Ordering::Acquire)
+    }
+
+    /// The same for who holds the lock.
+    fn look_held(&self, key: usize) -> u64 {
+        self.versions[key].fetch_or(0, Ordering::Acquire)
+    }
+
+    /// `Table::get`.
+    fn get(&self, key: usize) -> u64 {
+        if self.table(key).any() && LEFT_OUT.get() != Left::Wait {
+            let stripe = self.stripe(key);
+            self.table(key).wait(stripe, &self.locks[stripe]);
+        }
+        self.look(key)
+    }
+
+    /// A plain write of one key: what becomes of its version.
+    fn update(&self, key: usize, f: impl FnOnce(u64) -> u64) {
+        let _lock = self.locks[self.stripe(key)].lock();
+        self.versions[key].store(f(self.look_held(key)), Ordering::Release);
+    }
+
+    /// All keys of one moment; `None` where others wrote meanwhile.
+    fn snapshot(&self) -> Option<[u64; KEYS]> {
+        let versions = [self.get(X), self.get(Y)];
+        let reads = vec![(X, versions[X]), (Y, versions[Y])];
+        self.commit(&Commit { reads, writes: Vec::new() }).then_some(versions)
+    }
+
+    /// Whether it was made.
+    fn commit(&self, commit: &Commit) -> bool {
+        for all in [false, true] {
+            match self.attempt(commit, all) {
+                Err(Failure::Unsure) => {}
+                outcome => return outcome.is_ok(),
+            }
+        }
+        false
+    }
+
+    fn attempt(&self, commit: &Commit, all: bool) -> Result<(), Failure> {
+        let bit = |key: &usize| 1_u64 << self.stripe(*key);
+        let changed = commit.writes.iter().fold(0, |stripes, (key, _)| stripes | bit(key));
+        let read = commit.reads.iter().filter(|(_, version)| all || *version == 0);
+        let stripes = read.fold(changed, |stripes, (key, _)| stripes | bit(key));
+        let lock = |stripe: usize| (stripes >> stripe & 1 == 1).then(|| self.locks[stripe].lock());
+        let mut held: Held<'_> = [lock(0), lock(1)];
+        let stays = if LEFT_OUT.get() == Left::LetGo { stripes } else { changed };
+        let reads = commit.reads.iter();
+        let by_itself = is_by_itself(commit.writes.len(), reads.map(|(key, _)| stays & bit(key) != 0));
+        in_order(
+            &mut held,
+            |_| {
+                let announces = !by_itself && LEFT_OUT.get() != Left::Announcement;
+                let changes = commit.writes.iter().filter(|_| announces);
+                changes.map(|(key, _)| Installing::new(self.table(*key), bit(key))).collect::<Vec<_>>()
+            },
+            |held| {
+                for (key, version) in &commit.reads {
+                    let stripe = self.stripe(*key);
+                    let found = match &held[stripe] {
+                        Some(_) => self.look_held(*key),
+                        None if LEFT_OUT.get() != Left::Writers && is_written(&self.locks[stripe]) => {
+                            return Err(Failure::Unsure);
+                        }
+                        None => self.look(*key),
+                    };
+                    if found != *version && LEFT_OUT.get() != Left::Validation {
+                        return Err(Failure::Conflict);
+                    }
+                }
+                Ok(())
+            },
+            |held| {
+                for (stripe, lock) in held.iter_mut().enumerate() {
+                    if changed >> stripe & 1 == 0 {
+                        *lock = None;
+                    }
+                }
+            },
+            |_| {
+                for (key, version) in &commit.writes {
+                    self.versions[*key].store(*version, Ordering::Release);
+                }
+                Ok(())
+            },
+        )
+    }
+}
+
+/// Runs threads in every interleaving (of so many preemptions, where that is said), then looks at what has become of the store.
+fn explore(
+    left_out: Left,
+    preemptions: Option<usize>,
+    store: impl Fn() -> Arc<Store> + Sync + Send + 'static,
+    threads: &'static [fn(&Store)],
+    at_the_end: fn(&Store),
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(move || {
+        let store = store();
+        let (first, others) = threads.split_first().expect("there is a thread");
+        let others: Vec<_> = (others.iter())
+            .map(|body| {
+                let store = Arc::clone(&store);
+                thread::spawn(move || {
+                    LEFT_OUT.set(left_out);
+                    body(&store);
+                })
+            })
+            .collect();
+        LEFT_OUT.set(left_out);
+        first(&store);
+        for other in others {
+            other.join().expect("no panic");
+        }
+        at_the_end(&store);
+    });
+}
+
+const PLACES: [Place; 3] = [Place::TwoTables, Place::TwoStripes, Place::OneStripe];
+
+/// A commit of both keys, which are at that version.
+fn writes_both(store: &Store, before: u64) {
+    let reads = vec![(X, before), (Y, before)];
+    let made = store.commit(&Commit { reads, writes: vec![(X, 10), (Y, 10)] });
+    assert!(made, "nobody else writes");
+}
+
+fn gets_x_first(store: &Store) {
+    let (x, y) = (store.get(X), store.get(Y));
+    assert!(x != 10 || y == 10, "the first change was seen, then not the second: {x} {y}");
+}
+
+fn gets_y_first(store: &Store) {
+    let (y, x) = (store.get(Y), store.get(X));
+    assert!(y != 10 || x == 10, "the second change was seen, then not the first: {y} {x}");
+}
+
+/// Gets of both keys, one after the other: who has seen the commit sees all of it from then on.
+fn all_or_nothing_by_gets(left_out: Left, place: Place) {
+    let at_the_end = |store: &Store| {
+        assert_eq!([store.get(X), store.get(Y)], [10, 10]);
+        assert!(!store.announced.iter().any(Announced::any), "nobody waits any more");
+    };
+    let pairs: [&[fn(&Store)]; 2] =
+        [&[gets_x_first, |store| writes_both(store, 1)], &[gets_y_first, |store| writes_both(store, 1)]];
+    for threads in pairs {
+        explore(left_out, None, move || Store::new([1, 1], place), threads, at_the_end);
+    }
+    if place == Place::TwoTables {
+        let threads: &[fn(&Store)] = &[gets_x_first, |store| writes_both(store, 1), gets_y_first];
+        explore(left_out, Some(2), move || Store::new([1, 1], place), threads, at_the_end);
+    }
+}
+
+#[test]
+fn who_gets_one_change_of_a_commit_gets_all_from_then_on() {
+    PLACES.into_iter().for_each(|place| all_or_nothing_by_gets(Left::Nothing, place));
+}
+
+#[test]
+#[should_panic(expected = "was seen, then not")]
+fn without_announcing_half_a_commit_is_seen() {
+    all_or_nothing_by_gets(Left::Announcement, Place::TwoStripes);
+}
+
+#[test]
+#[should_panic(expected = "was seen, then not")]
+fn without_waiting_half_a_commit_is_seen() {
+    all_or_nothing_by_gets(Left::Wait, Place::TwoTables);
+}
+
+/// A snapshot, of keys that are there or come with the commit.
+fn all_or_nothing_by_snapshot(left_out: Left, absent: bool, place: Place) {
+    fn snapshot(store: &Store) {
+        if let Some(versions) = store.snapshot() {
+            assert_eq!(versions[X], versions[Y], "a snapshot of half a commit");
+        }
+    }
+    let present: &[fn(&Store)] = &[snapshot, |store| writes_both(store, 1)];
+    let coming: &[fn(&Store)] = &[snapshot, |store| writes_both(store, 0)];
+    let threads = if absent { coming } else { present };
+    let before = if absent { 0 } else { 1 };
+    explore(left_out, Some(3), move || Store::new([before; KEYS], place), threads, |_| {});
+}
+
+#[test]
+fn a_snapshot_holds_all_of_a_commit_or_nothing() {
+    for place in PLACES {
+        all_or_nothing_by_snapshot(Left::Nothing, false, place);
+        all_or_nothing_by_snapshot(Left::Nothing, true, place);
+    }
+}
+
+#[test]
+#[should_panic(expected = "a snapshot of half a commit")]
+fn without_validation_a_snapshot_holds_half_a_commit() {
+    all_or_nothing_by_snapshot(Left::Validation, false, Place::TwoTables);
+}
+
+/// Adds one to a key, in a transaction that is begun anew where others wrote. Its one change is not announced.
+fn adds_one(store: &Store) {
+    loop {
+        let version = store.get(X);
+        if store.commit(&Commit { reads: vec![(X, version)], writes: vec![(X, version + 1)] }) {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+fn additions(left_out: Left) {
+    let threads: &[fn(&Store)] = &[adds_one, adds_one, |store| store.update(X, |version| version + 1)];
+    explore(
+        left_out,
+        Some(2),
+        || Store::new([1, 1], Place::TwoStripes),
+        threads,
+        |store| {
+            assert_eq!(store.get(X), 4, "an addition was lost");
+        },
+    );
+}
+
+#[test]
+fn no_update_is_lost() {
+    additions(Left::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "an addition was lost")]
+fn without_validation_an_update_is_lost() {
+    additions(Left::Validation);
+}
+
+/// Each reads what the other one writes: both cannot have found the other's as it was.
+fn crossed(left_out: Left, place: Place, before: u64) {
+    let threads: &[fn(&Store)] = &[|store| crosses(store, X, Y), |store| crosses(store, Y, X)];
+    explore(
+        left_out,
+        None,
+        move || Store::new([before; KEYS], place),
+        threads,
+        |store| {
+            let versions = [store.look(X), store.look(Y)];
+            assert!(versions.contains(&10), "neither was made: {versions:?}");
+            assert_ne!(versions, [10, 10], "both have read what the other one replaced");
+        },
+    );
+}
+
+fn crosses(store: &Store, read: usize, written: usize) {
+    let version = store.get(read);
+    // What it met is no conflict if the other one's change was seen at once.
+    if version != 10 {
+        store.commit(&Commit { reads: vec![(read, version)], writes: vec![(written, 10)] });
+    }
+}
+
+#[test]
+fn of_two_that_read_what_the_other_writes_one_is_made() {
+    for place in PLACES {
+        crossed(Left::Nothing, place, 1);
+        // Absent keys, which are locked.
+        crossed(Left::Nothing, place, 0);
+    }
+}
+
+#[test]
+#[should_panic(expected = "both have read what the other one replaced")]
+fn without_the_fence_both_are_made() {
+    // In two tables: in one, what is announced has one order itself.
+    crossed(Left::Fence, Place::TwoTables, 1);
+}
+
+#[test]
+#[should_panic(expected = "both have read what the other one replaced")]
+fn without_looking_for_writers_both_are_made() {
+    crossed(Left::Writers, Place::TwoTables, 1);
+}
+
+#[test]
+#[should_panic(expected = "both have read what the other one replaced")]
+fn without_validation_both_are_made() {
+    crossed(Left::Validation, Place::TwoTables, 1);
+}
+
+/// A transaction has found X absent and writes Y. Somebody writes X, and then looks for Y: the transaction was before, or it did not
+/// happen. Its one change has to be announced, since the lock of X is let go before it is made.
+fn a_single_change(left_out: Left, place: Place) {
+    let threads: &[fn(&Store)] = &[
+        |store| {
+            store.commit(&Commit { reads: vec![(X, 0)], writes: vec![(Y, 10)] });
+        },
+        |store| {
+            store.update(X, |_| 5);
+            let y = store.get(Y);
+            // What is there now was there then, for who came after X.
+            thread::yield_now();
+            assert_eq!(store.get(Y), y, "the transaction found X absent and was made after X was written");
+        },
+    ];
+    explore(
+        left_out,
+        None,
+        move || Store::new([0, 0], place),
+        threads,
+        |store| {
+            assert!([0, 10].contains(&store.get(Y)));
+        },
+    );
+}
+
+#[test]
+fn a_single_change_is_made_at_the_moment_of_what_was_read() {
+    PLACES.into_iter().for_each(|place| a_single_change(Left::Nothing, place));
+}
+
+#[test]
+#[should_panic(expected = "was made after X was written")]
+fn a_single_change_that_is_not_announced_is_made_later() {
+    a_single_change(Left::LetGo, Place::TwoStripes);
+}
