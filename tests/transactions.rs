@@ -153,3 +153,61 @@ fn who_meets_others_each_time_is_told_conflict() {
     assert_eq!(client(&plane, id).invoke("culprit", b"conflict"), Err(Error::Conflict));
     assert_eq!(counter(&plane, "conflicts"), 2);
 }
+
+/// An account's key, as workloads name records.
+fn account(number: u64) -> Vec<u8> {
+    format!("k{number:05}").into_bytes()
+}
+
+/// What a call of the closed economy answers, as numbers; `None` where it met others each time.
+fn economy(client: &sandstorm_client::blocking::Client, command: u8, rest: &[&[u8]]) -> Option<Vec<u8>> {
+    let args = [&1_u64.to_le_bytes()[..], &[command], &rest.concat()].concat();
+    match client.invoke("ycsb_t", &args) {
+        Ok(reply) => Some(reply.to_vec()),
+        Err(Error::Conflict) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn no_money_is_made_or_lost_in_the_closed_economy() {
+    let plane = data_plane(2);
+    let (id, _) = tenant(&plane, "bank", true);
+    load(&plane, "bank", "ycsb_t", 1);
+    let first = client(&plane, id);
+    for number in 0..u64::from(ACCOUNTS) {
+        let value = [&EACH.to_le_bytes()[..], &[7; 92]].concat();
+        first.put(1, &account(number), &value, &PutOptions::default()).expect("an account");
+    }
+    let under_way = AtomicUsize::new(2);
+    std::thread::scope(|scope| {
+        for seed in 0..2_u64 {
+            let (plane, under_way) = (&plane, &under_way);
+            scope.spawn(move || {
+                let client = client(plane, id);
+                for number in 0..1_000_u64 {
+                    let random = number.wrapping_add(seed << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+                    let from = random % u64::from(ACCOUNTS);
+                    let to = (from + 1 + (random >> 8) % (u64::from(ACCOUNTS) - 1)) % u64::from(ACCOUNTS);
+                    let (from, amount) = (account(from), (random >> 16 & 0x3ff).to_le_bytes());
+                    let from_len = (from.len() as u16).to_le_bytes();
+                    economy(&client, 1, &[&amount, &from_len, &from, &account(to)]);
+                }
+                under_way.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        let expected = [&(u64::from(ACCOUNTS) * EACH).to_le_bytes()[..], &u32::from(ACCOUNTS).to_le_bytes(), &[0; 4]];
+        let mut audits = 0;
+        while under_way.load(Ordering::SeqCst) > 0 || audits == 0 {
+            if let Some(found) = economy(&first, 2, &[&u32::from(ACCOUNTS).to_le_bytes(), &account(0)]) {
+                assert_eq!(found, expected.concat());
+                audits += 1;
+            }
+        }
+    });
+    let balances = (0..u64::from(ACCOUNTS)).filter_map(|number| economy(&first, 0, &[&account(number)]));
+    let sum: u64 = balances.map(|balance| u64::from_le_bytes(balance.try_into().expect("8 bytes"))).sum();
+    assert_eq!(sum, u64::from(ACCOUNTS) * EACH);
+    assert!(counter(&plane, "committed") > 0);
+    await_nothing_charged(&plane, id);
+}
