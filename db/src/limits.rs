@@ -456,6 +456,8 @@ pub mod connections {
 pub mod redis {
     /// Commands of a pipeline that are found, prefetched and then run: as many as overlap their cache misses, and a turn's worth.
     pub const BATCH: usize = 64;
+    /// Arguments of a command that count as one request more, whatever it does with them: found, and compared with some words.
+    pub const ARGS_PER_REQUEST: usize = 16;
     /// Bytes of answers after which the rest of a batch waits until these have left.
     pub const BATCH_ANSWER_BYTES: usize = 256 << 10;
     /// Bytes of one answer, of one command or of a whole transaction; beyond it there is an error in its place.

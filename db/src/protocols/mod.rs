@@ -82,14 +82,19 @@ impl Context<'_> {
     /// Whether so many more requests of the tenant keep within its rate (`requests_per_s`); counts them either way.
     #[inline]
     pub(crate) fn admit(&self, view: &TenantView, requests: u32) -> bool {
+        let admitted = self.admit_rate(view, requests);
+        if admitted {
+            self.work(u64::from(requests));
+        }
+        admitted
+    }
+
+    /// The same for requests whose work is counted when it is done.
+    pub(crate) fn admit_rate(&self, view: &TenantView, requests: u32) -> bool {
         let counters = view.tenant.usage.worker(self.worker);
         let admitted = view.tenant.admit_requests(self.now_us.saturating_mul(1000), requests);
-        if admitted {
-            counters.requests.add(u64::from(requests));
-            self.requests.set(self.requests.get().saturating_add(requests));
-        } else {
-            counters.over_quota.add(u64::from(requests));
-        }
+        let counter = if admitted { &counters.requests } else { &counters.over_quota };
+        counter.add(u64::from(requests));
         admitted
     }
 

@@ -106,6 +106,15 @@ impl<'c, 'w> Call<'c, 'w> {
         Ok(())
     }
 
+    /// Counts keys of a transaction against the tenant's rate alone.
+    pub(super) fn admit_rate(&self, keys: usize) -> Outcome {
+        let keys = u32::try_from(keys).unwrap_or(u32::MAX);
+        if keys > 0 && !self.context.admit_rate(self.view()?, keys) {
+            return Err(OVER_RATE.into());
+        }
+        Ok(())
+    }
+
     /// The live record of a key.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<RecordRef<'c>>, Fail> {
         let table = &self.table(false)?.table;

@@ -1,14 +1,19 @@
 //! COMMAND: what clients and tools ask about commands.
 
+use std::collections::HashSet;
+
 use sandstorm_net::resp::Reply;
 
 use super::call::{Call, Outcome, SYNTAX, integer, is};
 use super::commands::{self, COMMANDS, Spec, unknown_subcommand};
 use super::glob::Pattern;
-use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
+use super::strings::ANSWER_TOO_LONG;
+use crate::limits::redis::{ANSWER_BYTES, PATTERN_STEPS_PER_REQUEST};
 
 pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
     let (word, names) = (call.arg(1).to_ascii_uppercase(), call.rest(2));
+    // Each is looked up, and answered with some hundred bytes.
+    call.admit_keys(names.len())?;
     let reply = &mut call.reply;
     match word.as_slice() {
         b"" => {
@@ -20,15 +25,7 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
             reply.array(COMMANDS.len());
             COMMANDS.iter().for_each(|spec| describe(spec, reply));
         }
-        b"INFO" => {
-            reply.array(names.len());
-            for name in names {
-                match commands::find(name) {
-                    Some(spec) => describe(spec, reply),
-                    None => reply.null(),
-                }
-            }
-        }
+        b"INFO" => return describe_each(names, reply),
         b"LIST" => {
             let mut pattern = match *names {
                 [] => Pattern::new(b"*"),
@@ -41,8 +38,10 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
             shown.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
         }
         b"DOCS" => {
-            let asked = |spec: &&Spec| names.is_empty() || names.iter().any(|name| is(name, spec.name));
-            let shown: Vec<_> = COMMANDS.iter().filter(asked).collect();
+            let asked: HashSet<_> =
+                names.iter().filter_map(|name| commands::find(name)).map(|spec| spec.name).collect();
+            let is_shown = |spec: &&Spec| names.is_empty() || asked.contains(spec.name);
+            let shown: Vec<_> = COMMANDS.iter().filter(is_shown).collect();
             reply.map(shown.len());
             for spec in shown {
                 document(spec, reply);
@@ -59,6 +58,22 @@ pub(super) fn command(call: &mut Call<'_, '_>) -> Outcome {
         }
         b"GETKEYS" if !names.is_empty() => return keys(names, reply),
         _ => return Err(unknown_subcommand(call.arg(1), "COMMAND")),
+    }
+    Ok(())
+}
+
+/// Describes the commands of those names; null for what is none.
+fn describe_each(names: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+    let start = reply.out.len();
+    reply.array(names.len());
+    for name in names {
+        match commands::find(name) {
+            Some(spec) => describe(spec, reply),
+            None => reply.null(),
+        }
+        if reply.out.len() - start > ANSWER_BYTES {
+            return Err(ANSWER_TOO_LONG.into());
+        }
     }
     Ok(())
 }

@@ -118,6 +118,11 @@ pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
         4 | 5 => Some((call.integer(2)?, call.integer(3)?)),
         _ => return Err(SYNTAX.into()),
     };
+    // And at both ends before it looks at the unit.
+    if range.is_some_and(|(start, end)| start < 0 && end < 0 && start > end) {
+        call.reply.integer(0);
+        return Ok(());
+    }
     let bits = match call.args.get(4) {
         None => false,
         Some(unit) if is(unit, "BYTE") => false,

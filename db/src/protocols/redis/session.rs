@@ -13,7 +13,7 @@ use super::held::Wanted;
 use super::transactions::{self, Multi, Watched};
 use super::{functions, transactions::is_queued};
 use crate::limits::protocols::BATCH_WORK;
-use crate::limits::redis::{BATCH, BATCH_ANSWER_BYTES};
+use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES};
 use crate::protocols::{Context, Entrance, Identity, InvocationAnswer, Next};
 use crate::store::Guard;
 use crate::tenants::{Preview, Snapshot, TenantView, Usage};
@@ -306,6 +306,7 @@ impl Session {
         let mut call = Call { context, guard, view, state, held: None, args, reply };
         let begun = spec.is_some_and(|spec| !spec.is_quick(args.len(), command.len)).then(Instant::now);
         dispatch(&mut call, spec);
+        context.work((args.len() / ARGS_PER_REQUEST) as u64);
         if let (Some(begun), Some(view)) = (begun, call.view) {
             note_slow(&mut call, begun, view);
         }

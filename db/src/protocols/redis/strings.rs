@@ -134,6 +134,8 @@ pub(super) fn getex(call: &mut Call<'_, '_>) -> Outcome {
     let now_ms = call.now_ms();
     let old = call.update(call.arg(1), |old| match old {
         None => Change::Keep(None),
+        // For who watches it, nothing has happened.
+        Some(record) if kind.is_none() && record.expires_at_ms() == 0 => Change::Keep(old),
         Some(_) if expires_at_ms != 0 && expires_at_ms <= now_ms => Change::Delete(old),
         Some(record) => {
             Change::Put { value: record.value().into(), flags: record.flags(), expires_at_ms, answer: Some(record) }

@@ -226,9 +226,10 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
         call.state.watched = Watched::default();
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
-    // All keys now, so that the tenant's rate refuses all of it or nothing.
-    let keys = |one: &Queued| one.spec.keys(&one.args()).count().max(1);
-    if let Err(Fail(why)) = call.admit_keys(multi.queued.iter().map(keys).sum()) {
+    // Against the tenant's rate, all keys now, so that it refuses all of it or nothing: of each command those beyond the first, which was
+    // counted when it was queued. The work is counted as it is done, below.
+    let further = |one: &Queued| one.spec.keys(&one.args()).count().saturating_sub(1);
+    if let Err(Fail(why)) = call.admit_rate(multi.queued.iter().map(further).sum()) {
         call.state.watched = Watched::default();
         return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
     }
@@ -260,6 +261,7 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
             reply,
         };
         inner.state.executes = true;
+        inner.context.work(1);
         Session::answer(&mut inner, one.spec);
         inner.state.executes = false;
         let resp3 = inner.reply.resp3;

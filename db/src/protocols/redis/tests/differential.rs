@@ -411,6 +411,51 @@ fn a_real_redis_gives_the_same_answers() {
     assert!(different.is_empty(), "{}", different.join("\n\n"));
 }
 
+/// What chance seldom says: one conversation after the other, on each side from an empty table on.
+const CONVERSATIONS: &[&[&str]] = &[
+    &[
+        "SET k abc",
+        "BITCOUNT k -1 -5 FOO",
+        "BITCOUNT k -1 -5 BIT x",
+        "BITCOUNT k -1 x FOO",
+        "BITCOUNT k 5 1 FOO",
+        "BITCOUNT k -5 -1 FOO",
+        "BITCOUNT k -1 -5 BIT",
+        "BITCOUNT none -1 -5 FOO",
+        "BITCOUNT none x y FOO",
+        "BITCOUNT none 1",
+    ],
+    &["SET k v", "WATCH k", "GETEX k PERSIST", "MULTI", "GET k", "EXEC"],
+    &["SET k v EX 100000", "WATCH k", "GETEX k PERSIST", "MULTI", "GET k", "EXEC"],
+    &["SET k v", "WATCH k", "GETEX k", "PERSIST k", "EXPIRE k 100000 XX", "MULTI", "GET k", "EXEC"],
+    &["SET k v", "WATCH k", "GETEX k EXAT 4102444800", "MULTI", "GET k", "EXEC"],
+    &["WATCH none", "GETEX none PERSIST", "PERSIST none", "MULTI", "PING", "EXEC"],
+    &["SET k v EX 100000", "GETEX k PERSIST", "TTL k", "GETEX k PERSIST", "TTL k"],
+];
+
+#[test]
+fn a_real_redis_says_the_same_in_these_conversations() {
+    let Some((_redis, stream)) = start() else {
+        eprintln!("skipped: no redis-server (Debian package redis-server)");
+        return;
+    };
+    let mut to = stream.try_clone().expect("a second handle");
+    let mut from = BufReader::new(stream);
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    for conversation in CONVERSATIONS {
+        for line in ["FLUSHALL"].iter().chain(*conversation) {
+            let bytes = format!("{line}\r\n").into_bytes();
+            to.write_all(&bytes).expect("sent");
+            let mut theirs = Vec::new();
+            answer(&mut from, &mut theirs);
+            let ours = place.say(&mut client, &bytes).0;
+            let (theirs, ours) = (String::from_utf8_lossy(&theirs), String::from_utf8_lossy(&ours));
+            assert_eq!(ours, theirs, "{line} of {conversation:?}");
+        }
+    }
+}
+
 /// A command as a person types it, with all in quotes.
 fn typed(args: &[String]) -> Vec<u8> {
     let words: Vec<_> = args.iter().map(|arg| format!("\"{}\"", arg.escape_default())).collect();

@@ -129,6 +129,41 @@ fn keys_are_work_of_a_transaction() {
 }
 
 #[test]
+fn names_are_counted_and_what_is_said_of_them_has_an_end() {
+    const NAMES: usize = 1_000_000;
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    place.typed(&mut client, "PING");
+    for (words, error) in [(&["COMMAND", "INFO"][..], true), (&["COMMAND", "DOCS"], false), (&["INFO"], false)] {
+        let all: Vec<&[u8]> =
+            words.iter().map(|word| word.as_bytes()).chain(std::iter::repeat_n(&b"getset"[..], NAMES)).collect();
+        let (_, _, answer, requests) = billed(&place, &mut client, &encoded(&all));
+        assert_eq!(answer.starts_with(b"-ERR the answer would be longer"), error, "{words:?}");
+        let least = NAMES / if words.len() == 1 { crate::limits::redis::ARGS_PER_REQUEST } else { 1 };
+        assert!(requests >= least as u64, "{words:?}: {requests}");
+    }
+    let keys: Vec<&[u8]> =
+        [&b"COMMAND"[..], b"GETKEYS", b"MGET"].into_iter().chain(std::iter::repeat_n(&b"k"[..], NAMES)).collect();
+    let (_, _, answer, requests) = billed(&place, &mut client, &encoded(&keys));
+    assert!(answer.starts_with(b"*1000000\r\n") && requests >= NAMES as u64, "{requests}");
+}
+
+#[test]
+fn keys_of_a_transaction_are_counted_once() {
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    let exists = encoded(&[vec![&b"EXISTS"[..]], vec![&b"k"[..]; 1_000]].concat());
+    place.typed(&mut client, "PING");
+    let alone = billed(&place, &mut client, &exists).3;
+    place.typed(&mut client, "MULTI");
+    let queued = billed(&place, &mut client, &exists).3;
+    let (_, _, answer, run) = billed(&place, &mut client, b"EXEC\r\n");
+    assert_eq!(answer, b"*1\r\n:0\r\n");
+    assert!((1_000..1_100).contains(&alone) && queued < 100, "{alone}, {queued}");
+    assert!((alone - 100..=alone + 2).contains(&run), "{run} of {alone}");
+}
+
+#[test]
 fn a_reset_does_not_give_new_tries() {
     let mut place = Place::new();
     let mut client = place.client(None);
@@ -153,6 +188,10 @@ fn a_rate_refuses_a_transaction_as_a_whole() {
     assert!(answer.contains(expected) && answer.starts_with("+OK\r\n+QUEUED\r\n+QUEUED\r\n-"), "{answer}");
     place.now_ms = Some(2_000_000);
     assert_eq!(place.typed(&mut client, "EXISTS a k0 k1\nPING"), ":0\r\n+PONG\r\n");
+    // Commands were counted when they were queued: fourteen of twenty, and none twice.
+    let sets = "SET b 1\n".repeat(12);
+    assert_eq!(place.typed(&mut client, &format!("MULTI\n{sets}EXEC")).matches("+OK").count(), 13);
+    place.now_ms = Some(2_500_000);
     // EXEC itself is one request too many: the transaction is over all the same.
     let mut over = place.typed(&mut client, "MULTI");
     while !over.contains("OVERQUOTA") {
