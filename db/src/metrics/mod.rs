@@ -16,6 +16,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use sandstorm_net::rpc;
 
+use crate::store::slab_bytes;
 use crate::tenants::Directory;
 
 /// A count with a single writer: that thread alone may call [`Counter::add`] and [`Counter::set`], any may read. (A
@@ -377,6 +378,10 @@ pub const SERVER: &[Metric] = &[
         "writes_held_back",
         "Writes refused because too many replaced records of their table were still being read, in the tables that are there now.",
     ),
+    gauge(
+        "slab_bytes",
+        "Bytes that all tables' records and overflow buckets have of the kernel in slabs, free room among them.",
+    ),
     gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
     gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
 ];
@@ -428,7 +433,8 @@ pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
     }
     let tenants = snapshot.len() as u64;
     let dropped = directory.dropped_tables() as u64;
-    let kept = [records, bytes, evicted, expired, garbage, held_back, grants, dropped];
+    let slabs = slab_bytes() as u64;
+    let kept = [records, bytes, evicted, expired, garbage, held_back, slabs, grants, dropped];
     let values = [uptime_s, tenants, tables, extensions, suspended, slowed].into_iter().chain(kept);
     readings(SERVER, values.map(|value| vec![value]).collect())
 }

@@ -22,7 +22,9 @@ use parking_lot::Mutex;
 
 use self::core::{Core, LAG, Member};
 pub(super) use self::garbage::{Charge, Garbage, OwnedRecord, Piecemeal, Tally};
-use crate::limits::{COMMIT_AHEAD_MS, CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN};
+use crate::limits::{
+    COMMIT_AHEAD_MS, CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, TURNS_PER_SIZE_GIVEN_BACK,
+};
 use crate::store::slabs;
 
 /// Quiescent-state reclamation, shared by all threads that read or write tables.
@@ -110,6 +112,7 @@ impl Epochs {
             uncounted_items: Cell::new(0),
             uncounted_bytes: Cell::new(0),
             uncounted_waiting: Cell::new(0),
+            turns: 0,
         }
     }
 
@@ -219,6 +222,8 @@ pub struct Participant {
     uncounted_items: Cell<u64>,
     uncounted_bytes: Cell<u64>,
     uncounted_waiting: Cell<u64>,
+    /// Quiescent points, modulo 2^32.
+    turns: u32,
 }
 
 impl std::fmt::Debug for Participant {
@@ -258,6 +263,11 @@ impl Participant {
         let waiting = self.limbo.get_mut().len();
         if waiting != 0 || self.epochs.orphan_count.load(Ordering::Relaxed) != 0 {
             self.reclaim(RECLAIM_PER_TURN + waiting / 8);
+        }
+        // A thread that never sleeps would keep a few objects, and the slabs that they are of, of each size that it ever used.
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS_PER_SIZE_GIVEN_BACK) {
+            slabs::give_back_size((self.turns / TURNS_PER_SIZE_GIVEN_BACK) as usize);
         }
     }
 

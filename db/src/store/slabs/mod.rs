@@ -122,6 +122,25 @@ pub(super) fn give_back_cached() {
     let _a_thread_that_ends_has_none = CACHE.try_with(|cache| cache.borrow_mut().give_back());
 }
 
+/// The same of one size, of which any number stands for one.
+#[inline(never)]
+pub(super) fn give_back_size(number: usize) {
+    let size = number % SIZES;
+    let _a_thread_that_ends_has_none = CACHE.try_with(|cache| {
+        let chain = &mut cache.borrow_mut().0[size];
+        if chain.len() != 0 {
+            // SAFETY: free objects of this size, all from the depot.
+            unsafe { DEPOT.give(size, chain, 0) };
+        }
+    });
+}
+
+/// Objects that this thread keeps at hand.
+#[cfg(test)]
+pub(super) fn cached_objects() -> usize {
+    CACHE.with(|cache| cache.borrow().0.iter().map(Chain::len).sum())
+}
+
 /// Gives memory back.
 ///
 /// # Safety

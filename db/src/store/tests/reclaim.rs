@@ -2,8 +2,8 @@
 
 use super::super::record::COUNTED;
 use super::*;
-use crate::limits::GARBAGE_MIN_BYTES;
-use crate::store::{Condition, StoreError};
+use crate::limits::{GARBAGE_MIN_BYTES, TURNS_PER_SIZE_GIVEN_BACK};
+use crate::store::{Condition, StoreError, slabs};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -185,4 +185,22 @@ fn what_a_table_left_behind_outlives_it() {
     drop(writer);
     settle(&epochs, &mut other);
     assert_eq!(epochs.stats().limbo_bytes, 0);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "nothing is kept at hand there")]
+fn a_thread_that_never_sleeps_keeps_no_memory_of_sizes_that_it_does_not_use() {
+    let (epochs, table) = open_table();
+    let mut participant = epochs.register();
+    for length in (8..4_000_usize).step_by(16) {
+        put(&table, &participant, &length.to_le_bytes(), &vec![1; length]);
+    }
+    assert!(slabs::cached_objects() > 100 || cfg!(sanitized), "{} at hand", slabs::cached_objects());
+    let mut turns = 0_u32;
+    while slabs::cached_objects() != 0 {
+        participant.quiescent();
+        turns += 1;
+        assert!(turns < 400 * TURNS_PER_SIZE_GIVEN_BACK, "{} are kept", slabs::cached_objects());
+    }
+    assert!((8..4_000_usize).step_by(16).all(|length| get(&table, &participant, &length.to_le_bytes()).is_some()));
 }
