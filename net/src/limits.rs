@@ -5,6 +5,8 @@ use crate::rpc::MAX_MESSAGE_LEN;
 
 /// Bytes of one datagram's UDP payload, R2P2 header included. 1472 fits an Ethernet frame of 1500 behind IPv4 and UDP.
 pub const MAX_DATAGRAM: usize = 1472;
+/// The same behind IPv6, whose header is 20 bytes longer.
+pub const MAX_DATAGRAM_V6: usize = 1452;
 /// Largest datagram that UDP over IPv4 can carry, bytes: upper bound of the setting.
 pub const MAX_DATAGRAM_CEILING: usize = 65_507;
 /// Least datagram setting and least chunk that is accepted, bytes: bounds the bookkeeping per byte of a message.

@@ -444,7 +444,8 @@ fn messages_of_all_sizes_go_through_the_stack_and_the_kernel() {
 }
 
 fn exchange(mut driver: UdpDriver, server: Peer) {
-    let limits = sandstorm_net::limits::ClientLimits { max_datagram: 1452, ..Default::default() };
+    let max_datagram = driver.max_datagram().min(sandstorm_net::limits::MAX_DATAGRAM);
+    let limits = sandstorm_net::limits::ClientLimits { max_datagram, ..Default::default() };
     let mut endpoint = ClientEndpoint::new(server, limits);
     let (begin, waiter, mut outbox, mut burst) = (Instant::now(), driver.waiter(), Outbox::default(), Burst::default());
     for (sequence, size) in (1u64..).zip([0usize, 100, 1300, 1500, 20_000, 1 << 20]) {

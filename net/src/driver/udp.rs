@@ -5,7 +5,7 @@ use super::filter::Instruction;
 use super::sys::{self, Group};
 use super::tcp::shared_udp;
 use super::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER};
+use crate::limits::{BURST, MAX_DATAGRAM_CEILING, MAX_DATAGRAM_V6, SOCKET_BUFFER};
 use crate::r2p2::Peer;
 use rustix::io::Errno;
 use std::net::UdpSocket;
@@ -204,6 +204,11 @@ impl Driver for UdpDriver {
 
     fn counters(&self) -> DriverCounters {
         self.counters
+    }
+
+    /// Over IPv6 the kernel would cut a datagram that does not fit an Ethernet frame, and a stack at the other end may take no pieces.
+    fn max_datagram(&self) -> usize {
+        if self.local.is_ipv6() { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM_CEILING }
     }
 }
 

@@ -2,8 +2,6 @@ use super::*;
 use crate::limits::NEIGHBOURS;
 use crate::sim::Dice;
 use std::net::Ipv4Addr;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 100 * SECOND;
@@ -173,31 +171,34 @@ fn routers_are_asked_whatever_the_rate() {
 /// Readers without a lock beside a writer: what they find is one entry, not halves of two.
 #[test]
 fn readers_never_see_a_mixture_of_two_entries() {
-    // One bucket, so that entries replace each other.
-    let table = Neighbours::new(1, &[]);
-    let stop = AtomicBool::new(false);
+    let slot = Slot::default();
+    // Which of them was written is in every word.
+    let entry = |which: u64| Entry {
+        ip: u128::from(which % 2),
+        mac: mac(which as u32),
+        state: State::Known,
+        asked: which as u8,
+        confirmed_us: which,
+        quiet_us: which,
+    };
     std::thread::scope(|scope| {
-        for reader in 0..2 {
-            let (table, stop) = (&table, &stop);
-            scope.spawn(move || {
-                let mut dice = Dice::new(reader);
-                while !stop.load(Relaxed) {
-                    let number = dice.below(64) as u32;
-                    if let Found::Here(found) | Found::Doubtful(found) = table.find(START, ip(number)) {
-                        assert_eq!(found.0[..5], mac(number).0[..5]);
-                        assert_eq!(found.0[5] % 64, number as u8, "the address of another neighbour");
+        let readers = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut found = 0;
+                // As long as it takes to find many of them while the writer runs.
+                while found < 1_000_000 {
+                    if let Some(one) = slot.find(1) {
+                        assert_eq!(one, entry(one.confirmed_us), "a mixture");
+                        found += 1;
                     }
                 }
-            });
+            })
+        });
+        let mut which = 1;
+        while !readers.iter().all(|reader| reader.is_finished()) {
+            (0..100).for_each(|step| slot.store(&entry(which + step)));
+            which += 101;
         }
-        let mut dice = Dice::new(99);
-        for _ in 0..200_000 {
-            let number = dice.below(64) as u32;
-            let Mac([a, b, c, d, e, _]) = mac(number);
-            let own = Mac([a, b, c, d, e, number as u8 + 64 * dice.below(4) as u8]);
-            table.heard(START + dice.below(5), ip(number), own, Heard::Question);
-        }
-        stop.store(true, Relaxed);
     });
 }
 
