@@ -98,7 +98,7 @@ fn gets(criterion: &mut Criterion, table: &Table, participant: &mut Participant,
                     *hash = table.hash(key);
                     table.prefetch_bucket(*hash);
                 }
-                keys[..batch].iter().for_each(|(hash, _)| table.prefetch_record(&guard, *hash));
+                table.prefetch_records(&guard, keys[..batch].iter().map(|(hash, _)| *hash));
                 let sum = |sum: u64, (hash, key): &(u64, [u8; KEY_BYTES])| {
                     let record = table.get(&guard, *hash, key, 0);
                     sum + u64::from(record.map_or(0, |record| record.value()[0]))

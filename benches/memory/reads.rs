@@ -30,7 +30,7 @@ fn batch(store: &Store, shuffle: &mut Shuffle, records: u64) -> u64 {
         *hash = store.table.hash(key);
         store.table.prefetch_bucket(*hash);
     }
-    keys.iter().for_each(|(hash, _)| store.table.prefetch_record(&guard, *hash));
+    store.table.prefetch_records(&guard, keys.iter().map(|(hash, _)| *hash));
     for (hash, key) in &keys {
         black_box(store.table.get(&guard, *hash, key, 0).map_or(0, |record| record.value()[0]));
     }

@@ -309,8 +309,10 @@ pub const BEGUN_AT_ONCE: usize = 256;
 /// that the first ones end, and are answered, before all have begun.
 pub const INTERLEAVED: usize = 32;
 /// Polls before an invocation's next one at which the record that it awaits is prefetched: half a microsecond of other
-/// invocations' polls, in which it comes, and the bucket has had three times as long to come before that.
-pub const POLLS_AHEAD: usize = 8;
+/// invocations' polls, in which it comes, and the bucket has had twice as long to come before that.
+pub const POLLS_AHEAD: usize = 10;
+/// The same for a record of which it was seen then that it lies in an overflow bucket: half of those polls for each of the two.
+pub const FURTHER_AHEAD: usize = 5;
 /// Polls that an invocation gets before it goes back to the end of its tenant's lane: a chain of fifteen reads.
 pub const POLLS_IN_A_ROW: usize = 16;
 /// CPU nanoseconds of serving between two looks at the network, with more waiting: what came meanwhile waits no longer, and

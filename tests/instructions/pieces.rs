@@ -56,7 +56,7 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
 
 /// Calls that take turns, as many as on a worker, and which of them is looked after ahead of its poll.
 const TURNS: usize = 32;
-const AHEAD: usize = 8;
+const AHEAD: usize = 10;
 /// Records, of 30 + 100 bytes.
 const RECORDS: u8 = 64;
 const FROM: ([u8; 4], u16) = ([127, 0, 0, 1], 9000);
@@ -161,7 +161,7 @@ impl Pieces {
             entry.table.prefetch_bucket(hash);
             hash
         });
-        hashes.iter().for_each(|hash| entry.table.prefetch_record(&guard, *hash));
+        entry.table.prefetch_records(&guard, hashes.iter().copied());
         for (key, hash) in keys.iter().zip(hashes) {
             assert!(black_box(entry.table.get(&guard, hash, key, 0)).is_some());
         }
@@ -209,7 +209,7 @@ impl Pieces {
         while let Some(mut next) = self.running.pop_front() {
             let at = AHEAD.min(self.running.len() / 2);
             if let Some(ahead) = self.running.get_mut(at) {
-                self.engine.fetch_ahead(ahead, &next);
+                self.engine.fetch_ahead(ahead, &next, false);
             }
             match self.engine.poll(&self.participant, &mut next, 0, true) {
                 Polled::Pending => self.running.push_back(next),

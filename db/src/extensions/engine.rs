@@ -156,30 +156,40 @@ impl Engine {
 
     /// Prefetches the record that an invocation awaits which has asked for its bucket and yielded; for somewhere in the middle
     /// between its polls, when the bucket has come. `next` is what is polled next: the time that this takes is charged to its
-    /// tenant together with that poll, or else to the tenant of `ahead` here. Answers the latter, in nanoseconds.
+    /// tenant together with that poll, or else to the tenant of `ahead` here. Answers the latter, in nanoseconds, and whether the
+    /// record may lie in another bucket, which is on its way now: then this is worth a call again, as the last, once that has come.
     #[inline]
-    pub fn fetch_ahead(&mut self, ahead: &mut Invocation, next: &Invocation) -> u64 {
+    pub fn fetch_ahead(&mut self, ahead: &mut Invocation, next: &Invocation, last: bool) -> (u64, bool) {
         // SAFETY: held alone, between two polls.
         let body = unsafe { ahead.0.as_mut() };
         let (table, hash) = body.asked;
         if hash == 0 || body.pin.is_none() {
-            return 0;
+            return (0, false);
         }
-        body.asked.1 = 0;
         let others = body.owner != next.owner();
         if others {
             self.meter.start();
         }
+        let mut is_further = false;
         if let Ok(table) = body.table(table) {
-            // SAFETY: the invocation's pin is the protection that the bucket needs.
-            unsafe { table.prefetch_record_pinned(hash) };
+            // SAFETY: the invocation's pin is the protection that the buckets need.
+            unsafe {
+                if last {
+                    table.prefetch_further_pinned(hash);
+                } else {
+                    is_further = table.prefetch_record_pinned(hash);
+                }
+            }
+        }
+        if !is_further {
+            body.asked.1 = 0;
         }
         if !others {
-            return 0;
+            return (0, is_further);
         }
         let (charge_ns, _) = self.meter.stop();
         body.spent_ns += charge_ns;
-        charge_ns
+        (charge_ns, is_further)
     }
 
     /// Keeps the stack of what was just switched out for it, or ends it where its tenant may keep no more; `None` if no other stack

@@ -270,7 +270,7 @@ unsafe extern "C" fn prefetch(
 unsafe extern "C" fn prefetch_record(invocation: *mut abi::Invocation, table: u64, hash: u64) -> u32 {
     let ask = |body: &mut Body| {
         // SAFETY: the invocation's pin is the protection that the bucket needs.
-        unsafe { body.table(table)?.prefetch_record_pinned(hash) };
+        unsafe { body.table(table)?.prefetch_further_pinned(hash) };
         Ok(())
     };
     // SAFETY: this is a host function.
@@ -335,7 +335,7 @@ unsafe extern "C" fn prefetch_records(
     let ask = |body: &mut Body| unsafe {
         let hashes = list(hashes, count)?;
         let table = body.table(table)?;
-        hashes.iter().for_each(|hash| table.prefetch_record_pinned(*hash));
+        table.prefetch_records_pinned(hashes.iter().copied());
         Ok(())
     };
     // SAFETY: this is a host function.

@@ -196,7 +196,7 @@ fn multi_get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, re
         if batch.is_empty() {
             break;
         }
-        batch.iter().for_each(|(hash, _)| table.prefetch_record(&guard, *hash));
+        table.prefetch_records(&guard, batch.iter().map(|(hash, _)| *hash));
         for (hash, key) in batch {
             let Some(there) = append_record(table, &guard, hash, key, context.now_ms, response) else {
                 response.truncate(start);
@@ -239,7 +239,7 @@ fn get_at_once(context: &Context<'_>, table: &Table, operation: &Operation<'_>, 
         keys.push((hash, key));
     }
     let guard = context.participant.guard();
-    keys.iter().for_each(|(hash, _)| table.prefetch_record(&guard, *hash));
+    table.prefetch_records(&guard, keys.iter().map(|(hash, _)| *hash));
     let records = snapshot(context.participant, &guard, table, &keys, context.now_ms);
     let start = response.len();
     response.resize(start + OP_HEADER_LEN, 0);

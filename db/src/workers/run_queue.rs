@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::limits::{INTERLEAVED, LANES_KEPT, POLLS_AHEAD, POLLS_IN_A_ROW, QUANTUM_NS};
+use crate::limits::{FURTHER_AHEAD, INTERLEAVED, LANES_KEPT, POLLS_AHEAD, POLLS_IN_A_ROW, QUANTUM_NS};
 
 /// One tenant on this worker.
 struct Lane<T> {
@@ -65,6 +65,17 @@ pub(crate) struct Turn<T> {
     pub(crate) task: T,
     lane: u32,
     polls: u32,
+    /// What it awaits lies further on than was seen at the first look ahead.
+    pub(crate) is_further: bool,
+}
+
+/// Which look ahead at a task: in a full ring it has both between two of its polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// [`POLLS_AHEAD`] before its poll.
+    First,
+    /// [`FURTHER_AHEAD`] before it, for those that are further.
+    Second,
 }
 
 /// Tasks by tenant. Keeps a tenant's lane when it runs empty, so the steady state allocates nothing.
@@ -115,22 +126,26 @@ impl<T> RunQueue<T> {
     /// A task that has its turn some polls after the one that is about to be polled; in a full ring each comes by here once
     /// between two of its polls.
     #[inline]
-    pub(crate) fn ahead(&mut self) -> Option<&mut T> {
-        let at = self.ahead_at();
-        self.turns.get_mut(at).map(|turn| &mut turn.task)
+    pub(crate) fn ahead(&mut self, look: Look) -> Option<&mut Turn<T>> {
+        let at = self.ahead_at(look);
+        self.turns.get_mut(at)
     }
 
     /// Charges the tenant of that task.
-    pub(crate) fn charge_ahead(&mut self, cpu_ns: u64) {
-        if let Some(turn) = self.turns.get(self.ahead_at())
+    pub(crate) fn charge_ahead(&mut self, look: Look, cpu_ns: u64) {
+        if let Some(turn) = self.turns.get(self.ahead_at(look))
             && let Some(lane) = self.lanes.get_mut(turn.lane as usize)
         {
             lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
         }
     }
 
-    fn ahead_at(&self) -> usize {
-        POLLS_AHEAD.min(self.turns.len() / 2)
+    #[inline]
+    fn ahead_at(&self, look: Look) -> usize {
+        match look {
+            Look::First => POLLS_AHEAD.min(self.turns.len() / 2),
+            Look::Second => FURTHER_AHEAD.min(self.turns.len() / 4),
+        }
     }
 
     /// Whether another task would have its first turn soon.
@@ -152,7 +167,7 @@ impl<T> RunQueue<T> {
             self.active += 1;
         }
         found.running += 1;
-        let turn = Turn { task, lane, polls: 0 };
+        let turn = Turn { task, lane, polls: 0, is_further: false };
         // Where nobody waits for a turn there is nothing to queue for.
         if has_room { self.turns.push_back(turn) } else { self.wait(turn) }
     }
@@ -240,7 +255,7 @@ impl<T> RunQueue<T> {
                     self.fresh.push_back(lane);
                 }
                 self.waiting -= 1;
-                self.turns.push_back(Turn { task, lane, polls: 0 });
+                self.turns.push_back(Turn { task, lane, polls: 0, is_further: false });
             }
         }
     }
@@ -278,6 +293,7 @@ impl<T> RunQueue<T> {
     /// Gives back a task that has yielded: it keeps its place until it has had [`POLLS_IN_A_ROW`] polls.
     pub(crate) fn again(&mut self, mut turn: Turn<T>) {
         turn.polls += 1;
+        turn.is_further = false;
         if turn.polls < POLLS_IN_A_ROW as u32 { self.turns.push_back(turn) } else { self.wait(turn) }
     }
 

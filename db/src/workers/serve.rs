@@ -21,9 +21,14 @@ use super::assembly::{Ticket, start_response};
 use super::intake::{Intake, Sorter};
 use super::plain;
 use super::port::{Desk, PortState, pooled};
+use super::run_queue::Look;
 use super::tasks::{Caller, Task};
 use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, SHARED_SLICE_US, TURN_CPU_NS};
+use crate::store::BATCH_AHEAD;
 use crate::tenants::{Snapshot, TableEntry, TenantView};
+
+// `run_plan` keeps a bit for each.
+const _: () = assert!(PLAN <= BATCH_AHEAD);
 
 /// An operation on its way: the cache lines that it will touch are being fetched.
 struct Planned<'p> {
@@ -180,9 +185,15 @@ impl Worker {
         desk: &mut Desk,
     ) {
         let guard = self.participant.guard();
-        for planned in plan.iter() {
+        let mut further = 0_u64;
+        for (at, planned) in plan.iter().enumerate() {
             if let Some(entry) = planned.table {
-                entry.table.prefetch_record(&guard, planned.hash);
+                further |= u64::from(entry.table.prefetch_record(&guard, planned.hash)) << at;
+            }
+        }
+        for (_, planned) in plan.iter().enumerate().filter(|(at, _)| further >> at & 1 == 1) {
+            if let Some(entry) = planned.table {
+                entry.table.prefetch_further(&guard, planned.hash);
             }
         }
         for planned in plan.drain(..) {
@@ -287,14 +298,25 @@ impl Worker {
 }
 
 impl Worker {
-    /// Prefetches for a task that is polled a little later than `next`. Tells the CPU time of another tenant that this took.
+    /// Prefetches for tasks that are polled a little later than `next`. Tells the CPU time of other tenants that this took.
+    #[inline]
     fn fetch_ahead(&mut self, next: &Task) -> u64 {
-        let Some(ahead) = self.queue.ahead() else { return 0 };
-        let charge_ns = self.engine.fetch_ahead(&mut ahead.invocation, &next.invocation);
-        if charge_ns > 0 {
-            self.queue.charge_ahead(charge_ns);
+        let mut cpu_ns = 0;
+        for look in [Look::First, Look::Second] {
+            let is_last = look == Look::Second;
+            let Some(ahead) = self.queue.ahead(look) else { break };
+            if is_last && !ahead.is_further {
+                break;
+            }
+            let (charge_ns, is_further) =
+                self.engine.fetch_ahead(&mut ahead.task.invocation, &next.invocation, is_last);
+            ahead.is_further = is_further;
+            if charge_ns > 0 {
+                self.queue.charge_ahead(look, charge_ns);
+                cpu_ns += charge_ns;
+            }
         }
-        charge_ns
+        cpu_ns
     }
 }
 

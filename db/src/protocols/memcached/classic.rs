@@ -95,13 +95,12 @@ impl<'w> Work<'w> {
         }
     }
 
-    /// Has the record fetched that the bucket of `hash` names.
+    /// Has the records fetched that the buckets of these hashes name.
     #[inline]
-    pub(super) fn foresee_record(&self, hash: u64) {
-        if let Some(entry) = self.entry
-            && hash != 0
-        {
-            entry.table.prefetch_record(&self.guard, hash);
+    pub(super) fn foresee_records(&self, hashes: impl Iterator<Item = u64> + Clone) {
+        if let Some(entry) = self.entry {
+            // 0, which is no key's, finds nothing.
+            entry.table.prefetch_records(&self.guard, hashes);
         }
     }
 

@@ -213,7 +213,7 @@ impl Session {
             }
         };
         if plan.len() > 1 {
-            plan.iter().for_each(|(_, hash, _)| work.foresee_record(*hash));
+            work.foresee_records(plan.iter().map(|(_, hash, _)| *hash));
         }
         let mut ran = 0;
         for (request, hash, end) in &plan {
@@ -289,7 +289,7 @@ impl Session {
                 }
             }
         };
-        batch.iter().for_each(|(_, hash, _)| work.foresee_record(*hash));
+        work.foresee_records(batch.iter().map(|(_, hash, _)| *hash));
         for (key, hash, end) in &batch {
             if is_enough(work, out) {
                 self.state = before;

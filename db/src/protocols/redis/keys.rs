@@ -22,7 +22,7 @@ fn count(
     for batch in keys.chunks(PLAN) {
         if keys.len() > 1 {
             batch.iter().for_each(|key| table.prefetch_bucket(table.hash(key)));
-            batch.iter().for_each(|key| table.prefetch_record(call.guard, table.hash(key)));
+            table.prefetch_records(call.guard, batch.iter().map(|key| table.hash(key)));
         }
         for key in batch {
             counted += i64::from(f(call, key)?);

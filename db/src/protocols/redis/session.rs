@@ -376,7 +376,7 @@ fn prefetch(batch: &[Found], input: &[u8], view: Option<&Arc<TenantView>>, state
             hashes.push(hash);
         }
     }
-    hashes.iter().for_each(|hash| table.prefetch_record(guard, *hash));
+    table.prefetch_records(guard, hashes.iter().copied());
 }
 
 /// Answers a command: runs it, keeps it for EXEC, or says why not.

@@ -154,7 +154,7 @@ pub(super) fn mget(call: &mut Call<'_, '_>) -> Outcome {
     for batch in keys.chunks(PLAN) {
         if keys.len() > 1 {
             batch.iter().for_each(|key| table.prefetch_bucket(table.hash(key)));
-            batch.iter().for_each(|key| table.prefetch_record(call.guard, table.hash(key)));
+            table.prefetch_records(call.guard, batch.iter().map(|key| table.hash(key)));
         }
         for key in batch {
             let found = call.get_of(table, key);

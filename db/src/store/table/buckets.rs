@@ -39,7 +39,7 @@ use crate::store::record::{RecordPtr, RecordRef};
 
 const SLOTS: usize = 4;
 const LINK_SLOT: usize = SLOTS - 1;
-const BUCKET_BYTES: usize = size_of::<Bucket>();
+pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>();
 const _: () = assert!(BUCKET_BYTES == 64 && STRIPES.is_power_of_two());
 
 /// 16 bytes: which hash, and where. Empty: pointer null.
@@ -133,6 +133,8 @@ pub(super) struct Moved {
 
 /// A bucket array and, while records move, the one they come from.
 pub(super) struct Buckets {
+    /// The first bucket: of `pages`, and there as long as they are.
+    first: NonNull<Bucket>,
     /// Shared with what waits to give a part of them back.
     pages: Arc<Pages>,
     count: usize,
@@ -163,6 +165,7 @@ impl Buckets {
         // All-zero bytes are empty buckets: null pointers, hash 0.
         let pages = Pages::new(count.checked_mul(BUCKET_BYTES)?)?;
         Some(Box::new(Buckets {
+            first: pages.base().cast(),
             pages: Arc::new(pages),
             count,
             released: AtomicUsize::new(0),
@@ -186,14 +189,14 @@ impl Buckets {
 
     /// Address of the first bucket, for prefetching.
     pub(super) fn base(&self) -> *mut u8 {
-        self.pages.base().as_ptr()
+        self.first.as_ptr().cast()
     }
 
     fn bucket(&self, index: usize) -> &Bucket {
         debug_assert!(index < self.count);
         // SAFETY: callers pass `scale(_, count)` or an index below count; the pages hold `count` buckets, all-zero or
         // written through their atomics, and live as long as self.
-        unsafe { self.pages.base().cast::<Bucket>().add(index).as_ref() }
+        unsafe { self.first.add(index).as_ref() }
     }
 
     fn home(&self, hash: u64) -> &Bucket {
@@ -265,22 +268,43 @@ impl Buckets {
         }
     }
 
-    /// Prefetches the record of `hash`, if there is one.
+    /// Prefetches `lines` of the record of `hash` if its bucket names it; else `true` where it may lie in another bucket, which is
+    /// prefetched instead.
     ///
     /// # Safety
     /// Protected.
-    pub(super) unsafe fn prefetch_record(&self, hash: u64) {
-        let check = |slot: &Slot| {
-            if slot.hash.load(Ordering::Acquire) != hash {
-                return None;
+    #[inline]
+    pub(super) unsafe fn prefetch_record(&self, hash: u64, lines: usize) -> bool {
+        let bucket = self.home(hash);
+        for slot in &bucket.slots {
+            if slot.hash.load(Ordering::Acquire) == hash
+                && let Some(record) = slot.record()
+            {
+                prefetch(record.as_ptr(), 0, lines);
+                return false;
             }
-            slot.record().map(|record| prefetch(record.as_ptr(), 0, 2))
-        };
+        }
         // SAFETY: protected (caller).
-        unsafe {
-            if self.previous_of(hash).is_none_or(|previous| previous.walk(hash, check).is_none()) {
-                self.walk(hash, check);
-            }
+        let previous = unsafe { self.previous_of(hash) };
+        if let Some(previous) = previous {
+            prefetch(previous.base(), bucket_offset(hash, previous.count), 1);
+        }
+        let link = bucket.link();
+        if let Some(link) = link {
+            prefetch(link.as_ptr().cast(), 0, 1);
+        }
+        previous.is_some() || link.is_some()
+    }
+
+    /// Prefetches `lines` of the record of `hash`, in whichever bucket it lies.
+    ///
+    /// # Safety
+    /// Protected.
+    pub(super) unsafe fn prefetch_further(&self, hash: u64, lines: usize) {
+        // SAFETY: protected (caller).
+        let found = unsafe { self.find(hash, |_| true) };
+        if let Some((_, record)) = found {
+            prefetch(record.as_ptr(), 0, lines);
         }
     }
 

@@ -9,6 +9,7 @@
 //! arrays and records that are reached stay. What leaves the table is retired, never freed at once.
 #![allow(unsafe_code)]
 
+mod ahead;
 mod buckets;
 mod commit;
 mod growth;
@@ -30,7 +31,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-use self::buckets::{Buckets, Discarded, Retired, bucket_offset, prefetch, stripe_of};
+pub use self::ahead::BATCH_AHEAD;
+use self::buckets::{Buckets, Discarded, Retired, stripe_of};
 pub(in crate::store) use self::commit::Prepared;
 use self::index::Index;
 pub use self::index::Span;
@@ -50,6 +52,9 @@ use crate::limits::{
     SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
 };
 
+/// Lines of a record that are asked for ahead of a read before anything is known of what is in the table.
+const FIRST_LINES: usize = 2;
+
 /// One tenant's named map from keys to records.
 ///
 /// Calls take the key's hash, [`Table::hash`], which callers compute once. A wrong one finds nothing, harms nobody.
@@ -65,6 +70,8 @@ pub struct Table {
     /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
     base: AtomicPtr<u8>,
     count: AtomicUsize,
+    /// Lines of a record that are worth asking for ahead of a read; see `ahead`.
+    record_lines: AtomicUsize,
     stripes: Box<[Stripe]>,
     growth: Mutex<()>,
     growths: AtomicU64,
@@ -103,6 +110,7 @@ impl Table {
             tablets: Tablets::all(),
             base: AtomicPtr::new(buckets.base()),
             count: AtomicUsize::new(buckets.count()),
+            record_lines: AtomicUsize::new(FIRST_LINES),
             current: AtomicPtr::new(Box::into_raw(buckets)),
             installing: Announced::new(),
             stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
@@ -133,30 +141,6 @@ impl Table {
     /// Whether this server owns the tablet in which `hash` lies.
     pub fn owns(&self, hash: u64) -> bool {
         self.tablets.owns(hash)
-    }
-
-    /// Asks the processor for the bucket of `hash`; returns at once.
-    pub fn prefetch_bucket(&self, hash: u64) {
-        // The two may be of different arrays for a moment: then another line is fetched, to no harm.
-        let count = self.count.load(Ordering::Relaxed);
-        prefetch(self.base.load(Ordering::Relaxed), bucket_offset(hash, count), 1);
-    }
-
-    /// Asks the processor for the record that the bucket of `hash` names, if any. Reads the bucket, so it is worth a
-    /// call once that has arrived.
-    pub fn prefetch_record(&self, guard: &Guard<'_>, hash: u64) {
-        self.check(guard.epochs());
-        // SAFETY: protected by the guard.
-        unsafe { self.prefetch_record_pinned(hash) }
-    }
-
-    /// The same for an invocation, without a guard.
-    ///
-    /// # Safety
-    /// The caller holds a [`super::Pin`] of the table's epochs.
-    pub unsafe fn prefetch_record_pinned(&self, hash: u64) {
-        // SAFETY: protected by the pin (caller).
-        unsafe { self.current().prefetch_record(hash) }
     }
 
     /// The live record of `key`. `hash` is [`Table::hash`] of the key.
@@ -316,6 +300,7 @@ impl Table {
         if buckets.is_growing() || records * 4 <= buckets.slots() as u64 * 3 {
             return;
         }
+        self.note_record_lines(records);
         let count = buckets.count();
         let larger = if count < DOUBLING_BUCKETS { count * 2 } else { count + count / 2 };
         let previous = self.current.load(Ordering::Relaxed);

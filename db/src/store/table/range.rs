@@ -87,7 +87,7 @@ impl Table {
                 group.push((key, hash));
             }
             // SAFETY: protected by the pin (caller).
-            group.iter().for_each(|(_, hash)| unsafe { self.prefetch_record_pinned(*hash) });
+            unsafe { self.prefetch_records_pinned(group.iter().map(|(_, hash)| *hash)) };
             for (key, hash) in &group {
                 // SAFETY: as above.
                 let Some(record) = (unsafe { self.find_settled(*hash, key) }) else { continue };

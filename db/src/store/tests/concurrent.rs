@@ -66,7 +66,9 @@ fn readers_see_whole_records_whose_versions_never_go_back() {
                         let key = (n >> 33) % keys;
                         let bytes = key.to_le_bytes();
                         table.prefetch_bucket(table.hash(&bytes));
-                        table.prefetch_record(&guard, table.hash(&bytes));
+                        if table.prefetch_record(&guard, table.hash(&bytes)) {
+                            table.prefetch_further(&guard, table.hash(&bytes));
+                        }
                         let record = table.get(&guard, table.hash(&bytes), &bytes, 0);
                         let record = record.expect("a key that is never deleted is never missing");
                         let (of, number) = unseal(record.value());

@@ -1,0 +1,114 @@
+//! Looking ahead: the cache lines that a read will touch, asked for in time, so that the misses of many reads overlap.
+//!
+//! A read misses its bucket, then its record; one in six to one in fifteen (by how full the table is) lies in an overflow bucket, which
+//! is a miss of its own between the two. So there are three steps, each to be taken when what the one before asked for has come:
+//! [`Table::prefetch_bucket`], [`Table::prefetch_record`], and [`Table::prefetch_further`] where that one says so.
+//!
+//! What this module guarantees: nothing but what `buckets` guarantees; prefetches change nothing that a program could see.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+
+use super::Table;
+use super::buckets::{BUCKET_BYTES, bucket_offset, prefetch};
+use crate::limits::RECORD_CHARGE_BYTES;
+use crate::store::Guard;
+
+/// Lines of a record that are asked for at most: longer ones are read from front to back, which the processor foresees.
+const LINES: u64 = 4;
+
+/// Records of a batch whose second look is kept in mind, a bit each.
+pub const BATCH_AHEAD: usize = u64::BITS as usize;
+
+impl Table {
+    /// Asks the processor for the bucket of `hash`; returns at once.
+    #[inline]
+    pub fn prefetch_bucket(&self, hash: u64) {
+        // The two may be of different arrays for a moment: then another line is fetched, to no harm.
+        let count = self.count.load(Ordering::Relaxed);
+        prefetch(self.base.load(Ordering::Relaxed), bucket_offset(hash, count), 1);
+    }
+
+    /// Asks the processor for the record of `hash`, if its bucket names it. Reads the bucket, so it is worth a call once that has
+    /// arrived. `true`: it may lie in another bucket, which was asked for instead; then [`Table::prefetch_further`] is worth a call
+    /// once that one has arrived.
+    #[inline]
+    pub fn prefetch_record(&self, guard: &Guard<'_>, hash: u64) -> bool {
+        self.check(guard.epochs());
+        // SAFETY: protected by the guard.
+        unsafe { self.prefetch_record_pinned(hash) }
+    }
+
+    /// Asks the processor for the record of `hash`, in whichever bucket it lies.
+    pub fn prefetch_further(&self, guard: &Guard<'_>, hash: u64) {
+        self.check(guard.epochs());
+        // SAFETY: protected by the guard.
+        unsafe { self.prefetch_further_pinned(hash) }
+    }
+
+    /// Asks for the records of a batch of up to [`BATCH_AHEAD`] hashes whose buckets have come; of what is beyond, only for those that
+    /// their own buckets name.
+    #[inline]
+    pub fn prefetch_records(&self, guard: &Guard<'_>, hashes: impl Iterator<Item = u64> + Clone) {
+        self.check(guard.epochs());
+        // SAFETY: protected by the guard.
+        unsafe { self.prefetch_records_pinned(hashes) }
+    }
+
+    /// As [`Table::prefetch_record`] for an invocation, without a guard.
+    ///
+    /// # Safety
+    /// The caller holds a [`crate::store::Pin`] of the table's epochs.
+    #[inline]
+    pub unsafe fn prefetch_record_pinned(&self, hash: u64) -> bool {
+        let lines = self.record_lines.load(Ordering::Relaxed);
+        // SAFETY: protected by the pin (caller).
+        unsafe { self.current().prefetch_record(hash, lines) }
+    }
+
+    /// As [`Table::prefetch_further`] for an invocation, without a guard.
+    ///
+    /// # Safety
+    /// As for [`Table::prefetch_record_pinned`].
+    pub unsafe fn prefetch_further_pinned(&self, hash: u64) {
+        let lines = self.record_lines.load(Ordering::Relaxed);
+        // SAFETY: protected by the pin (caller).
+        unsafe { self.current().prefetch_further(hash, lines) }
+    }
+
+    /// As [`Table::prefetch_records`] for an invocation, without a guard.
+    ///
+    /// # Safety
+    /// As for [`Table::prefetch_record_pinned`].
+    #[inline]
+    pub unsafe fn prefetch_records_pinned(&self, hashes: impl Iterator<Item = u64> + Clone) {
+        let mut further = 0_u64;
+        for (at, hash) in hashes.clone().enumerate() {
+            // SAFETY: protected by the pin (caller).
+            let is_further = unsafe { self.prefetch_record_pinned(hash) };
+            if at < BATCH_AHEAD {
+                further |= u64::from(is_further) << at;
+            }
+        }
+        if further != 0 {
+            for (at, hash) in hashes.take(BATCH_AHEAD).enumerate() {
+                if further >> at & 1 == 1 {
+                    // SAFETY: as above.
+                    unsafe { self.prefetch_further_pinned(hash) }
+                }
+            }
+        }
+    }
+
+    /// Notes how many lines of a record are worth asking for, by what records take on average. The caller counts `records` of them.
+    pub(super) fn note_record_lines(&self, records: u64) {
+        let bytes = self.bytes.load(Ordering::Relaxed) / records.max(1);
+        self.record_lines.store(lines_of(bytes.saturating_sub(RECORD_CHARGE_BYTES)), Ordering::Relaxed);
+    }
+}
+
+/// Lines that a record of so many bytes lies on, on average: records begin at any multiple of eight bytes.
+fn lines_of(bytes: u64) -> usize {
+    let line = BUCKET_BYTES as u64;
+    ((bytes.saturating_sub(8) + line + line / 2) / line).clamp(1, LINES) as usize
+}
