@@ -125,6 +125,8 @@ pub struct OnceWindow {
     limits: OnceLimits,
     hasher: DefaultHashBuilder,
     index: HashMap<Name, u32>,
+    /// The session that was asked for last: requests and answers come in runs.
+    last: u32,
     sessions: Vec<Session>,
     free: Vec<u32>,
     owners: Owners,
@@ -212,6 +214,7 @@ impl OnceWindow {
         OnceWindow {
             limits,
             index: HashMap::with_hasher(hasher.clone()),
+            last: NONE,
             hasher,
             sessions: Vec::new(),
             free: Vec::new(),
@@ -254,8 +257,8 @@ impl OnceWindow {
     ) -> Admit<'_> {
         self.age(now_us);
         let name = Name { peer, tenant, session };
-        let slot = match self.index.get(&name) {
-            Some(slot) => *slot,
+        let slot = match self.find(&name) {
+            Some(slot) => slot,
             None => match self.open(now_us, name, sequence, acked) {
                 Some(slot) => slot,
                 None => {
@@ -331,8 +334,19 @@ impl OnceWindow {
         self.owners.remove_bytes(owner, bytes);
     }
 
+    #[inline]
+    fn find(&mut self, name: &Name) -> Option<u32> {
+        // A session that was removed is not the last one any more.
+        if self.sessions.get(self.last as usize).is_some_and(|last| last.name == *name) {
+            return Some(self.last);
+        }
+        self.last = *self.index.get(name)?;
+        Some(self.last)
+    }
+
+    #[inline]
     fn running(&mut self, peer: Peer, tenant: u32, session: u64, sequence: u64) -> Option<u32> {
-        let slot = *self.index.get(&Name { peer, tenant, session })?;
+        let slot = self.find(&Name { peer, tenant, session })?;
         let entry = self.sessions.get_mut(slot as usize)?.entry(sequence)?;
         (entry.sequence == sequence && entry.state == State::Running).then_some(slot)
     }
@@ -510,6 +524,7 @@ impl OnceWindow {
         let (owner, bytes) = (session.owner, std::mem::take(&mut session.bytes));
         session.ring = Vec::new();
         self.index.remove(&session.name);
+        self.last = NONE;
         self.free.push(slot);
         self.freed(owner, bytes);
         self.owners.leave(owner);

@@ -328,7 +328,13 @@ impl Engine {
         let last = self.idle.len().checked_sub(1)?;
         let from = self.idle.len().saturating_sub(LOOK);
         let own = (from..=last).rev().find(|index| self.idle[*index].owner() == tenant);
-        Some(self.idle.swap_remove(own.unwrap_or(last)))
+        let taken = self.idle.swap_remove(own.unwrap_or(last));
+        // Those that are taken next, if more are begun: after hundreds they were used long ago.
+        if let [.., after, next] = self.idle.as_slice() {
+            after.prefetch();
+            next.prefetch_arena();
+        }
+        Some(taken)
     }
 
     /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to those who have none.
@@ -372,9 +378,13 @@ fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: 
     // the commit finds expired, each time. And it does not give its turn away: then only other workers' writes can come between.
     body.abi.now_ms = if again { now_ms.max(participant.epochs().latest_commit_ms()) } else { now_ms };
     body.abi.interleave = u32::from(interleave && !again);
-    Ok(match (body.stage, body.parked.take()) {
-        (_, Some(parked)) => Next::Resume(parked),
-        (Stage::Begun | Stage::Again, None) => Next::Call(vtable.start, body.slot),
+    if body.parked.is_some()
+        && let Some(parked) = body.parked.take()
+    {
+        return Ok(Next::Resume(parked));
+    }
+    Ok(match body.stage {
+        Stage::Begun | Stage::Again => Next::Call(vtable.start, body.slot),
         _ => Next::Call(vtable.poll, body.slot),
     })
 }

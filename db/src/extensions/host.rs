@@ -224,7 +224,7 @@ pub(super) fn refusal(error: StoreError) -> u32 {
 }
 
 pub(super) fn raw(record: &RecordRef<'_>) -> RawRecord {
-    let (key, value) = (record.key(), record.value());
+    let (key, value) = record.key_and_value();
     RawRecord {
         value: value.as_ptr(),
         value_len: value.len(),

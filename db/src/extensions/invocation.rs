@@ -50,6 +50,10 @@ pub enum BeginError {
 /// What is said where memory is refused because of the invocation's own quota.
 const ARENA_TEXT: &str = "quota arena_bytes: the invocation has used all the memory that it may have";
 
+/// What whoever begins an invocation wants to know of it at its end, in words of its own. It lies with the invocation, so that what is
+/// moved from queue to queue is a pointer.
+pub type Label = [u64; 3];
+
 /// How far an invocation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -132,6 +136,7 @@ pub(super) struct Body {
     colour: u32,
     /// The state of the directory in which the invocation began.
     pub(super) generation: Option<u64>,
+    label: Label,
 }
 
 /// Bytes of an arena beside its quota, for its colour.
@@ -205,6 +210,7 @@ impl Invocation {
             soiled: 0,
             colour: colour as u32,
             generation: None,
+            label: Label::default(),
         });
         Ok(Invocation(NonNull::from(Box::leak(body))))
     }
@@ -217,6 +223,34 @@ impl Invocation {
     fn body_mut(&mut self) -> &mut Body {
         // SAFETY: as in `body`.
         unsafe { self.0.as_mut() }
+    }
+
+    /// What was said of it last with [`Invocation::set_label`].
+    pub fn label(&self) -> Label {
+        self.body().label
+    }
+
+    /// Says something of it, for its end.
+    pub fn set_label(&mut self, label: Label) {
+        self.body_mut().label = label;
+    }
+
+    /// Asks the processor for the lines of the body that beginning and polling touch.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        let body: *const u8 = self.0.as_ptr().cast();
+        prefetch(body);
+        for line in 0..BODY_LINES {
+            prefetch(body.wrapping_add(std::mem::offset_of!(Body, slot) + line * LINE_BYTES));
+        }
+    }
+
+    /// Asks for the first lines of the arena. Reads the body, so it is worth a call once that has come.
+    #[inline]
+    pub(super) fn prefetch_arena(&self) {
+        let first = self.body().abi.args;
+        prefetch(first);
+        prefetch(first.wrapping_add(LINE_BYTES));
     }
 
     /// The tenant whose invocation was here last.
@@ -364,6 +398,16 @@ const PAGE_BYTES: usize = 4096;
 
 /// Bytes of a line of the processor's cache.
 const LINE_BYTES: usize = 64;
+
+/// Lines of a body that come into use with every invocation, from `slot` on.
+const BODY_LINES: usize = 7;
+
+/// Asks the processor for the line of an address. Never faults, whatever the address.
+#[inline]
+fn prefetch(at: *const u8) {
+    // SAFETY: SSE is part of x86-64; a prefetch reads nothing as far as the language goes and cannot fault.
+    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast()) }
+}
 
 /// Alignment of the future and of what is allocated after it.
 const MIN_ALIGN: usize = 16;

@@ -40,7 +40,7 @@ mod xstate;
 pub use commit::Transactions;
 pub use engine::{Engine, Polled};
 pub use extension::{Budget, BudgetOverride, Extension, ExtensionCounts, ExtensionStats, kill_text};
-pub use invocation::{BeginError, Invocation};
+pub use invocation::{BeginError, Invocation, Label};
 pub use load::{Library, LoadError};
 pub use sandstorm_net::rpc::KillCause;
 pub use signals::install;

@@ -220,13 +220,15 @@ impl<'a> RecordRef<'a> {
         self.header().bits.load(Ordering::Relaxed)
     }
 
-    fn key_offset(&self) -> usize {
-        let bits = self.bits();
-        HEADER_BYTES + if bits & HAS_EXPIRY != 0 { 8 } else { 0 } + if bits & HAS_FLAGS != 0 { 4 } else { 0 }
-    }
-
-    fn key_len(&self) -> usize {
-        usize::from(self.header().key_len) | if self.bits() & LONG_KEY != 0 { 1 << 16 } else { 0 }
+    /// Offset and length of the key. One look at the bits, which the compiler would not make one of several.
+    #[inline]
+    fn key_place(&self) -> (usize, usize) {
+        let (bits, len) = (self.bits(), usize::from(self.header().key_len));
+        if bits & (HAS_EXPIRY | HAS_FLAGS | LONG_KEY) == 0 {
+            return (HEADER_BYTES, len);
+        }
+        let before = if bits & HAS_EXPIRY != 0 { 8 } else { 0 } + if bits & HAS_FLAGS != 0 { 4 } else { 0 };
+        (HEADER_BYTES + before, len | if bits & LONG_KEY != 0 { 1 << 16 } else { 0 })
     }
 
     fn value_len(&self) -> usize {
@@ -234,7 +236,8 @@ impl<'a> RecordRef<'a> {
     }
 
     fn length(&self) -> usize {
-        self.key_offset() + self.key_len() + self.value_len()
+        let (at, len) = self.key_place();
+        at + len + self.value_len()
     }
 
     /// Bytes that the record takes, with what its allocation is rounded up by.
@@ -254,13 +257,23 @@ impl<'a> RecordRef<'a> {
     }
 
     /// The key.
+    #[inline]
     pub fn key(&self) -> &'a [u8] {
-        self.slice(self.key_offset(), self.key_len())
+        let (at, len) = self.key_place();
+        self.slice(at, len)
     }
 
     /// The value.
+    #[inline]
     pub fn value(&self) -> &'a [u8] {
-        self.slice(self.key_offset() + self.key_len(), self.value_len())
+        self.key_and_value().1
+    }
+
+    /// Both.
+    #[inline]
+    pub fn key_and_value(&self) -> (&'a [u8], &'a [u8]) {
+        let (at, len) = self.key_place();
+        (self.slice(at, len), self.slice(at + len, self.value_len()))
     }
 
     /// The version: grows with every write of the key, also across delete and re-insert.

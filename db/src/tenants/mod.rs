@@ -96,7 +96,7 @@ impl Tenant {
     }
 
     /// Takes a place among the tenant's concurrent invocations, with the memory that each begins with. Each place that was
-    /// given has to be given back with [`Tenant::end_invocation`].
+    /// given has to be given back with [`Tenant::end_invocations`].
     ///
     /// # Errors
     /// The text that names the quota which is reached, for an answer `OverQuota`; nothing is taken.
@@ -116,10 +116,10 @@ impl Tenant {
         self.usage.uncharge(units);
     }
 
-    /// Gives a place back.
+    /// Gives so many places back.
     #[inline]
-    pub fn end_invocation(&self) {
-        self.usage.end();
+    pub fn end_invocations(&self, count: u32) {
+        self.usage.end(count);
     }
 
     /// Whether `requests` more at `now_ns` (any monotonic clock, the same for all workers) keep within the tenant's rate.

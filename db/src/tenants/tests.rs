@@ -306,7 +306,7 @@ fn quotas_bound_tables_pushes_invocations_and_tenants() {
 
     assert!(view.tenant.begin_invocation().is_ok() && view.tenant.begin_invocation().is_ok());
     assert!(view.tenant.begin_invocation().is_err_and(|text| text.contains("concurrent_invocations")));
-    view.tenant.end_invocation();
+    view.tenant.end_invocations(1);
     assert!(view.tenant.begin_invocation().is_ok() && view.tenant.usage.running() == 2);
 
     assert!(matches!(directory.admit_push("a", "x", 0), Err(DirectoryError::OverQuota { quota: "extensions", .. })));

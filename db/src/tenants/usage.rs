@@ -162,10 +162,11 @@ impl Usage {
     }
 
     #[inline]
-    pub(super) fn end(&self) {
-        let before = self.held.fetch_sub(ONE_INVOCATION, Relaxed);
-        debug_assert!(before >= ONE_INVOCATION, "an invocation ended that had not begun");
-        debug_assert!(before & UNITS_MASK >= u64::from(INVOCATION_UNITS), "an invocation gave back more than it held");
+    pub(super) fn end(&self, count: u32) {
+        let held = u64::from(count) * ONE_INVOCATION;
+        let before = self.held.fetch_sub(held, Relaxed);
+        debug_assert!(before >= held, "an invocation ended that had not begun");
+        debug_assert!(before & UNITS_MASK >= held & UNITS_MASK, "an invocation gave back more than it held");
     }
 
     /// Charges for memory units beyond those that every invocation has; `false`, and nothing is charged, if that would pass
@@ -297,7 +298,7 @@ mod tests {
                     2 if !live.is_empty() => {
                         let more = live.swap_remove(units as usize % live.len());
                         usage.uncharge(more);
-                        usage.end();
+                        usage.end(1);
                     }
                     _ => {}
                 }
@@ -307,7 +308,7 @@ mod tests {
             }
             for more in live {
                 usage.uncharge(more);
-                usage.end();
+                usage.end(1);
             }
             prop_assert_eq!((usage.running(), usage.invocation_memory_bytes()), (0, 0));
         }

@@ -191,10 +191,13 @@ impl Worker {
                 further |= u64::from(entry.table.prefetch_record(&guard, planned.hash)) << at;
             }
         }
-        for (_, planned) in plan.iter().enumerate().filter(|(at, _)| further >> at & 1 == 1) {
-            if let Some(entry) = planned.table {
+        while further != 0 {
+            if let Some(planned) = plan.get(further.trailing_zeros() as usize)
+                && let Some(entry) = planned.table
+            {
                 entry.table.prefetch_further(&guard, planned.hash);
             }
+            further &= further - 1;
         }
         for planned in plan.drain(..) {
             count(&self.counters.requests, planned.operation.op as usize);

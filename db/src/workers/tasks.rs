@@ -22,7 +22,7 @@ use crate::protocols::InvocationAnswer;
 use crate::tenants::{Kill, TenantView};
 
 /// Where the answer of an invocation is awaited.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     /// By who sent a datagram.
     Datagram {
@@ -42,15 +42,70 @@ pub(super) enum Caller {
     },
 }
 
-/// An invocation and who waits for it.
+/// An invocation and who waits for it, which its label says: a task is moved with every poll, so it is one word.
 pub(super) struct Task {
     pub(super) invocation: Invocation,
-    pub(super) caller: Caller,
-    /// When it was asked for, in the workers' microseconds.
-    begun_us: u64,
+}
+
+/// A mark in the first word of a label: a connection waits.
+const STREAM: u64 = 1 << 63;
+
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+fn parts(pair: u64) -> (u32, u32) {
+    ((pair >> 32) as u32, pair as u32)
+}
+
+impl Caller {
+    fn words(self) -> [u64; 2] {
+        match self {
+            Caller::Datagram { port, part, ticket } => [pair(port, part), ticket.word()],
+            Caller::Stream { worker, name } => [STREAM | pair(worker, 0), name.word()],
+        }
+    }
+
+    /// The inverse of [`Caller::words`].
+    fn from_words([first, second]: [u64; 2]) -> Caller {
+        let (of, part) = parts(first & !STREAM);
+        if first & STREAM == 0 {
+            Caller::Datagram { port: of, part, ticket: Ticket::from_word(second) }
+        } else {
+            Caller::Stream { worker: of, name: Name::from_word(second) }
+        }
+    }
 }
 
 impl Task {
+    fn new(mut invocation: Invocation, caller: Caller, begun_us: u64) -> Task {
+        let [first, second] = caller.words();
+        invocation.set_label([first, second, begun_us]);
+        Task { invocation }
+    }
+
+    /// Who waits for it.
+    pub(super) fn caller(&self) -> Caller {
+        let [first, second, _] = self.invocation.label();
+        Caller::from_words([first, second])
+    }
+
+    /// When it was asked for, in the workers' microseconds.
+    fn begun_us(&self) -> u64 {
+        let [_, _, begun_us] = self.invocation.label();
+        begun_us
+    }
+
+    /// Whether its answer leaves in the same burst as that of `other`, which has this view.
+    fn leaves_with(&self, other: &Task, view: &Arc<TenantView>) -> bool {
+        let port = |task: &Task| match task.caller() {
+            Caller::Datagram { port, .. } => Some(port),
+            Caller::Stream { .. } => None,
+        };
+        self.invocation.view().is_some_and(|own| Arc::ptr_eq(own, view))
+            && port(self).is_some_and(|own| port(other) == Some(own))
+    }
+
     /// Its tenant's id and weight.
     fn share(&self) -> (u32, u32) {
         self.invocation.view().map_or((0, 1), |view| (view.tenant.id, view.tenant.quotas.weight))
@@ -130,12 +185,12 @@ impl Worker {
                 self.counters.invocations_started.add(1);
                 self.live += 1;
                 places.set(places.get() + 1);
-                let task = Task { invocation, caller, begun_us: self.now_us };
+                let task = Task::new(invocation, caller, self.now_us);
                 self.queue.push(tenant.id, tenant.quotas.weight, task);
                 Ok(())
             }
             Err(error) => {
-                tenant.end_invocation();
+                tenant.end_invocations(1);
                 let status = match error {
                     BeginError::OverQuota => {
                         tenant.usage.worker(self.index).over_quota.add(1);
@@ -191,10 +246,12 @@ impl Worker {
         let mut ended = mem::take(&mut self.ended);
         let shared = Arc::clone(&self.shared);
         let mut open: Option<(u32, MutexGuard<'_, PortState>)> = None;
-        for Ended { task, polled } in ended.drain(..) {
+        let mut leaving = 0;
+        let mut all = ended.drain(..).peekable();
+        while let Some(Ended { task, polled }) = all.next() {
             let answer = ended_answer(&task.invocation, &polled);
             count(&self.counters.responses, answer.status as usize);
-            match task.caller {
+            match task.caller() {
                 Caller::Datagram { port, part, ticket } => {
                     if open.as_ref().is_none_or(|(opened, _)| *opened != port) {
                         if let Some((_, mut done)) = open.take() {
@@ -210,11 +267,16 @@ impl Worker {
                 Caller::Stream { worker, name } => self.answer_connection(worker, name, &answer),
             }
             self.count_ended(&task, &polled);
+            // Those of one tenant whose answers leave together give their places back together, before: the word is common to all workers.
             if let Some(view) = task.invocation.view() {
-                view.tenant.end_invocation();
+                leaving += 1;
+                if !all.peek().is_some_and(|next| next.task.leaves_with(&task, view)) {
+                    view.tenant.end_invocations(mem::take(&mut leaving));
+                }
             }
             self.engine.finish(&self.participant, task.invocation);
         }
+        drop(all);
         if let Some((_, mut done)) = open {
             done.transmit();
         }
@@ -252,7 +314,7 @@ impl Worker {
                     version: extension.version,
                     cause: *cause,
                     cpu_us: invocation.cpu_ns() / 1000,
-                    wall_us: now_us.saturating_sub(task.begun_us),
+                    wall_us: now_us.saturating_sub(task.begun_us()),
                     at_ms: self.now_ms,
                     text: String::from_utf8_lossy(invocation.text()).into_owned(),
                 });
@@ -327,6 +389,18 @@ mod tests {
             if held == before {
                 return (held.iter().sum(), held);
             }
+        }
+    }
+
+    #[test]
+    fn whoever_waits_is_found_again_by_the_label() {
+        for (one, two, three) in [(0, 0, 0), (1, 2, 3), (63, u32::MAX, 7), (5, 1 << 31, u32::MAX)] {
+            let word = pair(two, three);
+            let stream = Caller::Stream { worker: one, name: Name::from_word(word) };
+            for caller in [Caller::Datagram { port: one, part: two, ticket: Ticket::from_word(word) }, stream] {
+                assert_eq!(Caller::from_words(caller.words()), caller);
+            }
+            assert_eq!((Ticket::from_word(word).word(), Name::from_word(word).word()), (word, word));
         }
     }
 

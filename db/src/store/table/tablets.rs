@@ -11,7 +11,11 @@ pub struct Tablet {
 
 /// Owned tablets, sorted and disjoint.
 #[derive(Clone, Debug)]
-pub(super) struct Tablets(Box<[Tablet]>);
+pub(super) struct Tablets {
+    list: Box<[Tablet]>,
+    /// One that covers all: there is nothing to look for then.
+    is_all: bool,
+}
 
 impl Tablets {
     /// A single server owns it all.
@@ -21,12 +25,18 @@ impl Tablets {
 
     pub(super) fn new(mut tablets: Vec<Tablet>) -> Tablets {
         tablets.sort_by_key(|tablet| tablet.first);
-        Tablets(tablets.into())
+        let is_all = tablets.iter().any(|tablet| *tablet == Tablet { first: 0, last: u64::MAX });
+        Tablets { list: tablets.into(), is_all }
     }
 
+    #[inline]
     pub(super) fn owns(&self, hash: u64) -> bool {
-        let after = self.0.partition_point(|tablet| tablet.first <= hash);
-        self.0[..after].last().is_some_and(|tablet| hash <= tablet.last)
+        self.is_all || self.find(hash)
+    }
+
+    fn find(&self, hash: u64) -> bool {
+        let after = self.list.partition_point(|tablet| tablet.first <= hash);
+        self.list[..after].last().is_some_and(|tablet| hash <= tablet.last)
     }
 }
 

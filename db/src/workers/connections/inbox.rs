@@ -16,6 +16,18 @@ pub(in crate::workers) struct Name {
     pub(super) generation: u32,
 }
 
+impl Name {
+    /// The name in one word.
+    pub(in crate::workers) fn word(self) -> u64 {
+        u64::from(self.place) << 32 | u64::from(self.generation)
+    }
+
+    /// The inverse of [`Name::word`].
+    pub(in crate::workers) fn from_word(word: u64) -> Name {
+        Name { place: (word >> 32) as u32, generation: word as u32 }
+    }
+}
+
 /// What is sent.
 pub(super) enum Mail {
     /// A connection, with all that it has said and not heard yet.
