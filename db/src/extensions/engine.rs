@@ -170,17 +170,8 @@ impl Engine {
         if others {
             self.meter.start();
         }
-        let mut is_further = false;
-        if let Ok(table) = body.table(table) {
-            // SAFETY: the invocation's pin is the protection that the buckets need.
-            unsafe {
-                if last {
-                    table.prefetch_further_pinned(hash);
-                } else {
-                    is_further = table.prefetch_record_pinned(hash);
-                }
-            }
-        }
+        // SAFETY: the invocation's pin is the protection that the buckets need.
+        let is_further = body.table(table).is_ok_and(|table| unsafe { table.look_ahead_pinned(hash, last) });
         if !is_further {
             body.asked.1 = 0;
         }

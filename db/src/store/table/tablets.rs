@@ -25,7 +25,7 @@ impl Tablets {
 
     pub(super) fn new(mut tablets: Vec<Tablet>) -> Tablets {
         tablets.sort_by_key(|tablet| tablet.first);
-        let is_all = tablets.iter().any(|tablet| *tablet == Tablet { first: 0, last: u64::MAX });
+        let is_all = tablets.contains(&Tablet { first: 0, last: u64::MAX });
         Tablets { list: tablets.into(), is_all }
     }
 
