@@ -139,6 +139,58 @@ fn every_extension_is_called_and_its_replies_are_right() {
 }
 
 #[test]
+fn what_is_moved_between_accounts_is_neither_lost_nor_made() {
+    let server = Server::start(&[]);
+    let few = "ycsb-t --tenant shop --records 20 --keys uniform --depth 32 --verify-every 1";
+    let report = server.load(&format!("{few} --create --fill"), &["balance", "transfer"]);
+    let mut errors = rows(&report).flat_map(|row| row["errors"].as_object().unwrap().keys());
+    assert!(errors.all(|error| error == "conflict"), "{report}");
+    // More than there was: somebody has made some, and whoever looks after the sum notices.
+    let account = format!("a{:029}", 7);
+    assert!(server.run(&format!("put load {account} 12345678 --tenant shop")).status.success());
+    let noticed = [0.3, 5.0, 60.0].into_iter().any(|seconds| {
+        let error = server.fails(&format!("load {few} --warm-up 0 --deadline 30 --seconds {seconds}"));
+        error["code"] == "wrong" && error["message"].as_str().unwrap().contains("in all")
+    });
+    assert!(noticed);
+}
+
+/// Every operation of the interface in the same measure, whatever is published.
+const OF_GRAPHS: &str = "obj-get,obj-add,obj-update,obj-delete,assoc-get,assoc-count,assoc-range,assoc-time-range,assoc-add,\
+    assoc-delete,assoc-change-type";
+
+#[test]
+fn a_graph_is_filled_and_asked_rightly_wherever_its_queries_are_run() {
+    let server = Server::start(&[]);
+    let graph = "--tenant shop --objects 300 --limit 7 --most-edges 60 --depth 8 --verify-every 1 --keys uniform";
+    server.load(&format!("tao-60-40 {graph} --create --fill --exact"), &["obj-get", "assoc-range"]);
+    let queries = "obj-get,assoc-get,assoc-count,assoc-range,assoc-time-range";
+    for placement in PLACEMENTS {
+        let classes: Vec<&str> = queries.split(',').collect();
+        let report = server.load(&format!("{queries} {graph} --exact --placement {placement}"), &classes);
+        for row in rows(&report) {
+            assert_eq!((&row["ok"], &row["verified"]), (&row["count"], &row["count"]), "{placement}: {report}");
+        }
+    }
+    for placement in PLACEMENTS {
+        let classes: Vec<&str> = OF_GRAPHS.split(',').collect();
+        let report = server.load(&format!("{OF_GRAPHS} {graph} --placement {placement}"), &classes);
+        let mut errors = rows(&report).flat_map(|row| row["errors"].as_object().unwrap().keys());
+        assert!(errors.all(|error| error == "conflict"), "{placement}: {report}");
+    }
+    // What was filled and is as it was no longer: who says that it is, is told.
+    let noticed = [0.3, 5.0, 60.0].into_iter().any(|seconds| {
+        let error =
+            server.fails(&format!("load {queries} {graph} --exact --warm-up 0 --deadline 30 --seconds {seconds}"));
+        error["code"] == "wrong"
+    });
+    assert!(noticed);
+    server.load(&format!("tao {graph}"), &["obj-get", "assoc-get", "assoc-count", "assoc-range", "assoc-time-range"]);
+}
+
+const PLACEMENTS: [&str; 2] = ["invocation", "combined"];
+
+#[test]
 fn many_tenants_are_made_loaded_by_their_skew_and_removed() {
     let server = Server::start(&["--no-builder"]);
     let many = "--tenants 20 --tenant-prefix t --records 30 --rate 4000 --tenant-skew 1 --arrivals even --quiet";

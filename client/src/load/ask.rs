@@ -1,6 +1,7 @@
 //! A request's way: what is sent, and what its reply has to be.
 
 use super::compute::{churn, take_member};
+use super::graph::Held;
 use super::keys::{check_value, write_value};
 use super::{Class, Data, TenantLoad, rows};
 use crate::message::{Message, PutOptions};
@@ -12,7 +13,8 @@ pub(super) struct Ask {
     pub(super) id: u64,
     /// Of a chase by gets: hops done; of whatever else takes several gets, or a get and a put: steps done.
     pub(super) step: u32,
-    /// Of a scan: its records; of an auth: 1 if the password is wrong; of a get or delete: 1 if there is no such record.
+    /// Of a scan: its records; of an auth: 1 if the password is wrong; of a get or delete: 1 if there is no such record; of a transfer:
+    /// where it goes to; of a graph's request: what else is drawn.
     pub(super) twist: u32,
     /// When it was meant to be sent, in nanoseconds since the run's start.
     pub(super) intended_ns: u64,
@@ -29,6 +31,8 @@ pub(super) struct Rules {
     deletes: bool,
     /// What clients compute, they compute here.
     computes: bool,
+    /// Nobody changes the graph.
+    as_loaded: bool,
 }
 
 impl Rules {
@@ -36,7 +40,14 @@ impl Rules {
     pub(super) fn of(load: &TenantLoad) -> Rules {
         let TenantLoad { mix, data, .. } = load;
         let deletes = data.may_lack || mix.has(Class::Delete) && data.pool.is_none();
-        Rules { read_only: !mix.classes().any(Class::rewrites), deletes, computes: load.client_takes.is_none() }
+        let exact = data.graph.as_ref().is_some_and(|graph| graph.exact);
+        let as_loaded = exact && !mix.classes().any(Class::changes_graph);
+        Rules {
+            as_loaded,
+            read_only: !mix.classes().any(Class::rewrites),
+            deletes,
+            computes: load.client_takes.is_none(),
+        }
     }
 }
 
@@ -58,21 +69,27 @@ pub(super) struct Scratch {
     value: Vec<u8>,
     keys: Vec<Vec<u8>>,
     computed: Vec<u8>,
+    pub(super) held: Held,
 }
 
+/// What a transfer moves, at most.
+const MOST_MOVED: u64 = 10;
 /// What stands in the reply of `range` where there is no record.
 const NO_RECORD: u32 = u32::MAX;
 
 impl Data {
     /// Appends the operation of `ask`'s present step.
     pub(super) fn write_ask(&self, ask: &Ask, salt: u64, message: &mut Message, scratch: &mut Scratch) {
+        if ask.class.is_of_graph() {
+            return self.write_graph_ask(ask, salt, message, &scratch.held);
+        }
         let Scratch { key, value, keys, .. } = scratch;
         match ask.class {
             Class::Get | Class::Delete if ask.twist != 0 => self.write_missing_key(ask.id, key),
             class => self.write_key_of(class, ask.id, key),
         }
         match ask.class {
-            Class::Get | Class::ChainGets | Class::AuthGets => message.get(self.table, key),
+            Class::Get | Class::ChainGets | Class::AuthGets | Class::Balance => message.get(self.table, key),
             class if class.begins_with_get() && ask.step == 0 => message.get(self.table, key),
             Class::Put | Class::Insert | Class::ReadModifyWrite => {
                 write_value(ask.id, salt, self.value_len_of(ask.id), value);
@@ -89,7 +106,7 @@ impl Data {
                 message.multi_get(self.table, keys);
             }
             class => {
-                self.write_args(ask, key, value);
+                self.write_args(ask, salt, key, value);
                 message.invoke(class.extension().unwrap_or_default(), 0, value);
             }
         }
@@ -101,7 +118,7 @@ impl Data {
     }
 
     /// Writes the arguments of a call about the record under `key`.
-    fn write_args(&self, ask: &Ask, key: &mut Vec<u8>, args: &mut Vec<u8>) {
+    fn write_args(&self, ask: &Ask, salt: u64, key: &mut Vec<u8>, args: &mut Vec<u8>) {
         args.clear();
         args.extend_from_slice(&self.table.to_le_bytes());
         match ask.class {
@@ -119,6 +136,12 @@ impl Data {
                 args.extend_from_slice(rows::password(ask.id, ask.twist == 0).as_bytes());
                 return;
             }
+            Class::Transfer => {
+                args.extend_from_slice(&(1 + salt % MOST_MOVED).to_le_bytes());
+                args.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                args.extend_from_slice(key);
+                self.write_key_of(Class::Transfer, self.other_account(ask), key);
+            }
             Class::Analysis => {
                 args.extend_from_slice(&self.table.to_le_bytes());
                 let list = std::mem::take(key);
@@ -132,8 +155,17 @@ impl Data {
         args.extend_from_slice(if ask.class == Class::Bad { self.bad.as_bytes() } else { key });
     }
 
+    /// Where a transfer goes to: the account that was drawn for it, or the one behind it if that is where it comes from.
+    fn other_account(&self, ask: &Ask) -> u64 {
+        let drawn = u64::from(ask.twist);
+        if drawn == ask.id { (drawn + 1) % self.accounts.max(1) } else { drawn }
+    }
+
     /// Looks at a successful reply.
     pub(super) fn see(&self, ask: &mut Ask, found: bool, reply: &[u8], rules: Rules, scratch: &mut Scratch) -> Seen {
+        if ask.class.is_of_graph() {
+            return self.see_graph(ask, found, reply, rules.as_loaded, &mut scratch.held);
+        }
         match ask.class {
             Class::ChainGets if ask.step + 1 < self.depth => {
                 if !found {
@@ -229,12 +261,16 @@ impl Data {
                 let rows = (0..self.list_len).map(|at| Some(rows::class_of(self.row_member(ask.id, at))));
                 found && reply == rows::analysed(rows).as_slice()
             }
+            Class::Balance => found && reply.len() == 8,
+            Class::Transfer => found && reply.len() == 16,
             Class::Auth => found && *reply == [u8::from(ask.twist == 0)],
             Class::Scan => found && self.range_is_right(ask, reply, rules),
             Class::AggregateGets | Class::ChecksumGets | Class::AnalysisGets | Class::AuthGets | Class::LongGets => {
                 // What comes of them is compared as a reply of the extension's.
                 false
             }
+            // See `see_graph`.
+            _ => false,
         }
     }
 

@@ -50,6 +50,32 @@ pub enum Class {
     Long,
     /// What `long` does: a get of the list, and as many multi-gets as that has batches, one after another.
     LongGets,
+    /// Reads an account.
+    Balance,
+    /// Calls `transfer`: from one account to another, in a transaction.
+    Transfer,
+    /// Of the graph of `tao`: reads an object.
+    ObjGet,
+    /// Adds an object.
+    ObjAdd,
+    /// Writes an object's field.
+    ObjUpdate,
+    /// Deletes an object; any one, not those that are asked for most.
+    ObjDelete,
+    /// Reads one to three edges of an object by where they go to, one of them not there.
+    AssocGet,
+    /// Reads how many edges an object's list has.
+    AssocCount,
+    /// Reads the newest edges of a list.
+    AssocRange,
+    /// Reads the edges of a list between two times.
+    AssocTimeRange,
+    /// Adds an edge and its inverse.
+    AssocAdd,
+    /// Deletes an edge and its inverse.
+    AssocDelete,
+    /// Gives an edge, and its inverse, another type.
+    AssocChangeType,
     /// Calls `bad` with the way that the options name; being killed is its expected end.
     Bad,
 }
@@ -67,15 +93,17 @@ pub(super) enum Population {
     RowLists,
     /// Users with passwords.
     Users,
+    /// Accounts of a closed economy.
+    Accounts,
 }
 
 impl Population {
-    pub(super) const COUNT: usize = 5;
+    pub(super) const COUNT: usize = 6;
 }
 
 impl Class {
     /// All classes, in the order of the type.
-    pub const ALL: [Class; 22] = [
+    pub const ALL: [Class; 35] = [
         Class::Get,
         Class::Put,
         Class::Insert,
@@ -97,6 +125,19 @@ impl Class {
         Class::AuthGets,
         Class::Long,
         Class::LongGets,
+        Class::Balance,
+        Class::Transfer,
+        Class::ObjGet,
+        Class::ObjAdd,
+        Class::ObjUpdate,
+        Class::ObjDelete,
+        Class::AssocGet,
+        Class::AssocCount,
+        Class::AssocRange,
+        Class::AssocTimeRange,
+        Class::AssocAdd,
+        Class::AssocDelete,
+        Class::AssocChangeType,
         Class::Bad,
     ];
 
@@ -124,6 +165,19 @@ impl Class {
             Class::AuthGets => "auth-gets",
             Class::Long => "long",
             Class::LongGets => "long-gets",
+            Class::Balance => "balance",
+            Class::Transfer => "transfer",
+            Class::ObjGet => "obj-get",
+            Class::ObjAdd => "obj-add",
+            Class::ObjUpdate => "obj-update",
+            Class::ObjDelete => "obj-delete",
+            Class::AssocGet => "assoc-get",
+            Class::AssocCount => "assoc-count",
+            Class::AssocRange => "assoc-range",
+            Class::AssocTimeRange => "assoc-time-range",
+            Class::AssocAdd => "assoc-add",
+            Class::AssocDelete => "assoc-delete",
+            Class::AssocChangeType => "assoc-change-type",
             Class::Bad => "bad",
         }
     }
@@ -139,9 +193,22 @@ impl Class {
             Class::Analysis => Some("analysis"),
             Class::Auth => Some("auth"),
             Class::Long => Some("long"),
+            Class::Transfer => Some("transfer"),
             Class::Bad => Some("bad"),
+            class if class.is_of_graph() => Some("tao"),
             _ => None,
         }
+    }
+
+    /// Whether it asks about a graph, as the extension `tao` keeps it.
+    pub fn is_of_graph(self) -> bool {
+        (Class::ObjGet as usize..=Class::AssocChangeType as usize).contains(&self.index())
+    }
+
+    /// Whether it changes a graph.
+    pub(super) fn changes_graph(self) -> bool {
+        use Class::{AssocAdd, AssocChangeType, AssocDelete, ObjAdd, ObjDelete, ObjUpdate};
+        matches!(self, ObjAdd | ObjUpdate | ObjDelete | AssocAdd | AssocDelete | AssocChangeType)
     }
 
     pub(super) fn population(self) -> Population {
@@ -151,6 +218,7 @@ impl Class {
             Class::AggregateGets | Class::ChecksumGets | Class::LongGets => Population::Lists,
             Class::Analysis | Class::AnalysisGets => Population::RowLists,
             Class::Auth | Class::AuthGets => Population::Users,
+            Class::Balance | Class::Transfer => Population::Accounts,
             _ => Population::Records,
         }
     }
@@ -229,20 +297,29 @@ impl fmt::Display for Mix {
     }
 }
 
-/// The workloads that have a name, and their shares: YCSB's (Cooper et al., SoCC'10), and Facebook's pools of memcached
-/// (Atikoglu et al., SIGMETRICS'12).
-pub(super) const NAMED: [(&str, &str); 11] = [
+/// The workloads that have a name, and their shares: YCSB's (Cooper et al., SoCC'10) and YCSB+T's closed economy
+/// (Dey et al., ICDEW'14), Facebook's pools of memcached
+/// (Atikoglu et al., SIGMETRICS'12), TAO's requests (Bronson et al., ATC'13), and the two that Splinter asked of its TAO (Kulkarni
+/// et al., OSDI'18).
+pub(super) const NAMED: [(&str, &str); 14] = [
     ("ycsb-a", "get=50,put=50"),
     ("ycsb-b", "get=95,put=5"),
     ("ycsb-c", "get=100"),
     ("ycsb-d", "get=95,insert=5"),
     ("ycsb-e", "scan=95,insert=5"),
     ("ycsb-f", "get=50,read-modify-write=50"),
+    ("ycsb-t", "balance=90,transfer=10"),
     ("usr", "get=99.7,put=0.2,delete=0.1"),
     ("app", "get=83.4,put=5.2,delete=11.4"),
     ("etc", "get=73.4,put=2.3,delete=24"),
     ("var", "get=18,put=82"),
     ("sys", "get=67.5,put=32.5"),
+    (
+        "tao",
+        "assoc-range=40.8182,obj-get=28.8422,assoc-get=15.6686,assoc-count=11.6766,assoc-time-range=2.7944,\
+         assoc-add=0.105,obj-update=0.0414,obj-add=0.033,assoc-delete=0.0166,obj-delete=0.004,assoc-change-type=0.0018",
+    ),
+    ("tao-60-40", "obj-get=60,assoc-range=40"),
 ];
 
 impl FromStr for Mix {

@@ -3,10 +3,11 @@
 use super::growth::Growth;
 use super::lane::{Habits, Lane, Shares, Times};
 use super::report::{COARSE_DIGITS, FINE_DIGITS, Report, Row, Tally, TenantReport, histogram};
-use super::{Class, Options, TenantLoad, keys};
+use super::{Class, Options, Pace, TenantLoad, keys};
 use crate::{Error, limits};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -78,7 +79,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Rep
                     barrier.wait();
                     let result = match result {
                         Ok(_) if failed.load(Relaxed) => Err(Error::Closed),
-                        Ok(lanes) => Ok(drive(lanes, &recent_ns, options, shared)),
+                        Ok(lanes) => Ok(drive(lanes, &recent_ns, options, shared, index)),
                         Err(error) => Err(error),
                     };
                     shared.running.fetch_sub(1, Relaxed);
@@ -146,17 +147,66 @@ fn connect<'l>(
     Ok(lanes)
 }
 
+/// Deals the turns of a closed loop out to tenants by their rank.
+struct Dealer {
+    /// Messages under way, or owed, in all.
+    depth: usize,
+    /// Sums of the lanes' weights.
+    sums: Vec<f64>,
+    rng: SmallRng,
+}
+
+impl Dealer {
+    /// If the run has one: its tenants have no rates of their own.
+    fn new(options: &Options, lanes: &mut [Lane<'_>], thread: u64) -> Option<Dealer> {
+        let exponent = options.tenant_skew?;
+        let mut sums = Vec::new();
+        let (mut depth, mut sum) = (0, 0.0);
+        for lane in lanes {
+            let load = options.tenants.get(lane.tenant)?;
+            let Pace::Closed { depth: its } = load.pace else { return None };
+            lane.await_turns();
+            depth += its.max(1);
+            sum += (lane.tenant as f64 + 1.0).powf(-exponent) / load.connections.max(1) as f64;
+            sums.push(sum);
+        }
+        Some(Dealer { depth, sums, rng: SmallRng::seed_from_u64(keys::mix(options.seed ^ keys::mix(!thread))) })
+    }
+
+    fn deal(&mut self, lanes: &mut [Lane<'_>]) {
+        let there: usize = lanes.iter().map(|lane| lane.has()).sum();
+        let all = self.sums.last().copied().unwrap_or(0.0);
+        for _ in there..self.depth {
+            let drawn = self.rng.random::<f64>() * all;
+            let whose = self.sums.partition_point(|sum| *sum <= drawn).min(lanes.len().saturating_sub(1));
+            if let Some(lane) = lanes.get_mut(whose) {
+                lane.owe();
+            }
+        }
+    }
+}
+
 /// Turns the lanes of one thread until the run has ended and all is answered, or the wait for that is over.
-fn drive(mut lanes: Vec<Lane<'_>>, recent_ns: &RefCell<Histogram<u64>>, options: &Options, shared: &Shared) -> Brought {
+fn drive(
+    mut lanes: Vec<Lane<'_>>,
+    recent_ns: &RefCell<Histogram<u64>>,
+    options: &Options,
+    shared: &Shared,
+    thread: u64,
+) -> Brought {
     let mut times = times(options);
     lanes.iter_mut().for_each(|lane| lane.begin(times));
     let longest = lanes_deadline(options) + limits::LOAD_DRAIN;
+    let mut dealer = Dealer::new(options, &mut lanes, thread);
     let mut shared_at_ns = 0;
     // When each lane has something to do, side by side: of hundreds of tenants most have nothing.
     let mut turns_ns: Vec<u64> = vec![0; lanes.len()];
     loop {
         let mut busy = false;
         let begun_ns = times.now_ns();
+        if let Some(dealer) = &mut dealer {
+            dealer.deal(&mut lanes);
+        }
         for (lane, turn_ns) in lanes.iter_mut().zip(&mut turns_ns) {
             if *turn_ns <= begun_ns {
                 busy |= lane.turn();
@@ -244,7 +294,13 @@ fn report(options: &Options, brought: &Brought) -> Report {
     let by_tenant = lanes_of(options.tenants.len(), brought);
     let tenants = options.tenants.iter().zip(by_tenant).map(|(load, lanes)| {
         let rows = rows(&lanes, seconds);
+        let mut all = Tally::new(FINE_DIGITS);
+        lanes.iter().flat_map(|(_, tallies, _)| tallies.iter().flatten()).for_each(|tally| all.add(tally));
+        let us = |quantile| all.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
         TenantReport {
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            p999_us: us(0.999),
             name: load.name.clone(),
             mix: load.mix.to_string(),
             pace: load.pace.to_string(),

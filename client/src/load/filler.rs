@@ -1,6 +1,7 @@
 //! Fills a table with the records of a load, as fast as the server takes them.
 
 use super::Data;
+use super::graph::GraphSource;
 use crate::raw::{Connection, error_of};
 use crate::{Config, Error, PutOptions, limits};
 use std::time::{Duration, Instant};
@@ -14,18 +15,56 @@ pub struct Filled {
     pub took: Duration,
 }
 
+/// Records that are to be written, one after another.
+pub(super) trait Source {
+    /// How many there are.
+    fn total(&self) -> u64;
+    /// The first one.
+    fn first(&self) -> Option<u64>;
+    /// The one behind that.
+    fn after(&self, item: u64) -> Option<u64>;
+    /// Writes its key and value; gives the table that it belongs into.
+    fn write(&self, item: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) -> u64;
+}
+
+impl Source for Data {
+    fn total(&self) -> u64 {
+        self.items_total()
+    }
+
+    fn first(&self) -> Option<u64> {
+        (self.items_total() > 0).then_some(0)
+    }
+
+    fn after(&self, item: u64) -> Option<u64> {
+        (item + 1 < self.items_total()).then_some(item + 1)
+    }
+
+    fn write(&self, item: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) -> u64 {
+        self.write_item(item, key, value);
+        self.table
+    }
+}
+
 /// Writes all records that `data` tells of, over what may be there. `progress` gets the number written and that to write,
 /// about ten times a second.
 ///
 /// # Errors
 /// The first error that trying again does not mend, such as [`Error::OutOfMemory`].
 pub fn fill(config: &Config, data: &Data, progress: &mut dyn FnMut(u64, u64)) -> Result<Filled, Error> {
+    match &data.graph {
+        Some(graph) => fill_from(config, &GraphSource::new(data, graph), progress),
+        None => fill_from(config, data, progress),
+    }
+}
+
+fn fill_from(config: &Config, source: &impl Source, progress: &mut dyn FnMut(u64, u64)) -> Result<Filled, Error> {
     let begun = Instant::now();
     let mut connection = Connection::connect(config)?;
     let packet_bytes = config.packet_bytes();
     let (again, flights, free) = (Vec::new(), Vec::new(), Vec::new());
-    let mut filler = Filler { data, packet_bytes, next: 0, written: 0, again, flights, free };
-    let total = filler.total();
+    let total = source.total();
+    let mut filler = Filler { source, packet_bytes, next: source.first(), written: 0, again, flights, free };
     let mut told = Instant::now();
     while filler.written < total {
         while filler.flights.len() - filler.free.len() < limits::FILL_DEPTH && filler.has_more() {
@@ -43,10 +82,10 @@ pub fn fill(config: &Config, data: &Data, progress: &mut dyn FnMut(u64, u64)) ->
     Ok(Filled { records: total, took: begun.elapsed() })
 }
 
-struct Filler<'d> {
-    data: &'d Data,
+struct Filler<'s, S> {
+    source: &'s S,
     packet_bytes: usize,
-    next: u64,
+    next: Option<u64>,
     written: u64,
     /// Items to be written again, and how often each was tried.
     again: Vec<(u64, u32)>,
@@ -55,13 +94,9 @@ struct Filler<'d> {
     free: Vec<usize>,
 }
 
-impl Filler<'_> {
-    fn total(&self) -> u64 {
-        self.data.total()
-    }
-
+impl<S: Source> Filler<'_, S> {
     fn has_more(&self) -> bool {
-        self.next < self.total() || !self.again.is_empty()
+        self.next.is_some() || !self.again.is_empty()
     }
 
     /// Sends one message of about one packet.
@@ -74,15 +109,14 @@ impl Filler<'_> {
         let (mut key, mut value, mut last) = (Vec::new(), Vec::new(), 0);
         while message.operations() == 0 || message.bytes() + last <= self.packet_bytes {
             let item = self.again.pop().or_else(|| {
-                (self.next < self.total()).then(|| {
-                    self.next += 1;
-                    (self.next - 1, 0)
-                })
+                let next = self.next?;
+                self.next = self.source.after(next);
+                Some((next, 0))
             });
             let Some(item) = item else { break };
-            self.data.write_item(item.0, &mut key, &mut value);
+            let table = self.source.write(item.0, &mut key, &mut value);
             let before = message.bytes();
-            message.put(self.data.table, &key, &value, &PutOptions::default());
+            message.put(table, &key, &value, &PutOptions::default());
             last = message.bytes() - before;
             if let Some(flight) = self.flights.get_mut(slot) {
                 flight.push(item);

@@ -56,6 +56,8 @@ pub(super) const ROW_LIST: u8 = b'q';
 pub(super) const ROW: u8 = b'r';
 /// The key kind of the decision tree.
 pub(super) const TREE: u8 = b't';
+/// The key kind of accounts.
+pub(super) const ACCOUNT: u8 = b'a';
 /// The key kind of users.
 pub(super) const USER: u8 = b'u';
 

@@ -73,6 +73,8 @@ pub(super) struct Lane<'l> {
     free: Vec<usize>,
     /// Requests of several steps that go on.
     again: VecDeque<Ask>,
+    /// Messages that it may still send, where tenants have no pace of their own.
+    owed: Option<usize>,
     /// Answers that clients compute over, until when, in nanoseconds since the start.
     computing: VecDeque<(u64, Ask)>,
     book: Book<'l>,
@@ -141,6 +143,7 @@ impl<'l> Lane<'l> {
             choose(Population::Lists)?,
             choose(Population::RowLists)?,
             choose(Population::Users)?,
+            choose(Population::Accounts)?,
         ];
         let gap_ns = match load.pace {
             Pace::Open { per_s, .. } => 1e9 * load.connections.max(1) as f64 / per_s.max(1e-3),
@@ -155,13 +158,27 @@ impl<'l> Lane<'l> {
         let connection = Connection::connect(&load.config)?;
         let (scratch, again, computing) = (Scratch::default(), VecDeque::new(), VecDeque::new());
         let (flights, free) = (Vec::new(), Vec::new());
-        Ok(Lane { tenant, load, connection, drawer, scratch, flights, free, again, computing, book })
+        Ok(Lane { tenant, load, connection, drawer, scratch, flights, free, again, computing, owed: None, book })
     }
 
     /// Begins to count time; connecting took some of it.
     pub(super) fn begin(&mut self, times: Times) {
         self.book.times = times;
         self.drawer.next_ns = self.drawer.rng.random::<f64>() * self.drawer.gap_ns;
+    }
+
+    /// From here on it sends what it is owed, as many messages as [`Lane::owe`] is called.
+    pub(super) fn await_turns(&mut self) {
+        self.owed = Some(0);
+    }
+
+    pub(super) fn owe(&mut self) {
+        self.owed = self.owed.map(|owed| owed + 1);
+    }
+
+    /// Messages under way, and those that it is owed.
+    pub(super) fn has(&self) -> usize {
+        self.under_way() + self.owed.unwrap_or(0)
     }
 
     /// Ends early.
@@ -213,12 +230,17 @@ impl<'l> Lane<'l> {
         answered > 0 || sent
     }
 
+    fn under_way(&self) -> usize {
+        self.flights.len() - self.free.len() + self.computing.len()
+    }
+
     fn may_send(&self, now_ns: u64) -> bool {
-        let under_way = self.flights.len() - self.free.len() + self.computing.len();
+        let before_end = now_ns < self.book.times.ends_ns;
+        if let Some(owed) = self.owed {
+            return self.connection.room() > 0 && (!self.again.is_empty() || owed > 0 && before_end);
+        }
         match self.load.pace {
-            Pace::Closed { depth } => {
-                under_way < depth.max(1) && (!self.again.is_empty() || now_ns < self.book.times.ends_ns)
-            }
+            Pace::Closed { depth } => self.under_way() < depth.max(1) && (!self.again.is_empty() || before_end),
             Pace::Open { .. } => {
                 let until_ns = now_ns.min(self.book.times.ends_ns);
                 self.connection.room() > 0 && (!self.again.is_empty() || self.drawer.due(until_ns))
@@ -235,7 +257,10 @@ impl<'l> Lane<'l> {
             let Some(asks) = flights.get_mut(slot) else { return };
             match answer {
                 Ok(response) => book.answered(now_ns, asks, &response, &mut goes_on, scratch),
-                Err(error) => asks.iter().for_each(|ask| book.enter(now_ns, ask, End::Error(error.code()))),
+                Err(error) => asks.iter().for_each(|ask| {
+                    scratch.held.release(ask);
+                    book.enter(now_ns, ask, End::Error(error.code()));
+                }),
             }
             asks.clear();
             free.push(slot);
@@ -252,6 +277,8 @@ impl<'l> Lane<'l> {
         let Some(asks) = self.flights.get_mut(slot) else { return };
         let until_ns = now_ns.min(self.book.times.ends_ns);
         let mut last = 0;
+        let may_draw = self.owed != Some(0);
+        let mut drew = false;
         for _ in 0..self.load.batch.max(1) {
             let before = message.bytes();
             // Operations of one kind are about equally long: the next one fits if the last one would fit again.
@@ -260,7 +287,10 @@ impl<'l> Lane<'l> {
             }
             let closed = matches!(self.load.pace, Pace::Closed { .. });
             let Some(ask) = self.again.pop_front().or_else(|| match closed {
-                true => (now_ns < self.book.times.ends_ns).then(|| self.drawer.draw(now_ns)),
+                true => (may_draw && now_ns < self.book.times.ends_ns).then(|| {
+                    drew = true;
+                    self.drawer.draw(now_ns)
+                }),
                 false => self.drawer.arrival(until_ns),
             }) else {
                 break;
@@ -270,6 +300,7 @@ impl<'l> Lane<'l> {
             last = message.bytes() - before;
             asks.push(ask);
         }
+        self.owed = self.owed.map(|owed| owed - usize::from(drew && owed > 0));
         if let Err(error) = self.connection.send(slot as u64, message) {
             asks.iter().for_each(|ask| self.book.enter(now_ns, ask, End::Error(error.code())));
             asks.clear();
@@ -319,7 +350,12 @@ impl Drawer<'_> {
         let bad = self.load.bad_every > 0 && self.drawn.is_multiple_of(self.load.bad_every);
         let class = if bad { Class::Bad } else { self.load.mix.pick(self.rng.random()) };
         let verify = self.verify_every > 0 && self.drawn.is_multiple_of(self.verify_every);
-        let id = if class == Class::Insert { self.growth.take() } else { self.choose(class) };
+        let id = match class {
+            Class::Insert => self.growth.take(),
+            // What is asked for most would soon be gone.
+            Class::ObjDelete => self.rng.random_range(0..self.load.data.records.max(1)),
+            class => self.choose(class),
+        };
         Ask { class, id, step: 0, twist: self.twist(class), intended_ns, verify }
     }
 
@@ -333,9 +369,12 @@ impl Drawer<'_> {
     }
 
     fn twist(&mut self, class: Class) -> u32 {
-        let data = &self.load.data;
+        let load = self.load;
+        let data = &load.data;
         match class {
             Class::Scan => self.rng.random_range(1..=data.scan_most.max(1)),
+            Class::Transfer => self.choose(class) as u32,
+            class if class.is_of_graph() => self.rng.random(),
             Class::Auth | Class::AuthGets => u32::from(self.rng.random_ratio(1, WRONG_PASSWORD_ONE_IN)),
             _ => u32::from(data.draws_missing(class, &mut self.rng)),
         }
@@ -379,6 +418,7 @@ impl Book<'_> {
                 }
             };
             if let Some(error) = error_of(&answer) {
+                scratch.held.release(ask);
                 whole = error.code();
                 self.enter(now_ns, ask, End::Error(whole));
                 continue;

@@ -21,10 +21,12 @@
 //! ```
 
 mod ask;
+mod audit;
 mod class;
 mod compute;
 mod engine;
 mod filler;
+mod graph;
 mod growth;
 pub mod keys;
 mod lane;
@@ -37,9 +39,11 @@ mod rows;
 mod tests;
 mod workload;
 
+pub use audit::{Audit, audit};
 pub use class::{Class, Mix};
 pub use engine::{Progress, run};
 pub use filler::{Filled, fill};
+pub use graph::{Graph, MAX_EDGES, Placement};
 pub use keys::Skew;
 pub use plan::Plan;
 pub use pools::Pool;
@@ -189,6 +193,9 @@ pub struct Options {
     pub verify_every: u64,
     /// Seed of all that is drawn; default 1.
     pub seed: u64,
+    /// In a closed loop, whose request goes next: the tenant of rank `r` with a probability in proportion to `r` to the power of minus
+    /// this, with as many messages under way in all as there would be otherwise; default `None`: each tenant for itself.
+    pub tenant_skew: Option<f64>,
     /// Set it to end the run early; what came until then is reported.
     pub stop: Arc<AtomicBool>,
 }
@@ -203,6 +210,7 @@ impl Options {
             duration: Duration::from_secs(10),
             verify_every: 64,
             seed: 1,
+            tenant_skew: None,
             stop: Arc::default(),
         }
     }

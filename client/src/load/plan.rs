@@ -39,6 +39,10 @@ impl Plan {
     /// # Errors
     /// Which class, and why.
     pub fn check(&self) -> Result<(), String> {
+        let of_graph = self.mix.classes().filter(|class| class.is_of_graph()).count();
+        if of_graph > 0 && (of_graph < self.mix.classes().count() || self.pool.is_some()) {
+            return Err("what is asked of a graph is not mixed with anything else, nor has it a pool's sizes".into());
+        }
         if self.pool.is_some() && self.mix.has(Class::Scan) {
             return Err("scan reads keys of one length that follow one another: not with a pool's sizes".into());
         }
@@ -63,6 +67,9 @@ mod tests {
         assert_eq!((plan("etc").pool, plan("etc").skew), (Some(Pool::Etc), Skew::Zipf { exponent: 1.2 }));
         assert_eq!(plan("get=1,auth=2").pool, None);
         assert!("ycsb-z".parse::<Plan>().unwrap_err().contains("'ycsb-z' is no workload"));
+        assert!(plan("tao").check().is_ok() && plan("tao-60-40").check().is_ok());
+        assert!(plan("get=1,obj-get=1").check().unwrap_err().contains("graph"));
+        assert!(plan("tao").data(7, 100).graph.is_some() && plan("get").data(7, 100).graph.is_none());
         let scans = Plan { pool: Some(Pool::App), ..plan("ycsb-e") };
         assert!(scans.check().unwrap_err().contains("scan") && plan("ycsb-e").check().is_ok());
         let data = plan("get=1,auth=1,analysis=1,checksum=1").data(7, 100);

@@ -145,7 +145,7 @@ impl Pool {
 }
 
 /// A number from 0 to 1, both left out, that follows from the id.
-fn share_of(id: u64, what: u64) -> f64 {
+pub(super) fn share_of(id: u64, what: u64) -> f64 {
     ((mix(id.wrapping_add(mix(what))) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 

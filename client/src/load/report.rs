@@ -146,6 +146,15 @@ pub struct TenantReport {
     pub batch: usize,
     /// Operations answered in a second, all classes.
     pub per_s: f64,
+    /// Median latency of all its operations, errors included, microseconds.
+    #[serde(default)]
+    pub p50_us: f64,
+    /// 99th percentile of the same.
+    #[serde(default)]
+    pub p99_us: f64,
+    /// 99.9th percentile of the same.
+    #[serde(default)]
+    pub p999_us: f64,
     /// Packets sent again.
     pub retransmissions: u64,
     /// By class.
@@ -220,7 +229,7 @@ impl fmt::Display for Report {
             self.write_spread(f)?;
         } else {
             for tenant in &self.tenants {
-                let TenantReport { name, mix, pace, skew, batch, per_s, retransmissions, rows } = tenant;
+                let TenantReport { name, mix, pace, skew, batch, per_s, retransmissions, rows, .. } = tenant;
                 writeln!(
                     f,
                     "\n{name}: {mix}, {pace}, {batch} a message, keys {skew}: {per_s:.0}/s, {retransmissions} resent"

@@ -301,6 +301,32 @@ fn many_tenants_are_accounted_for_each_and_told_of_in_short() {
 }
 
 #[test]
+fn in_a_closed_loop_too_tenants_are_asked_by_their_rank() {
+    let fake = Fake::start(fake::Options::default());
+    let data = Data::new(TABLE, 50);
+    let mix: Mix = "get=1,read-modify-write=1".parse().unwrap();
+    let load =
+        |name: &str| TenantLoad::new(name, config(&fake), data.clone(), mix.clone()).pace(Pace::Closed { depth: 4 });
+    let tenants: Vec<TenantLoad> = ["first", "second", "third"].map(load).into();
+    fill(&tenants[0].config, &data, &mut |_, _| {}).unwrap();
+    let mut options = Options { tenant_skew: Some(1.0), ..short(tenants, 200) };
+    for _ in 0..8 {
+        let report = run(&options, &mut quiet()).unwrap();
+        assert_eq!(report.wrong, 0, "{report}");
+        let count = |tenant: usize| report.tenants[tenant].rows.iter().map(|row| row.count).sum::<u64>() as f64;
+        let all = count(0) + count(1) + count(2);
+        if all > 4000.0 {
+            for (tenant, share) in [6.0 / 11.0, 3.0 / 11.0, 2.0 / 11.0].into_iter().enumerate() {
+                assert!((count(tenant) / all - share).abs() < 0.05, "{report}");
+            }
+            return;
+        }
+        options.duration *= 2;
+    }
+    panic!("too few were answered");
+}
+
+#[test]
 fn progress_is_told_and_a_run_can_be_stopped() {
     let fake = Fake::start(fake::Options::default());
     let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 10), Mix::only(Class::Put));

@@ -1,7 +1,10 @@
 //! The records of a load: which there are, their keys, and what stands in them.
 
 use super::class::Population;
-use super::keys::{self, COUNTER, LINK, LIST, MISSING, RECORD, ROW, ROW_LIST, TREE, USER, mix, write_key, write_value};
+use super::graph::Graph;
+use super::keys::{
+    self, ACCOUNT, COUNTER, LINK, LIST, MISSING, RECORD, ROW, ROW_LIST, TREE, USER, mix, write_key, write_value,
+};
 use super::{Class, Mix, Pool, rows};
 use crate::limits;
 use rand::Rng;
@@ -35,6 +38,8 @@ pub struct Data {
     pub row_lists: u64,
     /// Users with passwords; 0: none.
     pub users: u64,
+    /// Accounts of a closed economy, at most 2^32; 0: none.
+    pub accounts: u64,
     /// Rounds of hashing of a password; default 1000.
     pub auth_rounds: u32,
     /// Records of a scan at most (at least one; evenly drawn); default 100, YCSB E's.
@@ -47,7 +52,12 @@ pub struct Data {
     pub long_yield_every: u32,
     /// In which way `bad` is bad; default `loop`.
     pub bad: String,
+    /// The graph whose objects the records are; default none, and plain records.
+    pub graph: Option<Graph>,
 }
+
+/// What each account has at first: more than is ever moved from one.
+pub(super) const FIRST_BALANCE: u64 = 1 << 40;
 
 /// A kind of record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +69,7 @@ enum Item {
     Row,
     RowList,
     User,
+    Account,
 }
 
 impl Data {
@@ -78,17 +89,20 @@ impl Data {
             rows: 0,
             row_lists: 0,
             users: 0,
+            accounts: 0,
             auth_rounds: 1000,
             scan_most: 100,
             rounds: 0,
             long_gets: 128,
             long_yield_every: 8,
             bad: "loop".to_owned(),
+            graph: None,
         }
     }
 
     /// With the chains, lists, rows and users that `mix` asks for: as many as there are records, but no more than
-    /// [`limits::LOAD_MAX_LISTS`] lists, [`limits::LOAD_MAX_LISTS`] rows, and [`limits::LOAD_MAX_USERS`] users.
+    /// [`limits::LOAD_MAX_LISTS`] lists, [`limits::LOAD_MAX_LISTS`] rows, and [`limits::LOAD_MAX_USERS`] users; with a graph in place
+    /// of all that, if it asks for one.
     #[must_use]
     pub fn for_mix(mut self, mix: &Mix) -> Data {
         let has = |population| mix.classes().any(|class| class.population() == population);
@@ -106,6 +120,12 @@ impl Data {
         if has(Population::Users) {
             self.users = self.users.max(self.records.clamp(1, limits::LOAD_MAX_USERS));
         }
+        if has(Population::Accounts) {
+            self.accounts = self.accounts.max(self.records.clamp(2, u64::from(u32::MAX)));
+        }
+        if mix.classes().any(Class::is_of_graph) {
+            self.graph.get_or_insert_default();
+        }
         self
     }
 
@@ -117,6 +137,7 @@ impl Data {
             Population::Lists => self.lists,
             Population::RowLists => self.row_lists,
             Population::Users => self.users,
+            Population::Accounts => self.accounts,
         }
     }
 
@@ -206,7 +227,7 @@ impl Data {
         }
     }
 
-    fn items(&self) -> [(Item, u64); 7] {
+    fn items(&self) -> [(Item, u64); 8] {
         [
             (Item::Record, self.records),
             (Item::Link, self.links),
@@ -215,11 +236,16 @@ impl Data {
             (Item::Row, self.rows),
             (Item::RowList, self.row_lists),
             (Item::User, self.users),
+            (Item::Account, self.accounts),
         ]
     }
 
-    /// Records to be filled, of all kinds.
+    /// Records to be filled, of all kinds; of a graph its objects, beside which there are more.
     pub fn total(&self) -> u64 {
+        if self.graph.is_some() { self.records } else { self.items_total() }
+    }
+
+    pub(super) fn items_total(&self) -> u64 {
         self.items().iter().map(|(_, count)| count).sum()
     }
 
@@ -291,6 +317,11 @@ impl Data {
                 rows::write_user(id, self.auth_rounds, value);
                 self.write_key_of(Class::Auth, id, key);
             }
+            Item::Account => {
+                value.clear();
+                value.extend_from_slice(&FIRST_BALANCE.to_le_bytes());
+                self.write_key_of(Class::Balance, id, key);
+            }
         }
     }
 
@@ -313,6 +344,7 @@ impl Data {
             Population::Lists => write_key(LIST, id, self.key_len, key),
             Population::RowLists => write_key(ROW_LIST, id, self.key_len, key),
             Population::Users => write_key(USER, id, self.key_len, key),
+            Population::Accounts => write_key(ACCOUNT, id, self.key_len, key),
             Population::Records if class == Class::Increment => write_key(COUNTER, id, self.key_len, key),
             Population::Records => self.write_record_key(id, key),
         }

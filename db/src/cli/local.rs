@@ -18,15 +18,22 @@ use super::output::Failure;
 pub(super) struct Example {
     pub(super) name: &'static str,
     manifest: &'static str,
-    source: &'static str,
+    /// Paths and texts.
+    files: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! source {
+    ($name:literal, $file:literal) => {
+        ($file, include_str!(concat!("../../../ext/", $name, "/", $file)))
+    };
 }
 
 macro_rules! examples {
-    ($($constant:ident = $name:literal),* $(,)?) => {
+    ($($constant:ident = $name:literal $([$($more:literal),*])?),* $(,)?) => {
         $(pub(super) const $constant: Example = Example {
             name: $name,
             manifest: include_str!(concat!("../../../ext/", $name, "/extension.toml")),
-            source: include_str!(concat!("../../../ext/", $name, "/src/lib.rs")),
+            files: &[source!($name, "src/lib.rs") $($(, source!($name, $more))*)?],
         };)*
         /// All of them.
         const EXAMPLES: &[&Example] = &[$(&$constant),*];
@@ -43,6 +50,16 @@ examples!(
     ANALYSIS = "analysis",
     AUTH = "auth",
     TOTAL = "total",
+    TRANSFER = "transfer",
+    TAO = "tao" [
+        "src/args.rs",
+        "src/edges.rs",
+        "src/fields.rs",
+        "src/keys.rs",
+        "src/lists.rs",
+        "src/objects.rs",
+        "src/schema.rs"
+    ],
 );
 
 impl Example {
@@ -52,8 +69,8 @@ impl Example {
     }
 
     pub(super) fn push(&self) -> Push {
-        let file = SourceFile { path: "src/lib.rs".into(), text: self.source.into() };
-        Push { manifest: self.manifest.into(), files: vec![file] }
+        let file = |(path, text): &(&str, &str)| SourceFile { path: (*path).into(), text: (*text).into() };
+        Push { manifest: self.manifest.into(), files: self.files.iter().map(file).collect() }
     }
 }
 

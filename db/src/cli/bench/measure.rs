@@ -157,10 +157,15 @@ pub(super) fn run_well(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report,
     Ok(report)
 }
 
-/// Calls of a row that did not end as they should: well, or, of endless code, by being killed.
+/// Calls of a row that did not end as they should: well, or, of endless code, by being killed, of a transaction, by a conflict.
 fn unanswered(row: &LoadRow) -> u64 {
-    let killed = row.errors.get("killed").copied().unwrap_or(0);
-    row.count - row.ok - if row.class == Class::Bad { killed } else { 0 }
+    let expected = match row.class {
+        Class::Bad => "killed",
+        Class::Transfer => "conflict",
+        class if class.is_of_graph() => "conflict",
+        _ => "",
+    };
+    row.count - row.ok - row.errors.get(expected).copied().unwrap_or(0)
 }
 
 /// The row of a tenant's class.

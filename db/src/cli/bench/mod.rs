@@ -3,6 +3,7 @@
 
 mod disturbed;
 mod echo;
+mod economy;
 mod isolation;
 mod load;
 mod measure;
@@ -157,7 +158,7 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "isolation",
-        help: "Calls against a process for each tenant, from measured parts",
+        help: "Calls against a process for each tenant: from measured parts, and run",
         canonical: false,
         peers: &[],
         run: isolation::isolation,
@@ -196,6 +197,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[],
         run: placement::interleave,
+    },
+    Experiment {
+        name: "ycsb-t",
+        help: "Transfers between accounts in transactions, over how much they get in each other's way",
+        canonical: false,
+        peers: &[],
+        run: economy::ycsb_t,
     },
     Experiment {
         name: "pools",

@@ -1,5 +1,6 @@
 //! `sandstorm load`: a load on a running server, as one tenant or as hundreds, and a report of what came of it.
 
+mod shape;
 mod tenants;
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use clap::{Args, ValueEnum};
 use sandstorm_client::limits::MAX_DEADLINE;
 use sandstorm_client::load::keys::MIN_KEY_LEN;
 use sandstorm_client::load::{
-    Arrivals, Class, Options, Pace, Plan, Pool, Progress, Report, Skew, TenantLoad, fill, run,
+    Arrivals, Class, Options, Pace, Plan, Progress, Report, Skew, TenantLoad, audit, fill, run,
 };
 use sandstorm_db::config::DriverName;
 use serde::Serialize;
@@ -18,14 +19,21 @@ use serde::Serialize;
 use super::device::DeviceArgs;
 use super::output::{Failure, Out};
 use super::session::Session;
+use shape::Shape;
 use tenants::{Target, Tenants};
+
+/// The mix, if nothing else is said.
+const DEFAULT_MIX: &str = "ycsb-b";
 
 /// What a mix may be.
 const MIXES: &str = "Mixes: ycsb-a to ycsb-f (Cooper et al., SoCC'10); usr, app, etc, var, sys (Facebook's pools of memcached, \
-    Atikoglu et al., SIGMETRICS'12: with their sizes and misses); or shares, such as get=90,put=5,auth=5, of\n  \
-    get put insert delete read-modify-write multi-get increment, and of calls of the extensions\n  \
-    invoke-get (get) scan (range) chain aggregate checksum analysis auth long bad, and of what clients\n  \
-    do in place of them: chain-gets aggregate-gets checksum-gets analysis-gets auth-gets long-gets\n\n\
+    Atikoglu et al., SIGMETRICS'12: with their sizes and misses); ycsb-t (YCSB+T, Dey et al., ICDEW'14: accounts whose sum has to stay, \
+    which is looked after in the end); tao (Bronson et al., ATC'13: a graph's requests, as published) and tao-60-40 (those that Splinter \
+    measured); or shares, such as get=90,put=5,auth=5, of\n  \
+    get put insert delete read-modify-write multi-get increment balance, and of calls of the extensions\n  \
+    invoke-get (get) scan (range) chain aggregate checksum analysis auth long transfer bad, of a graph's (tao)\n  \
+    obj-get obj-add obj-update obj-delete assoc-get assoc-count assoc-range assoc-time-range\n  \
+    assoc-add assoc-delete assoc-change-type, and of what clients do in place of calls: chain-gets aggregate-gets checksum-gets analysis-gets auth-gets long-gets\n\n\
     Nothing is created that is not asked for: --create makes tenants and tables that are not there and pushes the \
     extensions that the mix calls, --fill writes the records (over what is there), --remove deletes in the end what \
     --create made.";
@@ -34,9 +42,12 @@ const MIXES: &str = "Mixes: ycsb-a to ycsb-f (Cooper et al., SoCC'10); usr, app,
 #[derive(Debug, Args)]
 #[command(after_help = MIXES)]
 pub(super) struct LoadArgs {
-    /// What is asked: the name of a workload, or shares
-    #[arg(long, default_value = "ycsb-b", value_name = "NAME|SHARES")]
-    mix: Plan,
+    /// What is asked: the name of a workload, or shares [default: ycsb-b]
+    #[arg(value_name = "MIX")]
+    workload: Option<Plan>,
+    /// The same
+    #[arg(long, value_name = "NAME|SHARES", conflicts_with = "workload")]
+    mix: Option<Plan>,
     /// Operations a second, over all tenants, whether answers come or not [default: as fast as answers come]
     #[arg(long, value_name = "PER_S", value_parser = positive, conflicts_with = "depth")]
     rate: Option<f64>,
@@ -55,8 +66,8 @@ pub(super) struct LoadArgs {
     /// Table of each tenant
     #[arg(long, default_value = "load", value_name = "NAME")]
     table: String,
-    /// Plain records of each tenant
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Plain records of each tenant, or accounts, or objects of its graph
+    #[arg(long, alias = "objects", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
     /// Write the records first
     #[arg(long)]
@@ -73,21 +84,14 @@ pub(super) struct LoadArgs {
     /// What their names begin with: NAME-1, NAME-2 …
     #[arg(long, value_name = "NAME", default_value = "load", requires = "tenants")]
     tenant_prefix: String,
-    /// Tenant of rank r gets a share of the rate in proportion to r^-EXPONENT; 0: all the same
-    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0, value_parser = not_negative, requires_all = ["tenants", "rate"])]
+    /// Tenant of rank r gets a share of the rate in proportion to r^-EXPONENT, or without a rate of the turns; 0: all the same
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.0, value_parser = not_negative, requires = "tenants")]
     tenant_skew: f64,
     /// Which records are asked for: zipf, zipf:EXPONENT, uniform, hot:KEYS:SHARE, latest [default: the mix's, else zipf:0.99]
     #[arg(long, value_name = "SKEW")]
     keys: Option<Skew>,
-    /// Sizes of keys and values as in this pool [default: the mix's, else all alike]
-    #[arg(long, value_name = "POOL", conflicts_with_all = ["key_bytes", "value_bytes"])]
-    sizes: Option<Pool>,
-    /// Bytes of a key
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(2..))]
-    key_bytes: u16,
-    /// Bytes of a value
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1 << 20))]
-    value_bytes: u32,
+    #[command(flatten, next_help_heading = "The shape of what is asked")]
+    shape: Shape,
     /// Connections of each tenant
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
@@ -171,11 +175,12 @@ struct Outcome<'r> {
 impl LoadArgs {
     /// The plan with what the options say otherwise.
     fn plan(&self) -> Result<Plan, Failure> {
-        let mut plan = self.mix.clone();
+        let named = self.workload.as_ref().or(self.mix.as_ref()).cloned();
+        let mut plan = named.map_or_else(|| DEFAULT_MIX.parse().map_err(Failure::new), Ok)?;
         plan.skew = self.keys.unwrap_or(plan.skew);
-        plan.pool = self.sizes.or(plan.pool);
+        plan.pool = self.shape.sizes.or(plan.pool);
         plan.check().map_err(Failure::new)?;
-        if plan.mix.has(Class::Scan) && usize::from(self.key_bytes) < MIN_KEY_LEN {
+        if plan.mix.has(Class::Scan) && usize::from(self.shape.key_bytes) < MIN_KEY_LEN {
             return Err(Failure::new(format!(
                 "scan reads keys of one length that follow one another: --key-bytes is at least {MIN_KEY_LEN} then"
             )));
@@ -195,7 +200,7 @@ impl LoadArgs {
     /// What tenant number `index` of `count` does.
     fn load(&self, plan: &Plan, target: &Target, shares: &[f64], index: usize) -> TenantLoad {
         let mut data = plan.data(target.table.id, self.records);
-        (data.key_len, data.value_len) = (usize::from(self.key_bytes), self.value_bytes as usize);
+        self.shape.give(&mut data, target.lists.as_ref().map(|table| table.id));
         data.bad.clone_from(&self.bad);
         data.may_lack = target.evicts();
         let deadline = Duration::from_secs_f64(self.deadline.min(MAX_DEADLINE.as_secs_f64()));
@@ -213,7 +218,8 @@ impl LoadArgs {
         };
         let load = TenantLoad::new(&target.name, config, data, plan.mix.clone()).skew(plan.skew).pace(pace);
         let connections = usize::from(self.connections);
-        TenantLoad { connections, ..load.batch(usize::from(self.batch)).bad_every(self.bad_every) }
+        let client_takes = self.shape.client_takes();
+        TenantLoad { connections, client_takes, ..load.batch(usize::from(self.batch)).bad_every(self.bad_every) }
     }
 }
 
@@ -247,6 +253,25 @@ pub(super) fn load(session: &Session, args: &LoadArgs, out: &Out) -> Result<(), 
     result
 }
 
+/// The tenants, ready, over the drivers that were asked for.
+fn targets(
+    args: &LoadArgs,
+    plan: &Plan,
+    names: &[String],
+    tenants: &mut Tenants<'_>,
+    tell: &dyn Fn(&str),
+) -> Result<Vec<Target>, Failure> {
+    let lists = plan.mix.classes().any(Class::is_of_graph).then(|| format!("{}_lists", args.table));
+    let mut targets = tenants.prepare(names, (&args.table, lists.as_deref()), &args.extensions(plan), tell)?;
+    if args.driver == Some(DriverName::Dpdk)
+        && let Some(server) = targets.first().map(|target| target.config.address)
+    {
+        let drivers = args.device.drivers(server, args.queues)?;
+        targets.iter_mut().for_each(|target| target.config.drivers = Some(Arc::clone(&drivers)));
+    }
+    Ok(targets)
+}
+
 fn prepare_and_run(
     args: &LoadArgs,
     plan: &Plan,
@@ -255,13 +280,7 @@ fn prepare_and_run(
     tell: &dyn Fn(&str),
     out: &Out,
 ) -> Result<(), Failure> {
-    let mut targets = tenants.prepare(names, &args.table, &args.extensions(plan), tell)?;
-    if args.driver == Some(DriverName::Dpdk)
-        && let Some(server) = targets.first().map(|target| target.config.address)
-    {
-        let drivers = args.device.drivers(server, args.queues)?;
-        targets.iter_mut().for_each(|target| target.config.drivers = Some(Arc::clone(&drivers)));
-    }
+    let targets = targets(args, plan, names, tenants, tell)?;
     let shares = shares(targets.len(), args.tenant_skew);
     let loads: Vec<TenantLoad> =
         targets.iter().enumerate().map(|(index, target)| args.load(plan, target, &shares, index)).collect();
@@ -276,12 +295,14 @@ fn prepare_and_run(
         let words = format!("{} records written in {:.1} s", filled.records, filled.seconds);
         return if out.json { out.json(&Outcome { filled: Some(filled), report: None }) } else { out.line(&words) };
     }
+    let accounts = plan.mix.has(Class::Transfer).then(|| loads.clone());
     let options = Options {
         threads: usize::from(args.threads),
         warm_up: Duration::from_secs_f64(args.warm_up),
         duration: Duration::from_secs_f64(args.seconds),
         verify_every: args.verify_every,
         seed: args.seed,
+        tenant_skew: (args.rate.is_none() && args.tenant_skew > 0.0).then_some(args.tenant_skew),
         ..Options::new(loads)
     };
     stop_when_interrupted(&options.stop);
@@ -291,7 +312,18 @@ fn prepare_and_run(
     } else {
         out.line(&report.to_string())?;
     }
+    accounts.unwrap_or_default().iter().try_for_each(audit_accounts)?;
     judge(&report)
+}
+
+/// What was moved between accounts is neither lost nor more than it was.
+fn audit_accounts(load: &TenantLoad) -> Result<(), Failure> {
+    let found = audit(&load.config, &load.data)?;
+    if found.is_right() {
+        return Ok(());
+    }
+    let text = format!("the accounts of tenant {:?} have {} in all, and had {}", load.name, found.sum, found.wanted);
+    Err(Failure::new(text).hint("were they filled with the same --records? else it is a bug").code("wrong"))
 }
 
 fn fill_all(loads: &[TenantLoad], tell: &dyn Fn(&str)) -> Result<FilledAll, Failure> {

@@ -14,6 +14,8 @@ pub(super) struct Target {
     pub(super) name: String,
     pub(super) config: Config,
     pub(super) table: Table,
+    /// Of a graph: the table of its lists' order.
+    pub(super) lists: Option<Table>,
 }
 
 impl Target {
@@ -52,14 +54,14 @@ impl<'s> Tenants<'s> {
         Tenants { session, create, made: Vec::new(), made_tables: Vec::new(), pushed: Vec::new() }
     }
 
-    /// All of these tenants with their table and extensions.
+    /// All of these tenants with their table, an ordered one as well if there is a name for that, and extensions.
     ///
     /// # Errors
     /// Nothing is made when something is not there that may not be made.
     pub(super) fn prepare(
         &mut self,
         names: &[String],
-        table: &str,
+        (table, lists): (&str, Option<&str>),
         extensions: &[&'static str],
         tell: &dyn Fn(&str),
     ) -> Result<Vec<Target>, Failure> {
@@ -86,9 +88,10 @@ impl<'s> Tenants<'s> {
                 Some(token) => self.session.config_with(address, &tenant, token),
                 None => self.session.config(address, &tenant)?,
             };
-            let table = self.table(name, table)?;
+            let table = self.table(name, table, false)?;
+            let lists = lists.map(|lists| self.table(name, lists, true)).transpose()?;
             self.extensions(name, extensions, tell)?;
-            targets.push(Target { name: name.clone(), config, table });
+            targets.push(Target { name: name.clone(), config, table, lists });
         }
         let (tenants, tables, pushed) = (self.made.len(), self.made_tables.len(), self.pushed.len());
         if tenants + tables + pushed > 0 {
@@ -105,17 +108,20 @@ impl<'s> Tenants<'s> {
         Ok((created.tenant, Some(created.token)))
     }
 
-    fn table(&mut self, tenant: &str, table: &str) -> Result<Table, Failure> {
+    fn table(&mut self, tenant: &str, table: &str, ordered: bool) -> Result<Table, Failure> {
         let control = self.session.control();
         if let Some(found) = control.tables(tenant)?.into_iter().find(|one| one.name == table) {
             return Ok(found);
         }
         if !self.create {
-            let hint = format!("--create makes it, as does `sandstorm table create {table} --tenant {tenant}`");
+            let options = if ordered { " --ordered" } else { "" };
+            let hint =
+                format!("--create makes it, as does `sandstorm table create {table} --tenant {tenant}{options}`");
             let text = format!("tenant {tenant:?} has no table {table:?}");
             return Err(Failure::new(text).hint(hint).code("not_found"));
         }
-        let made = control.create_table(tenant, &CreateTable { name: table.to_owned(), ..CreateTable::default() })?;
+        let create = CreateTable { name: table.to_owned(), ordered, ..CreateTable::default() };
+        let made = control.create_table(tenant, &create)?;
         if !self.made.iter().any(|name| name == tenant) {
             self.made_tables.push((tenant.to_owned(), table.to_owned()));
         }

@@ -1,7 +1,8 @@
-//! `sandstorm bench isolation`: what it would cost to have a process for each tenant in place of calls in the server's own, from
-//! measured parts.
+//! `sandstorm bench isolation`: what it costs to have a process for each tenant in place of calls in the server's own: computed from
+//! measured parts, and run.
 
 mod partner;
+mod processes;
 
 use sandstorm_client::load::{Class, Mix};
 
@@ -30,8 +31,8 @@ pub(super) fn isolation(args: &BenchArgs) -> Result<Findings, Failure> {
     let bench = Alone::start(args, &[&GET], &Mix::only(Class::Get))?;
     let about = "Parts, measured: a plain get and a call with one get end to end (closed loop, deep queue), and a switch from one process to another \
         on one core, by futex and by socket pair. From them: what a core could serve if every tenant's code ran in a process of its own, and \
-        each request of another tenant than the last cost one switch; and what it serves by calls. The curves of processes are \
-        computed, not run.";
+        each request of another tenant than the last cost one switch; and what it serves by calls. The first curves are \
+        computed from these; the others were run: a whole server process for each tenant, all on one core.";
     let mut findings = Findings::new("isolation", about);
     let rounds = args.rounds(ROUNDS);
     let classes = [Class::Get, Class::InvokeGet];
@@ -82,6 +83,7 @@ pub(super) fn isolation(args: &BenchArgs) -> Result<Findings, Failure> {
         y: Axis { name: "thousand/s".into(), scale: Scale::Linear },
         series: series.into(),
     });
+    processes::processes(args, &mut findings)?;
     Ok(findings)
 }
 

@@ -1,0 +1,71 @@
+//! Looks after a closed economy: whatever was moved between its accounts, their sum stays.
+
+use super::workload::FIRST_BALANCE;
+use super::{Class, Data};
+use crate::raw::{Connection, error_of};
+use crate::{Config, Error};
+
+/// Accounts read in one message.
+const TOGETHER: u64 = 32;
+
+/// What an audit has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The sum of all accounts.
+    pub sum: u128,
+    /// What it has to be.
+    pub wanted: u128,
+}
+
+impl Audit {
+    /// Whether nothing was lost, or made.
+    pub fn is_right(self) -> bool {
+        self.sum == self.wanted
+    }
+}
+
+/// Sums up all accounts of a load that has ended.
+///
+/// # Errors
+/// As of any get; [`Error::Protocol`] where an account is not one.
+pub fn audit(config: &Config, data: &Data) -> Result<Audit, Error> {
+    let mut connection = Connection::connect(config)?;
+    let (mut sum, mut key) = (0u128, Vec::new());
+    for first in (0..data.accounts).step_by(TOGETHER as usize) {
+        let mut message = connection.message();
+        let last = (first + TOGETHER).min(data.accounts);
+        for id in first..last {
+            data.write_key_of(Class::Balance, id, &mut key);
+            message.get(data.table, &key);
+        }
+        connection.send(0, message)?;
+        let (mut result, mut ended) = (Ok(()), false);
+        while !ended {
+            let took = connection.poll(|_, answer| {
+                ended = true;
+                result = answer.and_then(|answer| {
+                    for operation in answer.operations() {
+                        let operation = operation?;
+                        if let Some(error) = error_of(&operation) {
+                            return Err(error);
+                        }
+                        // An account that has nothing is not there.
+                        let balance = operation.value.try_into().map(u64::from_le_bytes);
+                        let none = operation.value.is_empty();
+                        sum += u128::from(balance.or(if none { Ok(0) } else { Err(no_account()) })?);
+                    }
+                    Ok(())
+                });
+            });
+            if took == 0 {
+                std::thread::yield_now();
+            }
+        }
+        result?;
+    }
+    Ok(Audit { sum, wanted: u128::from(FIRST_BALANCE) * u128::from(data.accounts) })
+}
+
+fn no_account() -> Error {
+    Error::Protocol { text: "an account's record is not 8 bytes".into() }
+}
