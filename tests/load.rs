@@ -188,7 +188,7 @@ fn a_graph_is_filled_and_asked_rightly_wherever_its_queries_are_run() {
     server.load(&format!("tao {graph}"), &["obj-get", "assoc-get", "assoc-count", "assoc-range", "assoc-time-range"]);
 }
 
-const PLACEMENTS: [&str; 2] = ["invocation", "combined"];
+const PLACEMENTS: [&str; 3] = ["client", "invocation", "combined"];
 
 #[test]
 fn many_tenants_are_made_loaded_by_their_skew_and_removed() {

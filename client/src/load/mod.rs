@@ -43,7 +43,7 @@ pub use audit::{Audit, audit};
 pub use class::{Class, Mix};
 pub use engine::{Progress, run};
 pub use filler::{Filled, fill};
-pub use graph::{Graph, MAX_EDGES, Placement};
+pub use graph::{Graph, MAX_EDGES};
 pub use keys::Skew;
 pub use plan::Plan;
 pub use pools::Pool;

@@ -18,6 +18,7 @@ mod report;
 mod sizes;
 mod stage;
 mod table;
+mod tao;
 mod tenants;
 
 use std::path::PathBuf;
@@ -197,6 +198,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: false,
         peers: &[],
         run: placement::interleave,
+    },
+    Experiment {
+        name: "tao",
+        help: "A social graph asked by clients, by calls, and combined: throughput at the same p99",
+        canonical: false,
+        peers: &[],
+        run: tao::tao,
     },
     Experiment {
         name: "ycsb-t",

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use sandstorm_client::load::{Data, Graph, MAX_EDGES, Placement, Pool};
+use clap::Args;
+use sandstorm_client::load::{Data, Graph, MAX_EDGES, Pool};
+use sandstorm_client::tao::Placement;
 
 /// The shape of what is asked, and of the records.
 #[derive(Debug, Args)]
@@ -49,8 +50,8 @@ pub(super) struct Shape {
     #[arg(long, value_name = "US", value_parser = super::not_negative)]
     client_us: Option<f64>,
     /// Where queries of a graph are run; changes are calls in any case
-    #[arg(long, value_enum, default_value_t = Place::Combined, value_name = "WHERE")]
-    placement: Place,
+    #[arg(long, default_value = "combined", value_name = "client|invocation|combined")]
+    placement: Placement,
     /// Bytes of an object's field
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     object_bytes: u32,
@@ -72,15 +73,6 @@ pub(super) struct Shape {
     /// The graph is as it was filled: check all that is replied, while the mix changes nothing
     #[arg(long)]
     exact: bool,
-}
-
-/// Where queries of a graph are run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Place {
-    /// As calls
-    Invocation,
-    /// What lies in one record as a plain get, all else as calls
-    Combined,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -107,10 +99,7 @@ impl Shape {
         if let Some(graph) = &mut data.graph {
             *graph = Graph {
                 lists: lists.unwrap_or(graph.lists),
-                placement: match self.placement {
-                    Place::Invocation => Placement::Invocation,
-                    Place::Combined => Placement::Combined,
-                },
+                placement: self.placement,
                 object_bytes: self.object_bytes as usize,
                 edge_bytes: self.edge_bytes as usize,
                 empty: self.no_edges,

@@ -1,0 +1,213 @@
+//! `sandstorm bench tao`: a social graph whose queries are run by clients, by the server, and where each is cheaper.
+
+use sandstorm_client::control::{CreateTable, TableMode};
+use sandstorm_client::load::{Data, Graph, Pace, Plan, Report, TenantLoad, fill};
+use sandstorm_client::tao::Placement;
+
+use super::measure::{Measured, THOUSAND_PER_S, axis, by_turns, run_loads, run_well};
+use super::own::table_of;
+use super::report::{Findings, Plot, Point, Ratio, Scale, Series, Spread, Table, Target};
+use super::{BenchArgs, stage};
+use crate::cli::local::{LocalServer, LocalTenant, TAO};
+use crate::cli::output::Failure;
+
+/// Objects, if nothing else is said; one and a half times as many edges, with their inverses.
+const OBJECTS: u64 = 200_000;
+/// Messages under way in the closed loop.
+const DEPTH: usize = 256;
+/// Of what each placement does in a closed loop, so much is offered to it.
+const SHARES: [f64; 6] = [0.3, 0.5, 0.65, 0.8, 0.9, 1.0];
+/// The p99 at which rates are compared: so many times the highest at the lowest load, and no less than this, in microseconds.
+const BOUND_TIMES: f64 = 2.0;
+const BOUND_US: f64 = 200.0;
+/// Seconds of one measurement, and rounds.
+const SECONDS: f64 = 0.5;
+const ROUNDS: usize = 3;
+const SIDES: [(&str, Placement); 3] =
+    [("by the client", Placement::Client), ("as calls", Placement::Invocation), ("combined", Placement::Combined)];
+const NAMES: [&str; 3] = [SIDES[0].0, SIDES[1].0, SIDES[2].0];
+const CLIENT: usize = 0;
+const CALLS: usize = 1;
+const COMBINED: usize = 2;
+/// What combined is to do of what all by the client, and all as calls, do.
+const CLIENT_TARGET: f64 = 1.5;
+const CALLS_TARGET: f64 = 1.0;
+
+/// A server with a graph.
+struct Placed {
+    server: LocalServer,
+    tenant: LocalTenant,
+    plan: Plan,
+    data: Data,
+}
+
+/// What was answered at one offered rate: thousand/s, and p99 in microseconds.
+type At = (f64, f64);
+
+impl Placed {
+    fn start(args: &BenchArgs, mix: &str) -> Result<Placed, Failure> {
+        let server = stage::server(1, |_| {})?;
+        let tenant = server.tenant("bench", "t", TableMode::Store)?;
+        let create = CreateTable { name: "t_lists".into(), ordered: true, ..CreateTable::default() };
+        let lists = server.control().create_table("bench", &create)?.id;
+        server.push("bench", &TAO)?;
+        let plan: Plan = mix.parse().map_err(Failure::new)?;
+        let mut data = plan.data(tenant.table, args.records.unwrap_or(OBJECTS));
+        // Where the mix changes nothing, replies are checked in full.
+        data.graph = Some(Graph { lists, exact: true, ..Graph::default() });
+        fill(&server.client(&tenant), &data, &mut |_, _| {})?;
+        Ok(Placed { server, tenant, plan, data })
+    }
+
+    fn load(&self, side: usize, pace: Pace) -> TenantLoad {
+        let mut load =
+            TenantLoad::new("bench", self.server.client(&self.tenant), self.data.clone(), self.plan.mix.clone());
+        if let Some(graph) = &mut load.data.graph {
+            graph.placement = SIDES[side].1;
+        }
+        load.skew(self.plan.skew).pace(pace)
+    }
+}
+
+/// All operations of a run together.
+fn all_of(report: &Report) -> Measured {
+    let per_s = report.per_s;
+    report.tenants.first().map_or(Measured::NOTHING, |tenant| Measured {
+        per_s,
+        keys_per_s: per_s,
+        p50_us: tenant.p50_us,
+        p99_us: tenant.p99_us,
+        p999_us: tenant.p999_us,
+    })
+}
+
+pub(super) fn tao(args: &BenchArgs) -> Result<Findings, Failure> {
+    let objects = args.records.unwrap_or(OBJECTS);
+    let about = format!(
+        "A graph of {objects} objects, 45 of a hundred without edges, the others' by a power law; one worker. Queries by the client \
+         from plain gets and multi-gets, but for lists, which need their order and are calls; all as calls of the extension tao, and combined: what lies in one record as a plain \
+         get, all else as calls. Changes are calls in all three. First with {DEPTH} messages under way, then at set rates, of which those are \
+         compared at which p99 is the same."
+    );
+    let mut findings = Findings::new("tao", about);
+    for (mix, name) in [("tao", "TAO's requests as published"), ("tao-60-40", "Splinter's: 60 objects to 40 lists")] {
+        compare(&Placed::start(args, mix)?, args, name, &mut findings)?;
+    }
+    findings.notes.push(
+        "Splinter published 0.35 to 0.4 M operations a second and thread for its mix, over a kernel-bypassing network; here the worker's core \
+         serves the kernel's UDP stack as well, and one core is all that the clients have."
+            .into(),
+    );
+    Ok(findings)
+}
+
+fn compare(placed: &Placed, args: &BenchArgs, name: &str, findings: &mut Findings) -> Result<(), Failure> {
+    let (rounds, seconds) = (args.rounds(ROUNDS), args.seconds(SECONDS));
+    let closed = by_turns(rounds, &NAMES, |side| {
+        Ok(all_of(&run_well(vec![placed.load(side, Pace::Closed { depth: DEPTH })], seconds)?))
+    })?;
+    findings.tables.push(table_of(&format!("{name}: {DEPTH} under way (per second of the worker's core)"), &closed));
+    let most = closed.iter().map(|side| side.spread(|one| one.per_s).median).collect::<Vec<f64>>();
+    // By side, then share, then round.
+    let mut points: Vec<Vec<Vec<At>>> = vec![vec![Vec::new(); SHARES.len()]; SIDES.len()];
+    for _ in 0..rounds {
+        for (share, value) in SHARES.iter().enumerate() {
+            for side in 0..SIDES.len() {
+                let rate = (most[side] * value).max(1.0);
+                if !rate.is_finite() {
+                    return Err(Failure::new("nothing was measured").hint("give more --seconds"));
+                }
+                let measured = all_of(&run_loads(vec![placed.load(side, Pace::per_second(rate))], seconds)?);
+                points[side][share].push((measured.per_s / 1000.0, measured.p99_us));
+            }
+        }
+    }
+    show(name, &points, &closed_ratios(name, &closed), findings);
+    Ok(())
+}
+
+/// Combined over each of the others, in the closed loop.
+fn closed_ratios(name: &str, closed: &[super::measure::Side]) -> Vec<Ratio> {
+    let ratio = |other: usize| {
+        let sides = [&closed[COMBINED], &closed[other]].map(|side| side.spread(THOUSAND_PER_S));
+        let what = format!("{name}, {DEPTH} under way: combined / {}", NAMES[other]);
+        Ratio::of(what, "thousand/s", [&sides[0], &sides[1]], None)
+    };
+    [CLIENT, CALLS].map(ratio).into()
+}
+
+/// The curves, the rates at one p99, and their ratios.
+fn show(name: &str, points: &[Vec<Vec<At>>], closed: &[Ratio], findings: &mut Findings) {
+    let p99 = |rounds: &[At]| Spread::of(rounds.iter().map(|(_, p99)| *p99).collect());
+    let lowest = points.iter().filter_map(|shares| shares.first()).map(|rounds| p99(rounds).median);
+    let bound_us = (lowest.fold(0.0, f64::max) * BOUND_TIMES).max(BOUND_US);
+    let series = points.iter().zip(NAMES).map(|(shares, name)| Series {
+        name: name.into(),
+        points: shares.iter().map(|rounds| Point { x: rates(rounds).median, y: p99(rounds) }).collect(),
+    });
+    findings.plots.push(Plot {
+        title: format!("{name}: tail latency over what is answered"),
+        x: axis("thousand/s", Scale::Linear),
+        y: axis("p99, us", Scale::Log),
+        series: series.collect(),
+    });
+    let columns = SHARES.map(|share| format!("p99, us, at {share}")).into_iter();
+    let mut curve =
+        Table::new(format!("{name}: at set rates, as parts of what was done with {DEPTH} under way"), "", columns);
+    for (shares, name) in points.iter().zip(NAMES) {
+        curve.row(name, shares.iter().map(|rounds| p99(rounds)).collect());
+    }
+    let at_bound: Vec<Spread> = points
+        .iter()
+        .map(|shares| {
+            let rounds = shares.first().map_or(0, Vec::len);
+            let of_round =
+                |round: usize| shares.iter().filter_map(|share| share.get(round).copied()).collect::<Vec<At>>();
+            Spread::of((0..rounds).map(|round| rate_at(&of_round(round), bound_us)).collect())
+        })
+        .collect();
+    let mut equal = Table::new(format!("{name}: at a p99 of {bound_us:.0} us"), "", ["thousand/s"]);
+    for (spread, name) in at_bound.iter().zip(NAMES) {
+        equal.row(name, vec![spread.clone()]);
+    }
+    findings.tables.extend([curve, equal]);
+    for (other, target) in [(CLIENT, CLIENT_TARGET), (CALLS, CALLS_TARGET)] {
+        let what = format!("{name}, at a p99 of {bound_us:.0} us: combined / {}", NAMES[other]);
+        let sides = [&at_bound[COMBINED], &at_bound[other]];
+        findings.ratios.push(Ratio::of(what, "thousand/s", sides, Some(Target::AtLeast(target))));
+    }
+    findings.ratios.extend(closed.iter().cloned());
+}
+
+fn rates(rounds: &[At]) -> Spread {
+    Spread::of(rounds.iter().map(|(rate, _)| *rate).collect())
+}
+
+/// The rate up to which p99 stays within the bound, in proportion between the two points beside it; of a side that never does, the lowest
+/// rate's part that the bound is of its p99.
+fn rate_at(points: &[At], bound_us: f64) -> f64 {
+    let Some(within) = points.iter().rposition(|(_, p99)| *p99 <= bound_us) else {
+        return points.first().map_or(f64::NAN, |(rate, p99)| rate * bound_us / p99);
+    };
+    let (rate, p99) = points[within];
+    match points.get(within + 1) {
+        Some((next, next_p99)) if *next > rate => rate + (next - rate) * (bound_us / p99).ln() / (next_p99 / p99).ln(),
+        _ => rate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_found_between_the_points_beside_it() {
+        let points = [(100.0, 50.0), (200.0, 100.0), (300.0, 10_000.0)];
+        assert_eq!(rate_at(&points, 100.0), 200.0);
+        assert_eq!(rate_at(&points, 1000.0).round(), 250.0);
+        assert_eq!(rate_at(&points, 20_000.0), 300.0);
+        assert_eq!(rate_at(&points, 25.0), 50.0);
+        // A hiccup at a low rate does not hide what is done at higher ones.
+        assert_eq!(rate_at(&[(100.0, 5_000.0), (200.0, 100.0)], 150.0), 200.0);
+    }
+}
