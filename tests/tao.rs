@@ -311,6 +311,13 @@ fn a_list_of_a_hundred_thousand_edges_that_many_write_to_at_a_time_is_right() {
         model.check(&Op::AssocAdd { id1: 1, atype: 9, id2, time, data }, &Answer::Done(true));
     }
     let mut graphs = PLACEMENTS.map(|placement| Placed::new(&plane, id, placement));
+    let many: Vec<u64> = (COUNT - 2_000..COUNT + 5_000).rev().collect();
+    for graph in &mut graphs {
+        // More ids than one call takes, and more than one multiget.
+        let op = Op::AssocGet { id1: 1, atype: 9, id2set: many.clone(), high: None, low: Some(49_100) };
+        let answer = graph.ask(&op);
+        model.check(&op, &answer);
+    }
     for round in 0..12 {
         let (pos, limit) = (random.below(COUNT + 100), random.of(&[1, 10, 6_000]));
         let (high, low) = (random.below(COUNT / 2), random.below(COUNT / 2));

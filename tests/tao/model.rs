@@ -96,7 +96,8 @@ impl Model {
             }
             Op::AssocGet { id1, atype, id2set, high, low } => {
                 let (high, low) = (high.unwrap_or(u64::MAX), low.unwrap_or(0));
-                let wanted = |edge: &Edge| id2set.contains(&edge.0) && low <= edge.1 && edge.1 <= high;
+                let ids: BTreeSet<u64> = id2set.iter().copied().collect();
+                let wanted = |edge: &Edge| ids.contains(&edge.0) && low <= edge.1 && edge.1 <= high;
                 Answer::List(self.list(*id1, *atype).into_iter().filter(wanted).collect())
             }
             Op::AssocCount { id1, atype } => Answer::Count(self.list(*id1, *atype).len() as u64),

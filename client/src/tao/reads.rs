@@ -4,6 +4,9 @@ use super::codec::Count;
 use super::{Assoc, List, Tao, codec, read};
 use crate::{Error, Record};
 
+/// Keys of one multiget: the most that a server answers at a time.
+const PAGE: usize = 1_000;
+
 impl Tao {
     /// The count of a list, if it is kept in one record, or the client may read more than one.
     pub(super) async fn get_count(&self, (id1, atype): List) -> Result<Option<u64>, Error> {
@@ -44,7 +47,7 @@ impl Tao {
     /// The records of edges of a list, in the order of the ids. Where they do not fit one answer, they come in several.
     async fn get_records(&self, (id1, atype): List, ids: &[u64]) -> Result<Vec<Option<Record>>, Error> {
         let mut records = Vec::with_capacity(ids.len());
-        let mut step = ids.len();
+        let mut step = ids.len().min(PAGE);
         while records.len() < ids.len() {
             let some = &ids[records.len()..ids.len().min(records.len() + step)];
             let keys: Vec<_> = some.iter().map(|id2| codec::edge_key(id1, atype, *id2)).collect();
