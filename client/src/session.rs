@@ -10,7 +10,7 @@ use crate::message::{Message, hello_answer, is_idempotent, stamp};
 use crate::{Error, limits};
 use hashbrown::HashMap;
 use rand::RngCore;
-use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US};
+use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US, MAX_DATAGRAM_V6};
 use sandstorm_net::r2p2::{self, ClientCounters, ClientEndpoint, Ended, Failure, Peer, RequestError, Transmit};
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, Status};
 use sandstorm_net::seal::{ClientSeal, OVERHEAD, Refusal, Through};
@@ -112,7 +112,9 @@ pub(crate) struct Session<T> {
 impl<T> Session<T> {
     /// A session towards `server` that has not said hello yet.
     pub(crate) fn new(server: Peer, login: Login, window: usize) -> Session<T> {
-        Session::within(usize::MAX, server, login, window)
+        // Over IPv6 the kernel would cut longer ones, and who serves past a kernel may take no pieces.
+        let most = if server.is_ipv6() { MAX_DATAGRAM_V6 } else { usize::MAX };
+        Session::within(most, server, login, window)
     }
 
     /// The same over a driver whose datagrams have at most so many bytes.
