@@ -77,22 +77,25 @@ pub const MAX_VALUE_BYTES: usize = 8 << 20;
 /// overflow buckets included (27), and what the slabs need themselves.
 pub const RECORD_CHARGE_BYTES: u64 = 28;
 
-/// Bytes charged against an ordered table's quota for each record's key beside the key's own bytes: its entry in the order (a link on
-/// each of two levels on average, the key's place) and what the allocator rounds two allocations up by.
+/// Bytes charged against an ordered table's quota for each record's key beside the key's own bytes: its entry in the order (a tree's
+/// node is of 5 to 11 of 16 bytes, so 45 bytes at most with the levels above) and what the allocator rounds two allocations up by.
 pub const INDEX_CHARGE_BYTES: u64 = 80;
 
 /// Records that a range looks up together, so that their cache misses overlap.
 pub const RANGE_GROUP: usize = 16;
 
-/// Records that one call for a range looks at, expired ones included: bounds what a call does between two chances to be ended.
+/// Keys that one call for a range looks at, expired and vanished ones included: bounds what a call does between two chances to be ended.
 pub const RANGE_LOOKS_PER_CALL: usize = 64;
 
-/// Bytes of keys that one call for a range goes through, but for the last key: to find the next backward, some thirty are compared.
+/// Bytes of keys that one call for a range goes through, but for the last key: they are copied while the index is locked, and compared.
 pub const RANGE_CALL_KEY_BYTES: usize = 64 << 10;
 
 /// Expired records that one commit removes from the ranges that it looks at again, while the table's writers wait. If there are more, the
 /// transaction begins anew, with fewer left.
 pub const RANGE_EXPIRED_PER_COMMIT: usize = 4096;
+
+/// Bytes of the keys of those, likewise: as many as a transaction may meet in its ranges (`TRANSACTION_ROW_BYTES`).
+pub const RANGE_EXPIRED_KEY_BYTES_PER_COMMIT: usize = 4 << 20;
 
 /// Memory that slabs come from, bytes: a huge page, so that 14,000 records of 150 bytes need one translation.
 pub const EXTENT_BYTES: usize = 2 << 20;

@@ -247,13 +247,14 @@ impl<'t> Exclusive<'t> {
             };
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index));
             let locked = locked.ok_or(StoreError::WrongServer)?;
-            if locked.find(change.hash, change.key).is_none() {
+            let is_new = locked.find(change.hash, change.key).is_none();
+            if is_new {
                 let adds = meeting.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?;
                 if adds && !spares.add() {
                     return Err(StoreError::OutOfMemory);
                 }
             }
-            let record = locked.fresh(change.key, new.value, new.flags, new.expires_at_ms);
+            let record = locked.fresh((change.key, is_new), new.value, new.flags, new.expires_at_ms);
             records.push(Some(record.ok_or(StoreError::OutOfMemory)?));
         }
         Ok((records, spares))

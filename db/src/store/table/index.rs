@@ -3,50 +3,103 @@
 //! How the two agree: whoever adds or removes a record holds the lock of its stripe. It enters the key here before the record can be
 //! found, and removes it after the record cannot be found any more; so every record that is there has its key here, and what is here
 //! without a record is passed by. Who overwrites a record, or moves it to a larger array, has nothing to do here. A clear puts
-//! an empty index in place while all stripes are locked; the old one is emptied piece by piece.
+//! an empty set in place while all stripes are locked; the old one is emptied piece by piece.
 //!
 //! Each key is a copy of its own: records are replaced, and those of a key that stays would have to be followed.
 //!
-//! The list frees what was removed from it by its own collector, whose threads are only pinned within a call of these functions:
-//! none of them keeps an entry beyond its return, so that an invocation that is switched out holds nothing up.
+//! A balanced tree under one lock, which is the innermost: whoever holds it takes no other, and runs nothing but this file. It is held
+//! for one key's place, or to copy a bounded batch of keys. What is removed is freed at once; no sequence of keys makes the tree deep.
 
-use std::collections::Bound;
-use std::sync::Arc;
+use std::collections::{BTreeSet, Bound};
 
-use arc_swap::ArcSwap;
-use crossbeam_skiplist::SkipSet;
+use arrayvec::ArrayVec;
+use parking_lot::RwLock;
 
-use crate::limits::INDEX_CHARGE_BYTES;
+use crate::limits::{INDEX_CHARGE_BYTES, RANGE_LOOKS_PER_CALL};
 use crate::store::epochs::Piecemeal;
 
-type Keys = SkipSet<Box<[u8]>>;
+type Keys = BTreeSet<Box<[u8]>>;
 
 /// The keys of an ordered table.
-pub(super) struct Index(ArcSwap<Keys>);
+pub(super) struct Index(RwLock<Keys>);
 
 impl Index {
     pub(super) fn new() -> Index {
-        Index(ArcSwap::from_pointee(Keys::new()))
+        Index(RwLock::new(Keys::new()))
     }
 
-    /// Enters a key. The stripe of the key is locked.
-    pub(super) fn insert(&self, key: &[u8]) {
-        self.0.load().insert(key.into());
+    /// Enters a key, for which [`copy_of`] has taken memory. The stripe of the key is locked.
+    pub(super) fn insert(&self, key: Box<[u8]>) {
+        self.0.write().insert(key);
     }
 
     /// Removes a key. The stripe of the key is locked.
     pub(super) fn remove(&self, key: &[u8]) {
-        self.0.load().remove(key);
+        let taken = self.0.write().take(key);
+        // Freed when the lock is let go.
+        drop(taken);
     }
 
-    /// Puts an empty index in place. All stripes are locked. What is answered must be retired.
+    /// Puts an empty set in place. All stripes are locked. What is answered must be retired.
     pub(super) fn clear(&self) -> Box<dyn Piecemeal> {
-        Box::new(Emptied(self.0.swap(Arc::new(Keys::new()))))
+        let old = std::mem::take(&mut *self.0.write());
+        Box::new(Emptied(old.into_iter()))
     }
 
-    /// The keys of this moment.
-    pub(super) fn keys(&self) -> Arc<Keys> {
-        self.0.load_full()
+    /// Copies the first keys of a span in its order, after what was in the batch before: up to `limit` of them, and, but for the last
+    /// one, of up to `bytes` bytes.
+    pub(super) fn read(&self, span: &Span<'_>, limit: usize, bytes: usize, batch: &mut Batch) {
+        batch.clear();
+        if span.is_empty() {
+            batch.is_last = true;
+            return;
+        }
+        let keys = self.0.read();
+        let mut keys = keys.range::<[u8], _>(span.ends());
+        while batch.ends.len() < limit.min(RANGE_LOOKS_PER_CALL) && batch.keys.len() < bytes {
+            let Some(key) = (if span.backward { keys.next_back() } else { keys.next() }) else {
+                batch.is_last = true;
+                return;
+            };
+            batch.keys.extend_from_slice(key);
+            batch.ends.push(batch.keys.len());
+        }
+    }
+}
+
+/// A copy of a key for the index; `None` when memory is out.
+pub(super) fn copy_of(key: &[u8]) -> Option<Box<[u8]>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(key.len()).ok()?;
+    copy.extend_from_slice(key);
+    Some(copy.into_boxed_slice())
+}
+
+/// Copies of keys that follow each other.
+#[derive(Default)]
+pub(super) struct Batch {
+    keys: Vec<u8>,
+    ends: ArrayVec<usize, RANGE_LOOKS_PER_CALL>,
+    /// Nothing of the span comes after them.
+    pub(super) is_last: bool,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.ends.clear();
+        self.is_last = false;
+    }
+
+    /// Bytes of the keys.
+    pub(super) fn bytes(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The keys, in the span's order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.keys[start..*end])
     }
 }
 
@@ -55,12 +108,12 @@ pub(super) fn charge(key_len: usize) -> u64 {
     key_len as u64 + INDEX_CHARGE_BYTES
 }
 
-/// An index that nobody adds to any more.
-struct Emptied(Arc<Keys>);
+/// What is left of a set that nobody looks at any more.
+struct Emptied(std::collections::btree_set::IntoIter<Box<[u8]>>);
 
 impl Piecemeal for Emptied {
     fn free_some(&mut self, units: usize) -> usize {
-        (0..units).take_while(|_| self.0.pop_front().is_some()).count()
+        self.0.by_ref().take(units).count()
     }
 
     fn bytes(&self) -> usize {

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use super::Table;
 use super::buckets::{Buckets, Moved, NoRoom, Room, Slot, Spares, stripe_of};
 use super::queues::Queue;
 use super::stripe::{State, Stripe};
+use super::{Table, index};
 use crate::limits::{
     EVICTION_VISITS, EVICTIONS_PER_WRITE, MAX_CHAIN_BUCKETS, MAX_CROWD_RECORDS, RECORD_CHARGE_BYTES, STRIPES,
 };
@@ -42,12 +42,16 @@ pub(super) struct Found<'t> {
 }
 
 /// A record that is not in the table; freed if it never gets there.
-pub(super) struct Fresh(RecordPtr);
+pub(super) struct Fresh {
+    record: RecordPtr,
+    /// The copy of its key for the index of an ordered table, where it is not yet.
+    entry: Option<Box<[u8]>>,
+}
 
 impl Drop for Fresh {
     fn drop(&mut self) {
         // SAFETY: it never was in the table; `publish_fresh` does not drop it.
-        unsafe { self.0.free() }
+        unsafe { self.record.free() }
     }
 }
 
@@ -150,7 +154,7 @@ impl<'t> Locked<'t> {
             // Once more: making room may have moved slots about, though never this key.
             .and_then(|record| {
                 let replaced = self.find(hash, key);
-                self.publish(hash, record, replaced, &mut Spares::default())
+                self.publish(hash, record, replaced, (None, &mut Spares::default()))
             });
         if let Err(error) = written {
             self.table.bytes.fetch_sub(new.saturating_sub(old), Ordering::Relaxed);
@@ -183,12 +187,20 @@ impl<'t> Locked<'t> {
         Err(StoreError::StillRead)
     }
 
-    /// A record to be published under this lock; `None` when memory is out.
-    pub(super) fn fresh(&mut self, key: &[u8], value: &[u8], flags: u32, expires_at_ms: u64) -> Option<Fresh> {
+    /// A record to be published under this lock, whose key `is_new` or not; `None` when memory is out.
+    pub(super) fn fresh(
+        &mut self,
+        (key, is_new): (&[u8], bool),
+        value: &[u8],
+        flags: u32,
+        expires_at_ms: u64,
+    ) -> Option<Fresh> {
+        let is_entered = is_new && self.table.index.is_some();
+        let entry = if is_entered { Some(index::copy_of(key)?) } else { None };
         let version = self.state.last_version + 1;
         let record = RecordPtr::allocate(version, key, [value, b"", b""], flags, expires_at_ms)?;
         self.state.last_version = version;
-        Some(Fresh(record))
+        Some(Fresh { record, entry })
     }
 
     /// What the chain can take to which a new record of `hash` would be added.
@@ -211,18 +223,20 @@ impl<'t> Locked<'t> {
 
     /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory.
     pub(super) fn publish_fresh(&mut self, hash: u64, fresh: Fresh, replaced: Option<Found<'t>>, spares: &mut Spares) {
-        let fresh = std::mem::ManuallyDrop::new(fresh);
-        let published = self.publish(hash, fresh.0, replaced, spares);
+        let mut fresh = std::mem::ManuallyDrop::new(fresh);
+        let entry = fresh.entry.take();
+        let published = self.publish(hash, fresh.record, replaced, (entry, spares));
         debug_assert!(published.is_ok(), "the caller made sure that there is room");
     }
 
-    /// Puts an allocated record into its slot, in place of `replaced`.
+    /// Puts an allocated record into its slot, in place of `replaced`. Memory for its key in the index, and for further buckets, was
+    /// taken before, or is taken now.
     fn publish(
         &mut self,
         hash: u64,
         record: RecordPtr,
         replaced: Option<Found<'t>>,
-        spares: &mut Spares,
+        (entry, spares): (Option<Box<[u8]>>, &mut Spares),
     ) -> Result<(), StoreError> {
         // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
         let new: RecordRef<'_> = unsafe { record.as_ref() };
@@ -240,10 +254,7 @@ impl<'t> Locked<'t> {
             return Ok(());
         }
         // A commit has made sure of this for all of its records.
-        let refused = self.is_crowded(hash, 1);
-        if let Some(index) = &self.table.index {
-            index.insert(new.key());
-        }
+        let refused = self.is_crowded(hash, 1) || !self.enter(new.key(), entry);
         // SAFETY: locked: see `Locked`; `put` found no record of this key.
         if refused || unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.is_err() {
             self.stripe.expiring.sub(u64::from(new.expires_at_ms() != 0));
@@ -262,6 +273,13 @@ impl<'t> Locked<'t> {
             self.drop_stale_entries();
         }
         Ok(())
+    }
+
+    /// Enters a key into the index, if there is one; `false` when memory is out.
+    fn enter(&self, key: &[u8], entry: Option<Box<[u8]>>) -> bool {
+        let Some(index) = &self.table.index else { return true };
+        let entry = entry.or_else(|| index::copy_of(key));
+        entry.map(|entry| index.insert(entry)).is_some()
     }
 
     /// Accounts for a record that takes `new` bytes in place of one that takes `old`, making room in a cache.

@@ -38,6 +38,7 @@ use self::index::Index;
 pub use self::index::Span;
 use self::locked::Locked;
 use self::page::Page;
+pub(in crate::store) use self::range::ExpiredLeft;
 pub use self::range::{NotOrdered, Progress};
 use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
@@ -477,15 +478,16 @@ impl Table {
             state.queues = Default::default();
             state.crowded = false;
         }
+        // First, so that it is freed before the records, with which the charge goes back.
+        if let Some(index) = &self.index {
+            participant.retire(Garbage::Piecemeal(index.clear()), Charge::NONE);
+        }
         if let Some(old) = NonNull::new(old) {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
             let discarded = Discarded::new(unsafe { Retired::new(old) }, bytes as usize);
             // In part: who empties a full table fills it again at once. Who does so over and over is stopped.
             let charge = self.garbage.charge(bytes.min(self.garbage_limit / 4));
             participant.retire(Garbage::Piecemeal(Box::new(discarded)), charge);
-        }
-        if let Some(index) = &self.index {
-            participant.retire(Garbage::Piecemeal(index.clear()), Charge::NONE);
         }
     }
 

@@ -5,9 +5,12 @@
 
 use arrayvec::ArrayVec;
 
-use super::index::Span;
+use super::index::{Batch, Span};
 use super::{Exclusive, Table};
-use crate::limits::{RANGE_CALL_KEY_BYTES, RANGE_GROUP, RANGE_LOOKS_PER_CALL};
+use crate::limits::{
+    RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT, RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP,
+    RANGE_LOOKS_PER_CALL,
+};
 use crate::store::{Guard, RecordRef};
 
 /// The table was not made as an ordered one.
@@ -65,43 +68,67 @@ impl Table {
         f: &mut dyn FnMut(RecordRef<'a>),
     ) -> Result<Progress, NotOrdered> {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
-        if span.is_empty() {
-            return Ok(Progress::Finished);
-        }
-        let keys = index.keys();
-        let mut keys = keys.range::<[u8], _>(span.ends());
-        let mut next = || if span.backward { keys.next_back() } else { keys.next() };
-        let (mut left, mut looks, mut bytes, mut met) = (limit, RANGE_LOOKS_PER_CALL, 0, None);
+        let (mut left, mut looks, mut bytes) = (limit, RANGE_LOOKS_PER_CALL, RANGE_CALL_KEY_BYTES);
+        let (mut batch, mut passed, mut met) = (Batch::default(), Vec::new(), None);
         let mut progress = Progress::More;
-        // Keys without a record, which others are entering or removing at this moment, are no step forward.
-        while left != 0 && looks != 0 && progress == Progress::More && (met.is_none() || bytes < RANGE_CALL_KEY_BYTES) {
-            let mut group = ArrayVec::<_, RANGE_GROUP>::new();
-            while group.len() < left.min(looks).min(RANGE_GROUP) && (group.is_empty() || bytes < RANGE_CALL_KEY_BYTES) {
-                let Some(key) = next() else {
-                    progress = Progress::Finished;
-                    break;
-                };
-                bytes += key.len();
-                let hash = self.hash(&key);
-                self.prefetch_bucket(hash);
-                group.push((key, hash));
+        while left != 0 && looks != 0 && bytes != 0 && progress == Progress::More {
+            let mut rest: Span<'_> = *span;
+            if looks != RANGE_LOOKS_PER_CALL {
+                rest.advance(&passed);
             }
+            index.read(&rest, left.min(looks), bytes, &mut batch);
+            (looks, bytes) = (looks - batch.keys().count(), bytes.saturating_sub(batch.bytes()));
             // SAFETY: protected by the pin (caller).
-            unsafe { self.prefetch_records_pinned(group.iter().map(|(_, hash)| *hash)) };
-            for (key, hash) in &group {
-                // SAFETY: as above.
-                let Some(record) = (unsafe { self.find_settled(*hash, key) }) else { continue };
-                (looks, met) = (looks - 1, Some(record.key()));
-                if !record.is_expired(now_ms) {
-                    left -= 1;
-                    f(record);
-                }
+            unsafe {
+                self.look_up(&batch, |record| {
+                    met = Some(record.key());
+                    if !record.is_expired(now_ms) {
+                        left -= 1;
+                        f(record);
+                    }
+                })
+            };
+            if batch.is_last {
+                progress = Progress::Finished;
+            }
+            // Keys without a record, which others are entering or removing at this moment, are passed by within the call. After it
+            // they are no step forward: nothing keeps their bytes.
+            if let Some(last) = batch.keys().last() {
+                passed.clear();
+                passed.extend_from_slice(last);
             }
         }
         if let Some(met) = met {
             span.advance(met);
         }
         Ok(progress)
+    }
+
+    /// Shows the records of a batch's keys, expired or not. They are looked up in groups, whose cache misses overlap.
+    ///
+    /// # Safety
+    /// As for [`Table::get_pinned`].
+    unsafe fn look_up<'a>(&self, batch: &Batch, mut f: impl FnMut(RecordRef<'a>)) {
+        let mut keys = batch.keys();
+        loop {
+            let mut group = ArrayVec::<_, RANGE_GROUP>::new();
+            for key in keys.by_ref().take(RANGE_GROUP) {
+                let hash = self.hash(key);
+                self.prefetch_bucket(hash);
+                group.push((key, hash));
+            }
+            if group.is_empty() {
+                return;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.prefetch_records_pinned(group.iter().map(|(_, hash)| *hash)) };
+            for (key, hash) in group {
+                // SAFETY: as above.
+                if let Some(record) = unsafe { self.find_settled(hash, key) } {
+                    f(record);
+                }
+            }
+        }
     }
 
     /// The record of `key`, expired or not, after a commit that is writing to it.
@@ -119,31 +146,108 @@ impl Table {
 
 impl Exclusive<'_> {
     /// Whether a span holds exactly some records: `is_next` is shown key and version of each live one, in the span's order, until it
-    /// answers `false`. All stripes are held. Expired records that are met go; after so many of them as may still be, it answers `None`.
+    /// answers `false`. All stripes are held. Expired records that are met go; after so many of them, and of their keys' bytes, as may
+    /// still be, it answers `None`.
     pub(in crate::store) fn holds_exactly(
         &mut self,
         span: &Span<'_>,
         now_ms: u64,
-        expired: &mut usize,
+        expired: &mut ExpiredLeft,
         mut is_next: impl FnMut(&[u8], u64) -> bool,
     ) -> Option<bool> {
         let table = self.table;
-        let Some(index) = table.index.as_ref().filter(|_| !span.is_empty()) else { return Some(true) };
-        let keys = index.keys();
-        let mut keys = keys.range::<[u8], _>(span.ends());
-        while let Some(key) = if span.backward { keys.next_back() } else { keys.next() } {
-            let hash = table.hash(&key);
-            let locked = self.index_of(hash).and_then(|index| self.locked.get_mut(index))?;
-            table.refresh(locked);
-            // Every key has its record while all stripes are locked.
-            let Some(found) = locked.find(hash, &key) else { continue };
-            if found.record.is_expired(now_ms) {
-                *expired = expired.checked_sub(1)?;
-                locked.expire(hash, found);
-            } else if !is_next(&key, found.record.version()) {
-                return Some(false);
+        let Some(index) = &table.index else { return Some(true) };
+        let (mut batch, mut passed, mut is_first) = (Batch::default(), Vec::new(), true);
+        while !batch.is_last {
+            let mut rest: Span<'_> = *span;
+            if !is_first {
+                rest.advance(&passed);
+            }
+            is_first = false;
+            index.read(&rest, usize::MAX, RANGE_CALL_KEY_BYTES, &mut batch);
+            for key in batch.keys() {
+                let hash = table.hash(key);
+                let locked = self.index_of(hash).and_then(|index| self.locked.get_mut(index))?;
+                table.refresh(locked);
+                // Every key has its record while all stripes are locked.
+                let Some(found) = locked.find(hash, key) else { continue };
+                if found.record.is_expired(now_ms) {
+                    expired.take(key.len())?;
+                    locked.expire(hash, found);
+                } else if !is_next(key, found.record.version()) {
+                    return Some(false);
+                }
+            }
+            if let Some(last) = batch.keys().last() {
+                passed.clear();
+                passed.extend_from_slice(last);
             }
         }
         Some(true)
+    }
+}
+
+/// What a commit may still remove because its time is over.
+pub(in crate::store) struct ExpiredLeft {
+    records: usize,
+    key_bytes: usize,
+}
+
+impl ExpiredLeft {
+    /// Of one commit.
+    pub(in crate::store) const ALL: ExpiredLeft =
+        ExpiredLeft { records: RANGE_EXPIRED_PER_COMMIT, key_bytes: RANGE_EXPIRED_KEY_BYTES_PER_COMMIT };
+
+    fn take(&mut self, key_len: usize) -> Option<()> {
+        self.records = self.records.checked_sub(1)?;
+        self.key_bytes = self.key_bytes.checked_sub(key_len)?;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Epochs, TableConfig, Write};
+
+    /// Shows what one call does: records, and how it ended.
+    fn one_call(table: &Table, guard: &Guard<'_>, backward: bool) -> (usize, Progress) {
+        let (mut span, mut shown) = (Span::new(b"", b"", backward), 0);
+        let progress = table.range(guard, &mut span, 100, 0, &mut |_| shown += 1).expect("the table is ordered");
+        (shown, progress)
+    }
+
+    #[test]
+    fn keys_without_a_record_are_passed_by_a_bounded_number_at_a_time() {
+        let epochs = Epochs::new();
+        let config = TableConfig { ordered: true, ..TableConfig::default() };
+        let table = Table::with_seed(config, std::sync::Arc::clone(&epochs), 1);
+        let participant = epochs.register();
+        let middle = [128; 4];
+        table.put(&participant, table.hash(&middle), &middle, b"", &Write::default(), 0).expect("room");
+        let index = table.index.as_ref().expect("the table is ordered");
+        let enter = |key: &[u8]| index.insert(super::super::index::copy_of(key).expect("memory"));
+        // As many as may be passed by, on either side.
+        for number in 1..RANGE_LOOKS_PER_CALL as u8 {
+            enter(&[number; 4]);
+            enter(&[128 + number; 4]);
+        }
+        let guard = participant.guard();
+        for backward in [false, true] {
+            assert_eq!(one_call(&table, &guard, backward), (1, Progress::More), "the record was met");
+        }
+        // One more, and the call ends before it comes to the record; as it does after a number of bytes.
+        enter(&[0; 4]);
+        assert_eq!(one_call(&table, &guard, false), (0, Progress::More));
+        for number in 200..=204 {
+            enter(&vec![number; RANGE_CALL_KEY_BYTES]);
+        }
+        let mut batch = Batch::default();
+        index.read(&Span::new(&[204], b"", true), usize::MAX, RANGE_CALL_KEY_BYTES, &mut batch);
+        assert_eq!((batch.keys().count(), batch.is_last), (1, false));
+        // A range that met a clear goes on in what is there now.
+        drop(index.clear());
+        enter(&middle);
+        assert_eq!(one_call(&table, &guard, true), (1, Progress::Finished));
     }
 }

@@ -32,9 +32,8 @@ use std::ptr;
 
 use self::core::{in_order, is_by_itself};
 pub use self::snapshot::snapshot;
-use super::table::Prepared;
+use super::table::{ExpiredLeft, Prepared};
 use super::{Exclusive, Participant, Span, StoreError, Stripes, Table};
-use crate::limits::RANGE_EXPIRED_PER_COMMIT;
 
 /// What a transaction has read.
 #[derive(Clone, Copy, Debug)]
@@ -295,7 +294,7 @@ fn hold(
 
 /// Whether all ranges hold what they did, whose tables are locked.
 fn check_ranges(parts: &mut [Part<'_>], ranges: &[RangeRead<'_>], now_ms: u64) -> Result<(), Failure> {
-    let mut expired = RANGE_EXPIRED_PER_COMMIT;
+    let mut expired = ExpiredLeft::ALL;
     for range in ranges {
         let part = parts.iter_mut().find(|part| ptr::eq(part.table, range.table));
         let mut rows = range.rows.iter();
