@@ -294,6 +294,7 @@ fn what_ranges_of_a_transaction_may_meet_is_bounded() {
     for number in 0..=(TRANSACTION_ROW_BYTES / MAX_KEY_LEN) as u8 {
         store.put(long, &[number].repeat(MAX_KEY_LEN), b"");
     }
+    store.ordered_table("empty");
     let run = async |db: Db<'_>, args: &[u8]| {
         let tx = db.transaction();
         match args {
@@ -312,11 +313,56 @@ fn what_ranges_of_a_transaction_may_meet_is_bounded() {
                 assert_eq!(tx.range(db.table("t")?, b"", b"", left, Direction::Backward).await?.len(), left);
                 tx.range(db.table("t")?, b"", b"", 1, Direction::Forward).await?;
             }
+            // Each ends with a key that the transaction has written.
+            b"ends" => {
+                let empty = db.table("empty")?;
+                tx.put(empty, &[7; MAX_KEY_LEN], b"")?;
+                for _ in 0..=TRANSACTION_ROW_BYTES / MAX_KEY_LEN {
+                    tx.range(empty, b"", b"", 1, Direction::Forward).await?;
+                }
+                panic!("not left to the commit");
+            }
             _ => drop(tx.range(db.table("long")?, b"", b"", RANGE_LIMIT, Direction::Forward).await?),
         }
         Ok(())
     };
-    for args in [&b"ranges"[..], b"rows", b"bytes"] {
+    for args in [&b"ranges"[..], b"rows", b"bytes", b"ends"] {
         assert_eq!(store.invoke(run, args).unwrap_err().kind(), ErrorKind::TooLarge);
+    }
+}
+
+#[test]
+fn what_another_future_of_the_transaction_writes_during_a_range_leaves_no_gap() {
+    let name = |number: u8| [b'k', number];
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut store = TestStore::new();
+        let table = store.ordered_table("t");
+        (0..60).for_each(|number| _ = store.put(table, &name(number), b""));
+        let at = |number: u8| name(if direction == Direction::Forward { number } else { 59 - number });
+        let run = async |db: Db<'_>, _: &[u8]| {
+            let tx = db.transaction();
+            let (last, before_last) = if direction == Direction::Forward { (b"z", b"y") } else { (b"a", b"b") };
+            tx.put(table, last, b"")?;
+            let mut range = std::pin::pin!(tx.range(table, b"", b"", 35, direction));
+            let mut waited = false;
+            let found = std::future::poll_fn(|context| {
+                let found = range.as_mut().poll(context);
+                if found.is_pending() && !std::mem::replace(&mut waited, true) {
+                    for number in 0..3 {
+                        let key = at(number);
+                        let mut delete = std::pin::pin!(tx.delete(table, &key));
+                        while delete.as_mut().poll(context).is_pending() {}
+                    }
+                    tx.put(table, before_last, b"").expect("room");
+                }
+                found
+            });
+            let found: Vec<Vec<u8>> = found.await?.iter().map(|seen| seen.key().to_vec()).collect();
+            let expected: Vec<Vec<u8>> = (3..38).map(|number| at(number).to_vec()).collect();
+            assert!(waited, "the range does not come in one call");
+            assert_eq!(found, expected);
+            Ok(())
+        };
+        store.invoke(run, b"").expect("it runs");
     }
 }

@@ -60,10 +60,12 @@ impl<'a> Transaction<'a> {
             if left.is_finished() || records.len() >= want {
                 // It may have written more meanwhile, by another of its futures.
                 let written = self.written(table, from, to, direction);
-                let shown = self.lay_over(&records, &written, limit, direction);
+                let shown = self.lay_over((&records, left.is_finished()), &written, limit, direction);
                 if left.is_finished() || shown.seen.len() == limit {
                     let last = shown.seen.get(limit - 1).map(Seen::key);
                     let mut notes = self.notes.borrow_mut();
+                    // What is shown last is where the range ends, when it is looked at again.
+                    notes.check_range(shown.rows, bytes + last.map_or(0, <[u8]>::len))?;
                     notes.note_range(table, (from, to), last, direction, &records[..shown.rows]);
                     return Ok(shown.seen);
                 }
@@ -89,17 +91,17 @@ impl<'a> Transaction<'a> {
         written
     }
 
-    /// The first `limit` of what is there when both are taken together.
+    /// The first `limit` of what is there when both are taken together; where the records are not all that there are, as far as they go.
     fn lay_over(
         &self,
-        records: &[Record<'a>],
+        (records, are_all): (&[Record<'a>], bool),
         written: &[(&'a [u8], Option<Stored>)],
         limit: usize,
         direction: Direction,
     ) -> Shown<'a> {
         let (mut records, mut written) = (records.iter().peekable(), written.iter().peekable());
         let mut shown = Shown { seen: Vec::new(), rows: 0 };
-        while shown.seen.len() < limit {
+        while shown.seen.len() < limit && (are_all || records.peek().is_some()) {
             let first = which_first(&mut records, &mut written, direction);
             let Some(first) = first else { break };
             let record = if first.is_le() { records.next() } else { None };
@@ -171,13 +173,13 @@ impl Notes {
             self.rows.push(RawRow { key, key_len, version: record.version });
             self.row_bytes += key_len;
         }
-        self.row_bytes += from.len() + to.len();
         let (from, to, included) = match (last, direction) {
             // What is shown are parts of records or copies, which stay.
             (Some(last), Direction::Forward) => (self.keeper.copy(from), Kept::record(last), true),
             (Some(last), Direction::Backward) => (Kept::record(last), self.keeper.copy(to), false),
             (None, _) => (self.keeper.copy(from), self.keeper.copy(to), false),
         };
+        self.row_bytes += from.parts().1 + to.parts().1;
         self.ranges.push(Noted {
             table: table.0,
             from,
