@@ -11,7 +11,7 @@
 //! # }
 //! ```
 
-use crate::{Batch, Config, Error, PutOptions, Record, Reply};
+use crate::{Batch, Config, Direction, Error, KeyedRecord, PutOptions, RangePage, Record, Reply};
 use bytes::Bytes;
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
@@ -65,6 +65,30 @@ impl Client {
     /// See [`crate::Client::snapshot`].
     pub fn snapshot<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
         self.runtime.block_on(self.client.snapshot(table, keys))
+    }
+
+    /// See [`crate::Client::range`].
+    pub fn range(
+        &self,
+        table: u64,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+        direction: Direction,
+    ) -> Result<Vec<KeyedRecord>, Error> {
+        self.runtime.block_on(self.client.range(table, from, to, limit, direction))
+    }
+
+    /// See [`crate::Client::range_at_once`].
+    pub fn range_at_once(
+        &self,
+        table: u64,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+        direction: Direction,
+    ) -> Result<RangePage, Error> {
+        self.runtime.block_on(self.client.range_at_once(table, from, to, limit, direction))
     }
 
     /// Writes a record; gives its new version.

@@ -1,11 +1,12 @@
 //! The async client.
 
 use crate::driver::Driver;
-use crate::message::{self, Message, PutOptions, Record, Reply};
+use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, RangePage, Record, Reply};
 use crate::session::Login;
 use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::driver::Drivers;
+use sandstorm_net::rpc::MAX_KEY_LEN;
 use std::future::{Future, IntoFuture};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -257,6 +258,63 @@ impl Client {
         }
     }
 
+    /// Reads up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), in the order of their keys.
+    /// Asks for the next ones until it has them all, so that records of a long range are of different moments.
+    pub async fn range(
+        &self,
+        table: u64,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+        direction: Direction,
+    ) -> Result<Vec<KeyedRecord>, Error> {
+        let (mut from, mut to, mut records) = (from.to_vec(), to.to_vec(), Vec::new());
+        loop {
+            let page = self.page(table, &from, &to, limit - records.len(), direction, false).await?;
+            records.extend(page.records);
+            let Some(on) = page.on.filter(|_| records.len() < limit) else { break };
+            match direction {
+                // Before the empty key there is nothing, and as an end it would stand for none.
+                Direction::Backward if on.is_empty() => break,
+                Direction::Backward => to = on.to_vec(),
+                Direction::Forward => match after(&on) {
+                    Some(next) => from = next,
+                    None => break,
+                },
+            }
+        }
+        Ok(records)
+    }
+
+    /// The beginning of a range with all of its records as they were at one moment: as many as one message holds, at most `limit`.
+    pub async fn range_at_once(
+        &self,
+        table: u64,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+        direction: Direction,
+    ) -> Result<RangePage, Error> {
+        self.page(table, from, to, limit, direction, true).await
+    }
+
+    async fn page(
+        &self,
+        table: u64,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+        direction: Direction,
+        at_once: bool,
+    ) -> Result<RangePage, Error> {
+        let mut message = Message::new();
+        message.range(table, from, to, limit.min(limits::RANGE_PAGE) as u32, direction, at_once);
+        match self.single(message).await? {
+            Reply::Range(page) => Ok(page),
+            other => Err(unexpected("range", &other)),
+        }
+    }
+
     /// Writes a record; `.await` sends it and gives the new version. Conditions and life are set before:
     /// `client.put(table, b"key", b"value").if_absent().ttl(Duration::from_secs(60)).await?`.
     pub fn put<'a>(&'a self, table: u64, key: &'a [u8], value: &'a [u8]) -> Put<'a> {
@@ -323,6 +381,23 @@ impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Client {{ deadline: {:?} }}", self.deadline)
     }
+}
+
+/// The smallest key that can come after `key`; `None`: none can.
+fn after(key: &[u8]) -> Option<Vec<u8>> {
+    let mut next = key.to_vec();
+    if key.len() < MAX_KEY_LEN {
+        next.push(0);
+        return Some(next);
+    }
+    // No longer one is a key: the next is larger in the last byte that can be.
+    while let Some(last) = next.pop() {
+        if let Some(larger) = last.checked_add(1) {
+            next.push(larger);
+            return Some(next);
+        }
+    }
+    None
 }
 
 fn unexpected(asked: &str, reply: &Reply) -> Error {
@@ -431,6 +506,12 @@ impl Batch<'_> {
     /// Adds a multi-get: [`Reply::Records`].
     pub fn multi_get<K: AsRef<[u8]>>(mut self, table: u64, keys: &[K]) -> Self {
         self.message.multi_get(table, keys);
+        self
+    }
+
+    /// Adds a range, as [`Message::range`] says: [`Reply::Range`].
+    pub fn range(mut self, table: u64, from: &[u8], to: &[u8], limit: u32, direction: Direction) -> Self {
+        self.message.range(table, from, to, limit, direction, false);
         self
     }
 

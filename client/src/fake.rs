@@ -356,6 +356,7 @@ impl Store {
                 (Status::Ok, stored.version, stored.flags, stored.value.clone())
             }),
             Op::MultiGet => self.multi_get(value),
+            Op::Range => self.range(operation),
             Op::Put => self.put(operation),
             Op::Delete => match self.get(key).map(|stored| stored.version) {
                 None => (Status::NotFound, 0, 0, Vec::new()),
@@ -375,6 +376,29 @@ impl Store {
     fn get(&self, key: &[u8]) -> Option<&Stored> {
         let stored = self.records.get(&(TABLE, key.to_vec()))?;
         stored.expires.is_none_or(|expires| Instant::now() < expires).then_some(stored)
+    }
+
+    /// Three records at most, so that a client has to go on.
+    fn range(&self, asked: &Operation<'_>) -> Ran {
+        const MOST: u64 = 3;
+        let (backward, limit) = (asked.number & RANGE_BACKWARD != 0, asked.number & !RANGE_BACKWARD);
+        let inside = |key: &&Vec<u8>| {
+            &key[..] >= asked.key && (asked.value.is_empty() || &key[..] < asked.value) && self.get(key).is_some()
+        };
+        let mut keys: Vec<_> = self.records.keys().map(|(_, key)| key).filter(inside).collect();
+        keys.sort();
+        if backward {
+            keys.reverse();
+        }
+        let most = limit.min(MOST) as usize;
+        let more = if keys.len() > most { RANGE_MORE } else { 0 };
+        keys.truncate(most);
+        let mut answer = Vec::new();
+        for (key, stored) in keys.iter().filter_map(|key| Some((*key, self.get(key)?))) {
+            let row = Row { key, user_flags: stored.flags, version: stored.version, value: &stored.value };
+            push_row(&mut answer, &row);
+        }
+        (Status::Ok, keys.len() as u64 | more, 0, answer)
     }
 
     fn multi_get(&self, mut keys: &[u8]) -> Ran {

@@ -56,3 +56,5 @@ pub const PEER_LOST: Duration = Duration::from_millis(100);
 pub const PEER_PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of writes that a fill of another server hands to the kernel at once.
 pub const PEER_FILL_BYTES: usize = 256 << 10;
+/// Records that a message asks a range for: as many as the server's answer may have.
+pub const RANGE_PAGE: usize = 1_000;

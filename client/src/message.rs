@@ -4,7 +4,7 @@ use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::rpc::{
     Condition, FLAG_IDEMPOTENT, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN, MESSAGE_HEADER_LEN,
-    MessageHeader, OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, Status, op_header,
+    MessageHeader, OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, RANGE_MORE, Rows, Status, op_header,
 };
 use std::time::Duration;
 
@@ -17,6 +17,37 @@ pub struct Record {
     pub version: u64,
     /// The flags that its writer stored beside it.
     pub flags: u32,
+}
+
+/// A record of a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyedRecord {
+    /// Its key, a slice of the message that brought it.
+    pub key: Bytes,
+    /// Its value, a slice of the message that brought it.
+    pub value: Bytes,
+    /// Its version: grows with every write of the key.
+    pub version: u64,
+    /// The flags that its writer stored beside it.
+    pub flags: u32,
+}
+
+/// Which end of a range comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The smallest key.
+    Forward,
+    /// The largest key.
+    Backward,
+}
+
+/// The beginning of a range, as one message holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangePage {
+    /// The records, in the range's order.
+    pub records: Vec<KeyedRecord>,
+    /// The key behind which there may be more; `None`: this was all of the range.
+    pub on: Option<Bytes>,
 }
 
 /// How a put is to be made.
@@ -64,6 +95,8 @@ pub enum Reply {
     Record(Option<Record>),
     /// Of a multi-get, in the order of its keys.
     Records(Vec<Option<Record>>),
+    /// Of a range.
+    Range(RangePage),
     /// Of a put: the new version.
     Written(u64),
     /// Of a delete: whether there was a record.
@@ -123,7 +156,7 @@ impl Message {
             self.bytes.extend_from_slice(value[0]);
             self.bytes.extend_from_slice(value[1]);
             self.operations += 1;
-            self.idempotent &= matches!(operation.op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet);
+            self.idempotent &= matches!(operation.op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet | Op::Range);
         }
     }
 
@@ -164,6 +197,14 @@ impl Message {
         }
         let operation = Operation { table, flags, number: keys.len() as u64, ..Operation::new(Op::MultiGet) };
         self.push(&operation, [&list, &[]]);
+    }
+
+    /// Appends a range: up to `limit` records of an ordered table with `from <= key < to` (empty `to`: to the end), all of one moment if
+    /// `at_once`. The answer may hold fewer though there are more: see [`RangePage::on`].
+    pub fn range(&mut self, table: u64, from: &[u8], to: &[u8], limit: u32, direction: Direction, at_once: bool) {
+        let operation = Operation::range(table, from, &[], limit, direction == Direction::Backward);
+        let flags = if at_once { OP_FLAG_SNAPSHOT } else { 0 };
+        self.push(&Operation { flags, ..operation }, [to, &[]]);
     }
 
     /// Appends a put.
@@ -277,6 +318,7 @@ fn reply(response: &Bytes, answer: &Operation<'_>) -> Result<Reply, Error> {
             flags: answer.user_flags,
         }))),
         Op::MultiGet => many(response, answer.value).map(Reply::Records),
+        Op::Range => page(response, answer).map(Reply::Range),
         // A server may say of a condition on an absent record that it is absent: to the writer it is a conflict.
         Op::Put => conditional_miss(Reply::Written(answer.number)),
         Op::Delete => Ok(Reply::Deleted(found)),
@@ -305,6 +347,21 @@ fn many(response: &Bytes, mut list: &[u8]) -> Result<Vec<Option<Record>>, Error>
         }));
     }
     if list.is_empty() { Ok(records) } else { Err(protocol("bytes behind the last record of a multi-get")) }
+}
+
+fn page(response: &Bytes, answer: &Operation<'_>) -> Result<RangePage, Error> {
+    let mut records = Vec::new();
+    for row in Rows::new(answer.value) {
+        let row = row.map_err(|error| protocol(format!("the answer to a range: {error}")))?;
+        let (key, value) = (response.slice_ref(row.key), response.slice_ref(row.value));
+        records.push(KeyedRecord { key, value, version: row.version, flags: row.user_flags });
+    }
+    if answer.number & !RANGE_MORE != records.len() as u64 {
+        return Err(protocol("the answer to a range has not as many records as it says"));
+    }
+    let last = || records.last().map_or_else(|| response.slice_ref(answer.key), |record| record.key.clone());
+    let on = (answer.number & RANGE_MORE != 0).then(last);
+    Ok(RangePage { records, on })
 }
 
 /// What a `Hello` answers: number of workers, home worker.

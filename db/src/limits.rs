@@ -90,6 +90,10 @@ pub const RANGE_LOOKS_PER_CALL: usize = 64;
 /// Bytes of keys that one call for a range goes through, but for the last key: they are copied while the index is locked, and compared.
 pub const RANGE_CALL_KEY_BYTES: usize = 64 << 10;
 
+/// Calls that a range over the wire makes: so many looks in all, where nearly everything has expired. If they find nothing, the answer
+/// says where to go on.
+pub const RANGE_CALLS_PER_ANSWER: usize = 64;
+
 /// Expired records that one commit removes from the ranges that it looks at again, while the table's writers wait. If there are more, the
 /// transaction begins anew, with fewer left.
 pub const RANGE_EXPIRED_PER_COMMIT: usize = 4096;
@@ -300,7 +304,7 @@ pub const BURST: usize = 32;
 /// Operations planned (hashed and prefetched) before they are run: as many as the processor has misses in flight,
 /// and a little more, since a message may carry several.
 pub const PLAN: usize = 64;
-/// Keys of all multigets of one message: at 60-90 ns each they hold a worker for about as long as a slice. A message is served in
+/// Keys of all multigets of one message, and records that its ranges may answer: at 60-90 ns each they hold a worker for about as long as a slice. A message is served in
 /// one go, so this is what its neighbours wait.
 pub const MULTIGET_KEYS: u64 = 1_000;
 /// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.

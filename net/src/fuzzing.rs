@@ -39,7 +39,8 @@ pub fn rpc(message: &[u8]) {
         let _ = rpc::HelloAnswer::decode(operation.value);
         let keys: usize = Keys::new(operation.number, operation.value).flatten().map(|key| key.len() + 4).sum();
         let answers: usize = Answers::new(operation.value).flatten().map(|answer| answer.encoded_len()).sum();
-        assert!(keys.max(answers) <= operation.value.len(), "a body's entries are longer than the body");
+        let rows: usize = rpc::Rows::new(operation.value).flatten().map(|row| row.encoded_len()).sum();
+        assert!(keys.max(answers).max(rows) <= operation.value.len(), "a body's entries are longer than the body");
     }
     let Ok(operations) = operations.collect::<Result<Vec<_>, _>>() else { return };
     let mut again = Vec::new();

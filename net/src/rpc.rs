@@ -19,7 +19,9 @@ mod body;
 #[cfg(test)]
 mod tests;
 
-pub use body::{Answer, Answers, BadBody, HelloAnswer, Keys, push_answer, push_key, split_ttl, ttl_prefix};
+pub use body::{
+    Answer, Answers, BadBody, HelloAnswer, Keys, Row, Rows, push_answer, push_key, push_row, split_ttl, ttl_prefix,
+};
 
 /// The version of this format.
 pub const VERSION: u8 = 1;
@@ -35,8 +37,8 @@ pub const MAX_KEY_LEN: usize = 64 << 10;
 /// Longest value, arguments or reply in bytes; a server may set its own limit lower.
 pub const MAX_VALUE_LEN: usize = 8 << 20;
 /// Longest value field of an operation in bytes: a largest value, and what may stand beside it there (a put's time to live,
-/// a multiget's header of an answer).
-pub const MAX_BODY_LEN: usize = MAX_VALUE_LEN + 64;
+/// a multiget's header of an answer, a range's with the key).
+pub const MAX_BODY_LEN: usize = MAX_VALUE_LEN + MAX_KEY_LEN + 64;
 /// Longest message in bytes: one largest put and its headers, or as much of smaller operations.
 pub const MAX_MESSAGE_LEN: usize = MESSAGE_HEADER_LEN + OP_HEADER_LEN + MAX_KEY_LEN + MAX_BODY_LEN;
 
@@ -70,11 +72,20 @@ pub enum Op {
     /// Answer: value = reply, number = the version that ran; on `Failed`: value = text, number = code; on `Killed`:
     /// value = text, number = cause (see [`KillCause`]).
     Invoke = 7,
+    /// Reads the records of an ordered table with key <= their key < value (an empty value: to the end), in the order of keys;
+    /// number = how many at most, with [`RANGE_BACKWARD`] from the largest on. Answer: value = for each `key_len u32 | key |
+    /// user_flags u32 | version u64 | len u32 | bytes` ([`Rows`]); number = how many, with [`RANGE_MORE`] where the answer ended
+    /// before the range did: it goes on behind the last key; if there is none, behind the answer's key.
+    Range = 8,
 }
 
 /// Operation flag of a put: the value starts with `ttl_ms u64`, milliseconds until the record expires.
 pub const OP_FLAG_TTL: u8 = 0x01;
-/// Operation flag of a multiget: all records as they were at one moment, so that of a transaction it finds all or nothing.
+/// Bit of a range's number: the largest key comes first.
+pub const RANGE_BACKWARD: u64 = 1 << 32;
+/// Bit of the number of a range's answer: there may be more.
+pub const RANGE_MORE: u64 = 1 << 32;
+/// Operation flag of a multiget or a range: all records as they were at one moment, so that of a transaction it finds all or nothing.
 pub const OP_FLAG_SNAPSHOT: u8 = 0x02;
 
 /// Condition of a write.
@@ -185,7 +196,7 @@ macro_rules! from_byte {
         }
     };
 }
-from_byte!(Op { Ping, Hello, Get, MultiGet, Put, Delete, Increment, Invoke });
+from_byte!(Op { Ping, Hello, Get, MultiGet, Put, Delete, Increment, Invoke, Range });
 from_byte!(Condition { Always, Absent, Present, Version });
 from_byte!(Status {
     Ok,
@@ -293,6 +304,12 @@ impl<'m> Operation<'m> {
     /// Reads many records; `body` holds `count` keys as [`push_key`] writes them.
     pub const fn multiget(table: u64, count: u64, body: &'m [u8]) -> Operation<'m> {
         Operation { table, number: count, value: body, ..Operation::new(Op::MultiGet) }
+    }
+
+    /// Reads up to `limit` records of an ordered table with `from <= key < to`.
+    pub const fn range(table: u64, from: &'m [u8], to: &'m [u8], limit: u32, backward: bool) -> Operation<'m> {
+        let number = limit as u64 | if backward { RANGE_BACKWARD } else { 0 };
+        Operation { table, key: from, value: to, number, ..Operation::new(Op::Range) }
     }
 
     /// Writes a record, whatever is there.

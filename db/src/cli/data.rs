@@ -1,10 +1,10 @@
-//! `sandstorm put | get | del | incr | invoke`: data requests over the data port, as the tenant.
+//! `sandstorm put | get | range | del | incr | invoke`: data requests over the data port, as the tenant.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-use sandstorm_client::{PutOptions, Record};
+use sandstorm_client::{Direction, KeyedRecord, PutOptions, Record};
 use serde_json::json;
 
 use super::bytes::{self, for_people, for_programs};
@@ -103,6 +103,26 @@ pub(super) struct InvokeArgs {
     layout: Option<String>,
 }
 
+/// Read records of an ordered table between two keys.
+#[derive(Debug, Args)]
+#[command(after_help = FORMS)]
+pub(super) struct RangeArgs {
+    /// Name of an ordered table, or owner/table of one that was granted
+    table: String,
+    /// The first key, as with get; "": the smallest
+    #[arg(default_value = "")]
+    from: OsString,
+    /// The key before which it ends; "": after the largest
+    #[arg(default_value = "")]
+    to: OsString,
+    /// How many records, at most
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// From the largest key on
+    #[arg(long)]
+    backward: bool,
+}
+
 fn key(argument: &OsString, session: &Session, tenant: &str) -> Result<Vec<u8>, Failure> {
     bytes::parse(argument, &mut |table| session.table_id(tenant, table))
 }
@@ -171,6 +191,25 @@ pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Fa
         return Ok(());
     }
     Err(Failure::new(format!("no record under {}", missing.join(", "))).code("not_found"))
+}
+
+pub(super) fn range(session: &Session, args: &RangeArgs, out: &Out) -> Result<(), Failure> {
+    let (client, tenant) = session.data()?;
+    let table = session.table_id(&tenant.name, &args.table)?;
+    let (from, to) = (key(&args.from, session, &tenant.name)?, key(&args.to, session, &tenant.name)?);
+    let direction = if args.backward { Direction::Backward } else { Direction::Forward };
+    let records = client.range(table, &from, &to, args.limit, direction)?;
+    if out.json {
+        let shown = |record: &KeyedRecord| {
+            let (key, value) = (for_programs(&record.key), for_programs(&record.value));
+            json!({"key": key, "value": value, "version": record.version, "flags": record.flags})
+        };
+        return out.json(&records.iter().map(shown).collect::<Vec<_>>());
+    }
+    for record in &records {
+        out.line(&format!("{}\t{}", for_people(&record.key), for_people(&record.value)))?;
+    }
+    Ok(())
 }
 
 fn in_json(key: &[u8], record: Option<&Record>) -> serde_json::Value {

@@ -129,6 +129,8 @@ enum Command {
     Put(data::PutArgs),
     /// Read records
     Get(data::GetArgs),
+    /// Read records of an ordered table, in the order of their keys
+    Range(data::RangeArgs),
     /// Delete a record
     Del(data::DelArgs),
     /// Add to a number
@@ -199,6 +201,7 @@ fn run(cli: Cli, out: &Out) -> Result<(), Failure> {
         Command::Grant(command) => grant::run(&session(), command, out),
         Command::Put(args) => data::put(&session(), &args, out),
         Command::Get(args) => data::get(&session(), &args, out),
+        Command::Range(args) => data::range(&session(), &args, out),
         Command::Del(args) => data::del(&session(), &args, out),
         Command::Incr(args) => data::incr(&session(), &args, out),
         Command::Ext(command) => ext::run(session, command, out),

@@ -77,7 +77,7 @@ pub struct Metric {
 }
 
 /// Operations, in the order of their numbers.
-pub const OPS: &[&str] = &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke"];
+pub const OPS: &[&str] = &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke", "range"];
 
 /// Statuses of operations, in the order of their numbers.
 pub const STATUSES: &[&str] = &[

@@ -63,13 +63,15 @@ struct Survey {
     pings: bool,
     /// The session presents a token.
     hello: bool,
-    /// Keys of all its multigets.
+    /// Keys of all its multigets, and records that its ranges ask for.
     keys: u64,
+    /// Multigets and ranges.
     multigets: u64,
 }
 
 impl Survey {
-    /// How many requests a message of `operations` counts as: each key of a multiget is one, as if it were asked for alone.
+    /// How many requests a message of `operations` counts as: each key of a multiget and each record that a range may answer is
+    /// one, as if it were asked for alone.
     fn requests(&self, operations: u16) -> u32 {
         let others = u64::from(operations).saturating_sub(self.multigets);
         u32::try_from(others + self.keys.max(self.multigets)).unwrap_or(u32::MAX)
@@ -85,10 +87,14 @@ fn survey(operations: &Operations<'_>) -> Result<Survey, Malformed> {
             survey.keys = survey.keys.saturating_add(operation.number);
             survey.multigets += 1;
         }
+        if op == Op::Range {
+            survey.keys = survey.keys.saturating_add(u64::from(operation.number as u32).min(MULTIGET_KEYS));
+            survey.multigets += 1;
+        }
         survey.pings &= op == Op::Ping;
         survey.invokes |= op == Op::Invoke;
         survey.hello |= op == Op::Hello;
-        survey.harmless &= matches!(op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet);
+        survey.harmless &= matches!(op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet | Op::Range);
     }
     Ok(survey)
 }
@@ -135,7 +141,7 @@ pub(super) fn admit<'d>(
         desk.known.note(peer, header.tenant, door.now_us);
     }
     if survey.keys > MULTIGET_KEYS {
-        let text = format!("the multigets of one message have at most {MULTIGET_KEYS} keys; ask in several");
+        let text = format!("the multigets and ranges of one message have at most {MULTIGET_KEYS} keys; ask in several");
         refuse(door, &origin, operations, Status::TooLarge, &text, response);
         return Verdict::Answer(origin);
     }
@@ -148,7 +154,7 @@ pub(super) fn admit<'d>(
             &origin,
             operations,
             Status::OverQuota,
-            "quota requests_per_s: too many requests a second; operations count one by one, and each key of a multiget",
+            "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, and each that a range may find",
             response,
         );
         return Verdict::Answer(origin);

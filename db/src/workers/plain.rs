@@ -1,4 +1,6 @@
-//! Plain operations: get, multiget, put, delete, increment. Each appends exactly one answer to the response.
+//! Plain operations: get, multiget, put, delete, increment, range. Each appends exactly one answer to the response.
+
+mod range;
 
 use arrayvec::ArrayVec;
 use sandstorm_net::rpc::{
@@ -70,6 +72,7 @@ pub(crate) fn run(
         Op::Put => put(context, table, operation, hash, response),
         Op::Delete => delete(context, table, operation, hash, response),
         Op::Increment => increment(context, table, operation, hash, response),
+        Op::Range => range::run(context, table, operation, response),
         Op::Ping | Op::Hello | Op::Invoke => {
             refuse(operation, Status::Malformed, "not an operation on a record", response)
         }

@@ -235,7 +235,7 @@ impl Worker {
                 Status::Ok
             }
             Op::Hello => self.hello(planned.message.view, response),
-            Op::Get | Op::MultiGet | Op::Put | Op::Delete | Op::Increment | Op::Invoke => {
+            Op::Get | Op::MultiGet | Op::Put | Op::Delete | Op::Increment | Op::Range | Op::Invoke => {
                 let Some(entry) = planned.table else {
                     return plain::refuse_table(planned.message.view, operation, response);
                 };
@@ -330,7 +330,7 @@ fn look_up<'v>(view: &'v TenantView, operation: &Operation<'_>) -> (Option<&'v T
     }
     let table = view.reach(operation.table, plain::writes(operation.op)).ok();
     let hash = match table {
-        Some(entry) if operation.op != Op::MultiGet => {
+        Some(entry) if !matches!(operation.op, Op::MultiGet | Op::Range) => {
             let hash = entry.table.hash(operation.key);
             entry.table.prefetch_bucket(hash);
             hash

@@ -144,6 +144,75 @@ impl<'m> Iterator for Answers<'m> {
     }
 }
 
+/// A record of a range's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row<'m> {
+    /// The record's key.
+    pub key: &'m [u8],
+    /// The record's user flags.
+    pub user_flags: u32,
+    /// The record's version.
+    pub version: u64,
+    /// The record's value.
+    pub value: &'m [u8],
+}
+
+/// Bytes of a row beside its key and value: both lengths, user flags, version.
+pub(super) const ROW_HEADER_LEN: usize = 20;
+
+impl Row<'_> {
+    /// Bytes of this row in a body.
+    pub const fn encoded_len(&self) -> usize {
+        ROW_HEADER_LEN + self.key.len() + self.value.len()
+    }
+}
+
+/// Appends a record to the body of a range's response.
+pub fn push_row(body: &mut Vec<u8>, row: &Row<'_>) {
+    debug_assert!(row.value.len() <= MAX_VALUE_LEN);
+    push_key(body, row.key);
+    body.extend_from_slice(&row.user_flags.to_le_bytes());
+    body.extend_from_slice(&row.version.to_le_bytes());
+    body.extend_from_slice(&(row.value.len() as u32).to_le_bytes());
+    body.extend_from_slice(row.value);
+}
+
+/// Walks the records of a range's answer, as many as there are. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Rows<'m> {
+    rest: &'m [u8],
+    next: u64,
+}
+
+impl<'m> Rows<'m> {
+    /// The records in `body`.
+    pub const fn new(body: &'m [u8]) -> Rows<'m> {
+        Rows { rest: body, next: 0 }
+    }
+
+    fn first(&self) -> Result<(Row<'m>, &'m [u8]), BadBody> {
+        let (key, rest) = counted(self.rest, self.next, MAX_KEY_LEN)?;
+        let (head, rest) = rest.split_first_chunk::<12>().ok_or(BadBody::Short(self.next))?;
+        let (value, rest) = counted(rest, self.next, MAX_VALUE_LEN)?;
+        Ok((Row { key, user_flags: u32_at(head, 0), version: u64_at(head, 4), value }, rest))
+    }
+}
+
+impl<'m> Iterator for Rows<'m> {
+    type Item = Result<Row<'m>, BadBody>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let taken = self.first();
+        self.rest = taken.map_or(&[][..], |(_, rest)| rest);
+        self.next += 1;
+        Some(taken.map(|(row, _)| row))
+    }
+}
+
 /// What stands before the value of a put with [`OP_FLAG_TTL`]: milliseconds until the record expires.
 pub const fn ttl_prefix(ttl_ms: u64) -> [u8; 8] {
     ttl_ms.to_le_bytes()

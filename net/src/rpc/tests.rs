@@ -119,6 +119,23 @@ proptest! {
     }
 
     #[test]
+    fn the_rows_of_a_range_come_back(
+        rows in vec((vec(any::<u8>(), 0..30), any::<u32>(), any::<u64>(), vec(any::<u8>(), 0..30)), 0..9)
+    ) {
+        let rows: Vec<_> = (rows.iter())
+            .map(|(key, user_flags, version, value)| Row { key, user_flags: *user_flags, version: *version, value })
+            .collect();
+        let mut body = Vec::new();
+        rows.iter().for_each(|row| push_row(&mut body, row));
+        prop_assert_eq!(body.len(), rows.iter().map(Row::encoded_len).sum::<usize>());
+        prop_assert_eq!(Rows::new(&body).collect::<Result<Vec<_>, _>>(), Ok(rows.clone()));
+        for end in 0..body.len() {
+            let cut: Vec<_> = Rows::new(&body[..end]).collect();
+            prop_assert!(cut.len() <= rows.len() && cut.iter().flatten().zip(&rows).all(|(cut, row)| cut == row));
+        }
+    }
+
+    #[test]
     fn a_time_to_live_comes_back(ttl_ms in any::<u64>(), value in vec(any::<u8>(), 0..30)) {
         let body = [&ttl_prefix(ttl_ms), value.as_slice()].concat();
         prop_assert_eq!(split_ttl(&Operation::put_with_ttl(1, b"k", &body)), Ok((Some(ttl_ms), value.as_slice())));
@@ -178,5 +195,6 @@ fn a_response_can_be_begun_and_counted_at_the_end() {
     assert_eq!(operations, [Operation { status: Status::NotFound, table: 7, ..Operation::new(Op::Get) }]);
 }
 
-/// The longest value fits beside a time to live and in a multiget.
+/// The longest value fits beside a time to live and in a multiget, and beside the longest key in a range.
 const _: () = assert!(MAX_VALUE_LEN + 8 <= MAX_BODY_LEN && MAX_VALUE_LEN + body::ANSWER_HEADER_LEN <= MAX_BODY_LEN);
+const _: () = assert!(MAX_VALUE_LEN + MAX_KEY_LEN + body::ROW_HEADER_LEN <= MAX_BODY_LEN);

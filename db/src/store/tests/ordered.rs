@@ -11,6 +11,15 @@ use crate::store::{Change, Condition, Stripes};
 const COMING: u32 = 400;
 const STAYING: u32 = 100;
 
+/// Says so when it is dropped, after a failure too: whoever waits for that ends as well.
+struct Says<'a>(&'a AtomicBool);
+
+impl Drop for Says<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Ordered by number, of very different lengths, and each the beginning of others.
 fn key_of(number: u32) -> Vec<u8> {
     [&number.to_be_bytes()[..], &b"x".repeat(number as usize % 40)].concat()
@@ -75,6 +84,7 @@ fn ranges_miss_nothing_that_stays_while_others_write_and_the_table_grows() {
     drop(first);
     std::thread::scope(|scope| {
         let (epochs, table, done) = (&epochs, &table, &done);
+        let says = Says(done);
         let write = move |thread: u32| {
             let (mut participant, mut state) = (epochs.register(), u64::from(thread));
             for round in 0..rounds as u32 {
@@ -97,7 +107,7 @@ fn ranges_miss_nothing_that_stays_while_others_write_and_the_table_grows() {
             })
             .into();
         writers.into_iter().for_each(|writer| writer.join().expect("no writer fails"));
-        done.store(true, Ordering::Release);
+        drop(says);
         readers.into_iter().for_each(|reader| reader.join().expect("no reader fails"));
     });
     let mut participant = epochs.register();
@@ -114,6 +124,7 @@ fn nothing_is_left_after_a_clear_whoever_writes_meanwhile() {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (epochs, table, done) = (&epochs, &table, &done);
+        let says = Says(done);
         for thread in 0..2 {
             scope.spawn(move || {
                 let (mut participant, mut state) = (epochs.register(), u64::from(thread));
@@ -129,7 +140,7 @@ fn nothing_is_left_after_a_clear_whoever_writes_meanwhile() {
             participant.quiescent();
             std::thread::yield_now();
         }
-        done.store(true, Ordering::Release);
+        drop(says);
     });
     let mut participant = epochs.register();
     let mut scanned = scan_all(&table, &mut participant, 100, 0);

@@ -21,6 +21,7 @@
 //! write sees by then that readers have to wait for the changes, since that was announced before the lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
 
 pub(in crate::store) mod core;
+mod range;
 mod snapshot;
 mod sync;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use std::ops::Range;
 use std::ptr;
 
 use self::core::{in_order, is_by_itself};
+pub use self::range::{Fits, Stretch, read_range, snapshot_range};
 pub use self::snapshot::snapshot;
 use super::table::{ExpiredLeft, Prepared};
 use super::{Exclusive, Participant, Span, StoreError, Stripes, Table};

@@ -2,10 +2,13 @@
 //! the graph of who must have come before whom (wrote what the other read, was overwritten by the other, read what the
 //! other overwrote, or ended before the other of the same thread began) must have no cycle.
 //!
+//! A range is a read of every key that it may hold, absent ones included: who made one of them came after.
+//!
 //! Each value names the transaction that wrote it. A key's versions, as reads have seen them, give the order of its writes.
 //! Keys of one kind are only ever made, so that an absent read comes before the one that made the key.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use super::*;
 
@@ -37,6 +40,18 @@ fn table_of(tables: &[Table], key: usize) -> &Table {
 /// Reads some keys, writes some of them and some others.
 fn transaction(tables: &[Table], participant: &Participant, random: &mut Random, id: u64) -> Option<Done> {
     let mut done = Done { id, ..Done::default() };
+    let guard = participant.guard();
+    let ends = [random.below(KEYS + MADE_ONCE), random.below(20)];
+    let (from, to) = (name(ends[0]), name(ends[0] + ends[1]));
+    let span = Span::new(&from, &to, random.below(2) == 0);
+    let ranged = (random.below(3) == 0).then(|| random.below(tables.len()));
+    let mut ranges = Vec::new();
+    let mut in_range = Vec::new();
+    if let Some(index) = ranged {
+        let records = read_all(&guard, &tables[index], span);
+        ranges.push(range_read(&tables[index], span, &records));
+        in_range = seen_in(tables.len(), index, ends[0]..ends[0] + ends[1], &records);
+    }
     for _ in 0..random.below(5) {
         let key = if random.below(4) == 0 { KEYS + random.below(MADE_ONCE) } else { random.below(KEYS) };
         if done.reads.iter().all(|(read, ..)| *read != key) {
@@ -57,17 +72,38 @@ fn transaction(tables: &[Table], participant: &Participant, random: &mut Random,
     if random.below(3) == 0 && !done.writes.contains(&blind) {
         done.writes.push(blind);
     }
+    // Keys that are made once are made by who has seen in a range that they are not there, too.
+    for _ in 0..if in_range.is_empty() { 0 } else { random.below(3) } {
+        let (key, version, _) = in_range[random.below(in_range.len())];
+        if (key < KEYS || version == 0) && !done.writes.contains(&key) {
+            done.writes.push(key);
+        }
+    }
     let (names, value) = (done.reads.iter().map(|(key, ..)| name(*key)).collect::<Vec<_>>(), id.to_le_bytes());
     let reads: Vec<_> = (done.reads.iter().zip(&names))
         .map(|((key, version, _), name)| read(table_of(tables, *key), name, *version))
         .collect();
     let names: Vec<_> = done.writes.iter().map(|key| (*key, name(*key))).collect();
     let mut changes: Vec<_> = names.iter().map(|(key, name)| writes(table_of(tables, *key), name, &value)).collect();
-    match commit(participant, &reads, &mut changes, 0) {
-        Ok(()) => Some(done),
+    match commit_with_ranges(participant, &reads, &ranges, &mut changes, 0) {
+        Ok(()) => {
+            done.reads.extend(in_range);
+            Some(done)
+        }
         Err(CommitError::Conflict) => None,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// What a range of a table shows of each key that it may hold.
+fn seen_in(tables: usize, table: usize, keys: Range<usize>, records: &[RecordRef<'_>]) -> Vec<(usize, u64, u64)> {
+    let of_table = keys.filter(|key| key % tables == table && *key < KEYS + MADE_ONCE);
+    let found = |key: &usize| records.iter().find(|record| record.key() == name(*key));
+    let seen = of_table.map(|key| match found(&key) {
+        Some(record) => (key, record.version(), id_of(record.value())),
+        None => (key, 0, 0),
+    });
+    seen.collect()
 }
 
 /// A single write, or reads of one moment, by who knows nothing of transactions.
@@ -80,6 +116,14 @@ fn plain(tables: &[Table], participant: &Participant, random: &mut Random, id: u
         return done;
     }
     let (table, guard) = (table_of(tables, key), participant.guard());
+    if random.below(2) == 0 {
+        let span = Span::new(b"", b"", random.below(2) == 0);
+        let all = snapshot_range(participant, &guard, table, &span, 1_000, 0, &mut |_, _| true);
+        let all = all.expect("the table is ordered");
+        assert_eq!(all.on, None);
+        done.reads = seen_in(tables.len(), key % tables.len(), 0..KEYS + MADE_ONCE, &all.records);
+        return done;
+    }
     let keys: Vec<_> = (0..KEYS + MADE_ONCE).filter(|other| other % tables.len() == key % tables.len()).collect();
     let names: Vec<_> = keys.iter().map(|key| name(*key)).collect();
     let hashed: Vec<_> = names.iter().map(|name| (table.hash(name), &name[..])).collect();

@@ -2,13 +2,14 @@
 
 mod history;
 mod invariants;
+mod phantoms;
 mod refusals;
 mod single;
 
 use std::sync::Arc;
 
-use super::{Change, CommitError, New, Read, commit, snapshot};
-use crate::store::{Epochs, Mode, Participant, Table, TableConfig, Write};
+use super::{Change, CommitError, New, RangeRead, Read, commit, commit_with_ranges, snapshot, snapshot_range};
+use crate::store::{Epochs, Guard, Mode, Participant, Progress, RecordRef, Span, Table, TableConfig, Write};
 
 /// What a test does in the middle of its thread's next commit: between its look and its changes, when it has let go of what it only reads.
 pub(super) mod pause {
@@ -41,7 +42,7 @@ fn deep(rounds: usize) -> usize {
 
 fn tables(count: usize, mode: Mode, quota_bytes: u64) -> (Arc<Epochs>, Vec<Table>) {
     let epochs = Epochs::new();
-    let config = TableConfig { mode, quota_bytes, max_value_len: 1 << 16, ..TableConfig::default() };
+    let config = TableConfig { mode, quota_bytes, max_value_len: 1 << 16, ordered: true, ..TableConfig::default() };
     let make = |seed| Table::with_seed(config, Arc::clone(&epochs), seed);
     let tables = (0..count as u64).map(make).collect();
     (epochs, tables)
@@ -55,6 +56,19 @@ fn put(table: &Table, participant: &Participant, key: &[u8], value: &[u8]) -> u6
 fn get(table: &Table, participant: &Participant, key: &[u8], now_ms: u64) -> Option<(Vec<u8>, u64)> {
     let guard = participant.guard();
     table.get(&guard, table.hash(key), key, now_ms).map(|record| (record.value().to_vec(), record.version()))
+}
+
+/// All records of a span, read as a transaction reads them: in turns, while others write.
+fn read_all<'g>(guard: &'g Guard<'_>, table: &'g Table, span: Span<'g>) -> Vec<RecordRef<'g>> {
+    let (mut left, mut records) = (span, Vec::new());
+    while table.range(guard, &mut left, 3, 0, &mut |record| records.push(record)) == Ok(Progress::More) {
+        std::thread::yield_now();
+    }
+    records
+}
+
+fn range_read<'k>(table: &'k Table, span: Span<'k>, records: &[RecordRef<'k>]) -> RangeRead<'k> {
+    RangeRead { table, span, rows: records.iter().map(|record| (record.key(), record.version())).collect() }
 }
 
 fn read<'k>(table: &'k Table, key: &'k [u8], version: u64) -> Read<'k> {

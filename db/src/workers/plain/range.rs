@@ -1,0 +1,67 @@
+//! Ranges of ordered tables.
+
+use sandstorm_api::limits::RANGE_LIMIT;
+use sandstorm_net::rpc::{
+    MAX_BODY_LEN, MAX_KEY_LEN, OP_FLAG_SNAPSHOT, OP_HEADER_LEN, Operation, RANGE_BACKWARD, RANGE_MORE, Row, Status,
+    encode_operation, op_header, push_row,
+};
+
+use super::{Context, FULL, has_room, refuse};
+use crate::limits::MULTIGET_KEYS;
+use crate::store::transactions::{Stretch, read_range, snapshot_range};
+use crate::store::{NotOrdered, RecordRef, Span, Table};
+
+/// Reads the beginning of a range: as much as is asked for, as fits, and as may be answered in one go.
+pub(super) fn run(context: &Context<'_>, table: &Table, operation: &Operation<'_>, response: &mut Vec<u8>) -> Status {
+    let limit = (operation.number & !RANGE_BACKWARD) as usize;
+    if limit == 0 || limit > RANGE_LIMIT {
+        let text = format!("a range's number is its limit, from 1 to {RANGE_LIMIT}, and bit 32 for backward");
+        return refuse(operation, Status::Malformed, &text, response);
+    }
+    if operation.value.len() > MAX_KEY_LEN + 1 {
+        return refuse(operation, Status::TooLarge, "the end of a range is longer than a key may be", response);
+    }
+    let guard = context.participant.guard();
+    let span = Span::new(operation.key, operation.value, operation.number & RANGE_BACKWARD != 0);
+    let limit = limit.min(MULTIGET_KEYS as usize);
+    let (begun, mut bytes, mut none_fits) = (response.len() + OP_HEADER_LEN, 0, false);
+    let mut fits = |index: usize, record: &RecordRef<'_>| {
+        bytes = if index == 0 { 0 } else { bytes } + row(record).encoded_len();
+        let fits = begun + bytes <= crate::limits::RESPONSE_BYTES && bytes <= MAX_BODY_LEN;
+        if index == 0 {
+            none_fits = !fits;
+        }
+        fits
+    };
+    let read = if operation.flags & OP_FLAG_SNAPSHOT != 0 { snapshot_range } else { read_range };
+    let read = read(context.participant, &guard, table, &span, limit, context.now_ms, &mut fits);
+    match read {
+        Ok(stretch) if stretch.records.is_empty() && none_fits => refuse(operation, Status::TooLarge, FULL, response),
+        Ok(stretch) => answer(context, operation, &stretch, response),
+        Err(error @ NotOrdered) => refuse(operation, Status::Malformed, &error.to_string(), response),
+    }
+}
+
+fn row<'g>(record: &RecordRef<'g>) -> Row<'g> {
+    Row { key: record.key(), user_flags: record.flags(), version: record.version(), value: record.value() }
+}
+
+fn answer(context: &Context<'_>, operation: &Operation<'_>, stretch: &Stretch<'_>, response: &mut Vec<u8>) -> Status {
+    let found = stretch.records.len() as u64;
+    context.counters.records_read.add(found);
+    let number = found | if stretch.on.is_some() { RANGE_MORE } else { 0 };
+    let answer = Operation { number, ..operation.answer(Status::Ok) };
+    if let Some(on) = stretch.on.filter(|_| found == 0) {
+        if !has_room(response, OP_HEADER_LEN + on.len()) {
+            return refuse(operation, Status::TooLarge, FULL, response);
+        }
+        encode_operation(&Operation { key: on, ..answer }, response);
+        return Status::Ok;
+    }
+    let start = response.len();
+    response.resize(start + OP_HEADER_LEN, 0);
+    stretch.records.iter().for_each(|record| push_row(response, &row(record)));
+    let header = op_header(&answer, 0, response.len() - start - OP_HEADER_LEN);
+    response[start..start + OP_HEADER_LEN].copy_from_slice(&header);
+    Status::Ok
+}
