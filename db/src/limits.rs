@@ -179,6 +179,9 @@ pub const SCAN_BUCKETS_PER_CALL: usize = 1024;
 /// Records that one write to a cache evicts at most, about 1 ms; a write that needs more room is refused.
 pub const EVICTIONS_PER_WRITE: usize = 4096;
 
+/// The same for an ordered cache, each of whose records is looked for in the order as well: about as long.
+pub const ORDERED_EVICTIONS_PER_WRITE: usize = 512;
+
 /// Queue entries that are looked at for one eviction; those of the second half get no second chance.
 pub const EVICTION_VISITS: usize = 64;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::buckets::{Spares, stripe_of};
 use super::locked::{Found, Fresh, Locked, charge};
 use super::{Exclusive, Stripes, Table};
-use crate::limits::{COMMIT_EVICTION_ROUNDS, EVICTIONS_PER_WRITE, STRIPES};
+use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
 use crate::store::transactions::{Change, core};
 use crate::store::{Guard, Mode, Participant, StoreError};
 
@@ -220,7 +220,8 @@ impl<'t> Exclusive<'t> {
         const NONE: u64 = 0;
         let (table, participant, held) = (self.table, self.participant, self.stripes);
         let full = || table.bytes.load(Ordering::Relaxed).saturating_add(bytes) > table.config.quota_bytes;
-        let mut left = EVICTIONS_PER_WRITE;
+        let most = table.evictions_per_write();
+        let mut left = most;
         let mut evict = |locked: &mut Locked<'_>| {
             while left != 0 && full() && locked.evict_one(NONE) {
                 left -= 1;
@@ -233,7 +234,7 @@ impl<'t> Exclusive<'t> {
                 evict(&mut locked);
             }
         }
-        left != EVICTIONS_PER_WRITE
+        left != most
     }
 
     /// The new records, each with a place that it can have, and memory for the buckets that have to be added.

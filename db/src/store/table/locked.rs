@@ -13,9 +13,7 @@ use super::buckets::{Buckets, Moved, NoRoom, Room, Slot, Spares, stripe_of};
 use super::queues::Queue;
 use super::stripe::{State, Stripe};
 use super::{Table, index};
-use crate::limits::{
-    EVICTION_VISITS, EVICTIONS_PER_WRITE, MAX_CHAIN_BUCKETS, MAX_CROWD_RECORDS, RECORD_CHARGE_BYTES, STRIPES,
-};
+use crate::limits::{EVICTION_VISITS, MAX_CHAIN_BUCKETS, MAX_CROWD_RECORDS, RECORD_CHARGE_BYTES, STRIPES};
 use crate::store::epochs::{Charge, Garbage, OwnedRecord, WAITING_BYTES};
 use crate::store::record::{RecordPtr, RecordRef, VALUE_PARTS, allocation_bytes, parts_len};
 use crate::store::{Condition, Marks, Mode, Participant, StoreError, Write};
@@ -300,7 +298,7 @@ impl<'t> Locked<'t> {
     /// Evicts until the table is within its quota, from this stripe first; `false` if that would take too long.
     fn make_room(&mut self, spared: u64) -> bool {
         let fits = |table: &Table| table.bytes.load(Ordering::Relaxed) <= table.config.quota_bytes;
-        let mut left = EVICTIONS_PER_WRITE;
+        let mut left = self.table.evictions_per_write();
         while !fits(self.table) && left != 0 && self.evict_one(spared) {
             left -= 1;
         }

@@ -8,8 +8,8 @@ use arrayvec::ArrayVec;
 use super::index::{Batch, Span};
 use super::{Exclusive, Table};
 use crate::limits::{
-    RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT, RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP,
-    RANGE_LOOKS_PER_CALL,
+    EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT,
+    RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP, RANGE_LOOKS_PER_CALL,
 };
 use crate::store::{Guard, RecordRef};
 
@@ -36,6 +36,11 @@ impl Table {
     /// Bytes that a key counts in the table beside its record.
     pub(super) fn key_charge(&self, key_len: usize) -> u64 {
         if self.index.is_some() { super::index::charge(key_len) } else { 0 }
+    }
+
+    /// Records that one write evicts at most.
+    pub(super) fn evictions_per_write(&self) -> usize {
+        if self.index.is_some() { ORDERED_EVICTIONS_PER_WRITE } else { EVICTIONS_PER_WRITE }
     }
 
     /// Shows up to `limit` live records of a span in its order, and takes what it has looked at away from the span. Looks at a bounded

@@ -12,8 +12,8 @@ use parking_lot::MutexGuard;
 
 use super::Table;
 use super::buckets::stripe_of;
-use super::locked::{Found, Locked};
-use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, EVICTIONS_PER_WRITE, STRIPES};
+use super::locked::{Found, Locked, charge};
+use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, STRIPES};
 use crate::store::record::{VALUE_PARTS, parts_len};
 use crate::store::{Marks, Mode, Participant, RecordRef, StoreError};
 
@@ -234,7 +234,7 @@ impl<'t> Exclusive<'t> {
         let found = locked.find(hash, key);
         let change = f(live(found, now_ms));
         let mut result = locked.change(found, hash, key, now_ms, &change);
-        if result == Err(StoreError::OutOfMemory) && self.make_room(&change, hash) {
+        if result == Err(StoreError::OutOfMemory) && self.make_room(&change, hash, key.len()) {
             let locked = &mut self.locked[index];
             let found = locked.find(hash, key);
             result = locked.change(found, hash, key, now_ms, &change);
@@ -271,15 +271,16 @@ impl<'t> Exclusive<'t> {
     }
 
     /// Evicts from the stripes held here, which the write itself could not: it only tries locks, and these are taken.
-    fn make_room<R>(&mut self, change: &Change<'_, R>, spared: u64) -> bool {
+    fn make_room<R>(&mut self, change: &Change<'_, R>, spared: u64, key_len: usize) -> bool {
         let config = &self.table.config;
-        let Change::Put { value, .. } = change else { return false };
-        // With the longest header, and whatever the old record gives back left aside.
-        let needed = (parts_len(value.parts()) + config.max_key_len.min(1 << 10)) as u64 + 128;
+        let Change::Put { value, flags, expires_at_ms, .. } = change else { return false };
+        // Whatever the old record gives back left aside.
+        let needed = charge(key_len, parts_len(value.parts()), *flags, *expires_at_ms) + self.table.key_charge(key_len);
         if config.mode != Mode::Cache || needed > config.quota_bytes {
             return false;
         }
-        let mut left = EVICTIONS_PER_WRITE;
+        let most = self.table.evictions_per_write();
+        let mut left = most;
         for locked in &mut self.locked {
             self.table.refresh(locked);
             while left != 0 && self.table.bytes.load(Ordering::Relaxed) + needed > config.quota_bytes {
@@ -289,7 +290,7 @@ impl<'t> Exclusive<'t> {
                 left -= 1;
             }
         }
-        left != EVICTIONS_PER_WRITE
+        left != most
     }
 
     /// What a write does for the growth of the table, with the locks that are held.

@@ -199,3 +199,28 @@ fn keys_of_a_cleared_table_are_not_shown_to_who_writes_under_all_locks() {
     drop(all);
     assert_eq!(range_all(&table, &participant.guard(), Span::new(b"", b"", false), 10, 0), [b"b"]);
 }
+
+#[test]
+fn a_write_to_an_ordered_cache_evicts_a_bounded_number_and_one_under_all_locks_makes_room_for_its_key_too() {
+    let (epochs, table) = table_with(Mode::Cache, 1 << 20, true);
+    let mut participant = epochs.register();
+    for number in 0..8_000_u32 {
+        put(&table, &participant, &number.to_be_bytes(), b"");
+        participant.quiescent();
+    }
+    let (before, large) = (table.stats(), vec![7; 512 << 10]);
+    let result = table.put(&participant, table.hash(b"large"), b"large", &large, &Write::default(), 0);
+    assert_eq!(result, Err(crate::store::StoreError::OutOfMemory), "half of all would have to go");
+    let evicted = table.stats().evictions - before.evictions;
+    assert!((1..=crate::limits::ORDERED_EVICTIONS_PER_WRITE as u64).contains(&evicted), "{evicted} were evicted");
+    drop(table);
+    // Few records: most stripes have none, and those that a write finds in its own are no help.
+    let (epochs, table) = table_with(Mode::Cache, 100 << 10, true);
+    let participant = epochs.register();
+    let mut all = table.exclusive(&participant, Stripes::ALL);
+    for number in 0..100_u32 {
+        let key = [&number.to_be_bytes()[..], &[7; 4_000]].concat();
+        let make = |_: Option<_>| Change::Put { value: (&b"1"[..]).into(), flags: 0, expires_at_ms: 0, answer: () };
+        all.update(table.hash(&key), &key, 0, make).expect("room is made");
+    }
+}
