@@ -53,7 +53,7 @@ const FIRST_PAUSE: Duration = Duration::from_micros(200);
 /// Where reads run. Answers are the same; writes are always the extension's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// On the client, over plain gets and multigets, but for queries by position or time, which need the order of a list.
+    /// On the client, over plain gets, multigets and ranges: a list takes two round trips.
     Client,
     /// On the server, as invocations: one round trip each.
     Invocation,
@@ -263,6 +263,9 @@ impl Tao {
     /// As any request.
     pub async fn assoc_range(&self, id1: u64, atype: u32, pos: u64, limit: u32) -> Result<Vec<Assoc>, Error> {
         let limit = limit.min(LIMIT);
+        if self.placement == Placement::Client {
+            return self.get_list((id1, atype), (u64::MAX, 0), pos, limit).await;
+        }
         let tables = self.tables;
         self.ask_list(pos, limit, |pos, limit, after| codec::assoc_range(&tables, id1, atype, pos, limit, after)).await
     }
@@ -280,6 +283,9 @@ impl Tao {
         limit: u32,
     ) -> Result<Vec<Assoc>, Error> {
         let (limit, times, tables) = (limit.min(LIMIT), (high, low), self.tables);
+        if self.placement == Placement::Client {
+            return self.get_list((id1, atype), times, 0, limit).await;
+        }
         self.ask_list(0, limit, |_, limit, after| codec::assoc_time_range(&tables, id1, atype, times, limit, after))
             .await
     }

@@ -1,11 +1,16 @@
-//! Reads on the client: plain gets and multigets of the extension's records.
+//! Reads on the client: plain gets, multigets and ranges of the extension's records.
 
-use super::codec::Count;
+use std::collections::BTreeSet;
+
+use super::codec::{Count, Place};
 use super::{Assoc, List, Tao, codec, read};
-use crate::{Error, Record};
+use crate::{Direction, Error, Record, Reply};
 
-/// Keys of one multiget: the most that a server answers at a time.
-const PAGE: usize = 1_000;
+/// How often a list is read while its edges do not agree with their places, since others change it. Then each edge is as it was at
+/// some moment of the call.
+const TRIES: u32 = 4;
+/// Records of one range, and keys of one multiget: the most that a server answers at a time.
+const PAGE: u64 = 1_000;
 
 impl Tao {
     /// The count of a list, if it is kept in one record, or the client may read more than one.
@@ -44,10 +49,85 @@ impl Tao {
         Ok(found)
     }
 
+    /// The edges of a list at times from `low` to `high`, from a position on.
+    pub(super) async fn get_list(
+        &self,
+        list: List,
+        times: (u64, u64),
+        pos: u64,
+        limit: u32,
+    ) -> Result<Vec<Assoc>, Error> {
+        if limit == 0 || times.0 < times.1 {
+            return Ok(Vec::new());
+        }
+        let mut tries = 0;
+        loop {
+            let (places, mut agree) = self.get_places(list, times, pos, u64::from(limit)).await?;
+            let ids: Vec<u64> = places.iter().map(|place| place.id2).collect();
+            let records = self.get_records(list, &ids).await?;
+            let mut found = Vec::with_capacity(places.len());
+            for (place, record) in places.iter().zip(records) {
+                let Some(edge) = record.map(|record| assoc(place.id2, &record)).transpose()? else {
+                    agree = false;
+                    continue;
+                };
+                agree &= edge.time == place.time;
+                // It was moved meanwhile: it is where it was found.
+                found.push(Assoc { time: place.time, ..edge });
+            }
+            tries += 1;
+            if agree {
+                return Ok(found);
+            }
+            if tries == TRIES {
+                // One that was moved may have been met twice.
+                let mut met = BTreeSet::new();
+                found.retain(|edge| met.insert(edge.id2));
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The places of a list, `limit` of them after the first `skip`; and whether they are those of one moment, as far as one record tells.
+    async fn get_places(
+        &self,
+        (id1, atype): List,
+        (high, low): (u64, u64),
+        mut skip: u64,
+        mut limit: u64,
+    ) -> Result<(Vec<Place>, bool), Error> {
+        let mut from = codec::list_key(id1, atype, high, 0).to_vec();
+        let to = [&codec::list_key(id1, atype, low, u64::MAX)[..], &[0]].concat();
+        let (mut places, mut first, count_key) = (Vec::new(), None, codec::count_key(id1, atype));
+        loop {
+            let want = PAGE.min(skip.saturating_add(limit)) as u32;
+            // The count's record is written whenever the list changes.
+            let batch = self.client.batch().get(self.tables.objects, &count_key);
+            let batch = batch.range(self.tables.lists, &from, &to, want, Direction::Forward);
+            let replies = batch.get(self.tables.objects, &count_key).send().await?;
+            let Ok([before, page, after]) = <[_; 3]>::try_from(replies) else { return read(None) };
+            let (Reply::Record(before), Reply::Range(page), Reply::Record(after)) = (before?, page?, after?) else {
+                return read(None);
+            };
+            let version = |record: Option<Record>| record.map_or(0, |record| record.version);
+            let (before, after) = (*first.get_or_insert(version(before)), version(after));
+            let skipped = skip.min(page.records.len() as u64);
+            for record in page.records.iter().skip(skipped as usize) {
+                places.push(read(codec::place(&record.key))?);
+            }
+            limit = limit.saturating_sub(page.records.len() as u64 - skipped);
+            skip -= skipped;
+            match page.on {
+                Some(on) if limit > 0 => from = [&on[..], &[0]].concat(),
+                _ => return Ok((places, before == after)),
+            }
+        }
+    }
+
     /// The records of edges of a list, in the order of the ids. Where they do not fit one answer, they come in several.
     async fn get_records(&self, (id1, atype): List, ids: &[u64]) -> Result<Vec<Option<Record>>, Error> {
         let mut records = Vec::with_capacity(ids.len());
-        let mut step = ids.len().min(PAGE);
+        let mut step = ids.len().min(PAGE as usize);
         while records.len() < ids.len() {
             let some = &ids[records.len()..ids.len().min(records.len() + step)];
             let keys: Vec<_> = some.iter().map(|id2| codec::edge_key(id1, atype, *id2)).collect();
