@@ -1,6 +1,7 @@
 //! A request's way: what is sent, and what its reply has to be.
 
 use super::compute::{churn, take_member};
+use super::graph::Held;
 use super::keys::{check_value, write_value};
 use super::{Class, Data, TenantLoad, rows};
 use crate::message::{Message, PutOptions};
@@ -68,6 +69,7 @@ pub(super) struct Scratch {
     value: Vec<u8>,
     keys: Vec<Vec<u8>>,
     computed: Vec<u8>,
+    pub(super) held: Held,
 }
 
 /// What a transfer moves, at most.
@@ -79,7 +81,7 @@ impl Data {
     /// Appends the operation of `ask`'s present step.
     pub(super) fn write_ask(&self, ask: &Ask, salt: u64, message: &mut Message, scratch: &mut Scratch) {
         if ask.class.is_of_graph() {
-            return self.write_graph_ask(ask, salt, message);
+            return self.write_graph_ask(ask, salt, message, &scratch.held);
         }
         let Scratch { key, value, keys, .. } = scratch;
         match ask.class {
@@ -162,7 +164,7 @@ impl Data {
     /// Looks at a successful reply.
     pub(super) fn see(&self, ask: &mut Ask, found: bool, reply: &[u8], rules: Rules, scratch: &mut Scratch) -> Seen {
         if ask.class.is_of_graph() {
-            return self.see_graph(ask, found, reply, rules.as_loaded);
+            return self.see_graph(ask, found, reply, rules.as_loaded, &mut scratch.held);
         }
         match ask.class {
             Class::ChainGets if ask.step + 1 < self.depth => {

@@ -257,7 +257,10 @@ impl<'l> Lane<'l> {
             let Some(asks) = flights.get_mut(slot) else { return };
             match answer {
                 Ok(response) => book.answered(now_ns, asks, &response, &mut goes_on, scratch),
-                Err(error) => asks.iter().for_each(|ask| book.enter(now_ns, ask, End::Error(error.code()))),
+                Err(error) => asks.iter().for_each(|ask| {
+                    scratch.held.release(ask);
+                    book.enter(now_ns, ask, End::Error(error.code()));
+                }),
             }
             asks.clear();
             free.push(slot);
@@ -415,6 +418,7 @@ impl Book<'_> {
                 }
             };
             if let Some(error) = error_of(&answer) {
+                scratch.held.release(ask);
                 whole = error.code();
                 self.enter(now_ns, ask, End::Error(whole));
                 continue;

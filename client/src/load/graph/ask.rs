@@ -5,7 +5,7 @@ use super::super::compute::take_member;
 use super::super::keys::{check_value, mix};
 use super::super::{Class, Data};
 use super::{ADDED_TIME, EDGE, Graph, OBJECT, OTHER, edge_id};
-use crate::message::Message;
+use crate::message::{Direction, Message};
 use crate::tao::Placement;
 use crate::tao::codec::{self, Count, Fields};
 
@@ -14,6 +14,38 @@ const TAO: &str = "tao";
 /// Edges that one request names at most, and how many loaded edges lie between two times that are asked for.
 const NAMED: u32 = 3;
 const BETWEEN: u32 = 10;
+
+/// The keys of the edges that a client has read in a list, until it has read the edges.
+#[derive(Debug, Default)]
+pub(in crate::load) struct Held {
+    slots: Vec<Vec<[u8; 21]>>,
+    free: Vec<u32>,
+}
+
+impl Held {
+    fn hold(&mut self, keys: impl Iterator<Item = [u8; 21]>) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Vec::new());
+            self.slots.len() as u32 - 1
+        });
+        if let Some(held) = self.slots.get_mut(slot as usize) {
+            held.clear();
+            held.extend(keys);
+        }
+        slot
+    }
+
+    fn get(&self, slot: u32) -> &[[u8; 21]] {
+        self.slots.get(slot as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The request has ended, well or not.
+    pub(in crate::load) fn release(&mut self, ask: &Ask) {
+        if ask.step > 0 && matches!(ask.class, Class::AssocRange | Class::AssocTimeRange) {
+            self.free.push(ask.step - 1);
+        }
+    }
+}
 
 /// An edge as a reply has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +151,7 @@ impl<'g> About<'g> {
 
 impl Data {
     /// Appends the operation of a graph's request.
-    pub(in crate::load) fn write_graph_ask(&self, ask: &Ask, salt: u64, message: &mut Message) {
+    pub(in crate::load) fn write_graph_ask(&self, ask: &Ask, salt: u64, message: &mut Message, held: &Held) {
         let Some(graph) = &self.graph else { return };
         let about = About::new(self, graph, ask);
         let tables = graph.tables(self.table);
@@ -140,6 +172,15 @@ impl Data {
             Class::AssocGet if by_client => {
                 let keys: Vec<[u8; 21]> = about.ids().iter().map(|id2| codec::edge_key(id, EDGE, *id2)).collect();
                 return message.multi_get(self.table, &keys);
+            }
+            Class::AssocRange | Class::AssocTimeRange if by_client && ask.step == 0 => {
+                let from = codec::list_key(id, EDGE, high, 0);
+                // The end is left out: one byte behind the last key that is not.
+                let to = [&codec::list_key(id, EDGE, low, u64::MAX)[..], &[0]].concat();
+                return message.range(graph.lists, &from, &to, graph.limit, Direction::Forward, false);
+            }
+            Class::AssocRange | Class::AssocTimeRange if by_client => {
+                return message.multi_get(self.table, held.get(ask.step - 1));
             }
             Class::ObjGet => codec::obj_get(&tables, id),
             Class::ObjAdd => codec::obj_add(&tables, OBJECT, &graph.fields(id, salt)),
@@ -163,18 +204,44 @@ impl Data {
     }
 
     /// Looks at a successful reply to a graph's request. `as_loaded`: nobody changes the graph.
-    pub(in crate::load) fn see_graph(&self, ask: &mut Ask, found: bool, reply: &[u8], as_loaded: bool) -> Seen {
+    pub(in crate::load) fn see_graph(
+        &self,
+        ask: &mut Ask,
+        found: bool,
+        reply: &[u8],
+        as_loaded: bool,
+        held: &mut Held,
+    ) -> Seen {
         let Some(graph) = &self.graph else { return Seen::Wrong };
+        let by_client = graph.placement == Placement::Client;
         let is_count = graph.placement != Placement::Invocation && ask.class == Class::AssocCount && ask.step == 0;
         if is_count && let Some(Count::Sharded(shards)) = codec::count(found.then_some(reply)) {
             ask.step = u32::from(shards);
             return Seen::Again;
         }
-        let right = !ask.verify || self.graph_is_right(graph, ask, (found, reply), as_loaded);
+        if by_client && ask.step == 0 && matches!(ask.class, Class::AssocRange | Class::AssocTimeRange) {
+            let id = ask.id + 1;
+            let places = range_keys(reply).filter_map(codec::place);
+            let slot = held.hold(places.map(|place| codec::edge_key(id, EDGE, place.id2)));
+            if !held.get(slot).is_empty() {
+                ask.step = slot + 1;
+                return Seen::Again;
+            }
+            held.free.push(slot);
+        }
+        let right = !ask.verify || self.graph_is_right(graph, ask, (found, reply), as_loaded, held);
+        held.release(ask);
         if right { Seen::Done } else { Seen::Wrong }
     }
 
-    fn graph_is_right(&self, graph: &Graph, ask: &Ask, (found, reply): (bool, &[u8]), as_loaded: bool) -> bool {
+    fn graph_is_right(
+        &self,
+        graph: &Graph,
+        ask: &Ask,
+        (found, reply): (bool, &[u8]),
+        as_loaded: bool,
+        held: &Held,
+    ) -> bool {
         let about = About::new(self, graph, ask);
         let by_client = graph.placement == Placement::Client;
         match ask.class {
@@ -195,12 +262,18 @@ impl Data {
                 count.is_some_and(|count| !as_loaded || count == u64::from(about.edges))
             }
             Class::AssocGet | Class::AssocRange | Class::AssocTimeRange => {
-                let edges = if by_client && ask.class == Class::AssocGet {
-                    let keys = about.ids().into_iter().map(|id2| codec::edge_key(about.id, EDGE, id2));
-                    edges_of(keys, reply)
-                } else {
-                    edges_in(reply)
+                let keys: Vec<[u8; 21]> = match ask.class {
+                    Class::AssocGet => about.ids().iter().map(|id2| codec::edge_key(about.id, EDGE, *id2)).collect(),
+                    _ if ask.step > 0 => held.get(ask.step - 1).to_vec(),
+                    _ => Vec::new(),
                 };
+                let (high, low) = about.times(ask.class);
+                let edges = if by_client { edges_of(&keys, reply, ask) } else { edges_in(reply) };
+                // Between a client's two steps an edge may have got another time.
+                let edges = edges.map(|mut edges| {
+                    edges.retain(|edge| !by_client || (low..=high).contains(&edge.time));
+                    edges
+                });
                 edges.is_some_and(|edges| about.are_right(ask.class, &edges, as_loaded))
             }
             Class::ObjAdd => codec::number(reply).is_some_and(|id| id > self.records),
@@ -230,9 +303,14 @@ fn edges_in(reply: &[u8]) -> Option<Vec<Edge<'_>>> {
     more.is_none().then(|| edges.collect())
 }
 
-/// The edges of a multi-get's reply, newest first as a client hands them on.
-fn edges_of(keys: impl Iterator<Item = [u8; 21]>, mut reply: &[u8]) -> Option<Vec<Edge<'_>>> {
+/// The edges of a multi-get's reply, newest first as a client hands them on; those that were deleted meanwhile are not there, and
+/// those that were written anew have another time.
+fn edges_of<'r>(keys: &[[u8; 21]], mut reply: &'r [u8], ask: &Ask) -> Option<Vec<Edge<'r>>> {
     let mut edges = Vec::new();
+    if ask.class != Class::AssocGet && ask.step == 0 {
+        // Nothing was in the list.
+        return reply.is_empty().then_some(edges);
+    }
     for key in keys {
         let (value, rest) = take_member(reply)?;
         if let Some(value) = value {
@@ -243,4 +321,17 @@ fn edges_of(keys: impl Iterator<Item = [u8; 21]>, mut reply: &[u8]) -> Option<Ve
     }
     edges.sort_by_key(|edge| (std::cmp::Reverse(edge.time), edge.id2));
     reply.is_empty().then_some(edges)
+}
+
+/// The keys in a range's answer.
+fn range_keys(mut reply: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, rest) = reply.split_first_chunk::<4>()?;
+        let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        // User flags, version.
+        let (_, rest) = rest.split_at_checked(4 + 8)?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        reply = rest.get(u32::from_le_bytes(*len) as usize..)?;
+        Some(key)
+    })
 }

@@ -7,6 +7,7 @@
 mod ask;
 mod source;
 
+pub(super) use self::ask::Held;
 pub(super) use self::source::GraphSource;
 
 use super::keys::{mix, write_value};
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
     use crate::message::Message;
     use crate::tao::codec;
-    use sandstorm_net::rpc::{MessageHeader, Op};
+    use sandstorm_net::rpc::{self, MessageHeader, Op};
     use std::collections::{BTreeMap, HashSet};
 
     const OBJECTS: u64 = 5;
@@ -220,6 +221,14 @@ mod tests {
                 }
                 (true, reply)
             }
+            Op::Range => {
+                let within = (asked.table, asked.key.to_vec())..(asked.table, asked.value.to_vec());
+                let mut reply = Vec::new();
+                for ((_, key), value) in tables.range(within).take(asked.number as usize) {
+                    rpc::push_row(&mut reply, &rpc::Row { key, user_flags: 0, version: 1, value });
+                }
+                (true, reply)
+            }
             Op::Invoke => (true, tao(tables, asked.value)),
             op => panic!("{op:?}"),
         }
@@ -229,15 +238,16 @@ mod tests {
     fn queries(data: &Data, tables: &Tables) -> (u32, u32, u32) {
         let (mut right, mut all, mut again) = (0, 0, 0);
         let classes = [Class::ObjGet, Class::AssocGet, Class::AssocCount, Class::AssocRange, Class::AssocTimeRange];
+        let mut held = Held::default();
         for (class, id) in classes.into_iter().flat_map(|class| (0..data.records).map(move |id| (class, id))) {
             let twist = mix(id) as u32;
             let mut ask = Ask { class, id, step: 0, twist, intended_ns: 0, verify: true };
             all += 1;
             loop {
                 let mut message = Message::new();
-                data.write_graph_ask(&ask, 0, &mut message);
+                data.write_graph_ask(&ask, 0, &mut message, &held);
                 let (found, reply) = answer(tables, message);
-                match data.see_graph(&mut ask, found, &reply, data.graph.as_ref().unwrap().exact) {
+                match data.see_graph(&mut ask, found, &reply, data.graph.as_ref().unwrap().exact, &mut held) {
                     Seen::Again => again += 1,
                     seen => break right += u32::from(seen == Seen::Done),
                 }
@@ -255,7 +265,7 @@ mod tests {
             data.graph.as_mut().unwrap().placement = placement;
             let (right, all, again) = queries(&data, &whole);
             assert_eq!(right, all, "{placement:?}");
-            assert_eq!(again, 0, "no list is so long that its count is in parts");
+            assert_eq!(again > 0, placement == Placement::Client);
             // Without the edges' data, or with other objects: whoever asks for them notices.
             let mut spoilt = whole.clone();
             spoilt.iter_mut().filter(|((_, key), _)| key[0] == b'e').for_each(|(_, value)| value[20] ^= 1);

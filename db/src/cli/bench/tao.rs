@@ -85,9 +85,9 @@ pub(super) fn tao(args: &BenchArgs) -> Result<Findings, Failure> {
     let objects = args.records.unwrap_or(OBJECTS);
     let about = format!(
         "A graph of {objects} objects, 45 of a hundred without edges, the others' by a power law; one worker. Queries by the client \
-         from plain gets and multi-gets, but for lists, which need their order and are calls; all as calls of the extension tao, and combined: what lies in one record as a plain \
-         get, all else as calls. Changes are calls in all three. First with {DEPTH} messages under way, then at set rates, of which those are \
-         compared at which p99 is the same."
+         from plain gets, multi-gets and ranges (a list: a range, then a multi-get of its edges); all as calls of the extension tao; and \
+         combined: what lies in one record as a plain get, all else as calls. Changes are calls in all three. First with {DEPTH} messages \
+         under way, then at set rates, of which those are compared at which p99 is the same."
     );
     let mut findings = Findings::new("tao", about);
     for (mix, name) in [("tao", "TAO's requests as published"), ("tao-60-40", "Splinter's: 60 objects to 40 lists")] {
