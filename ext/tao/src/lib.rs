@@ -23,7 +23,8 @@
 //!
 //! - FIELDS: count u16, then by ascending name: name_len u8 (1 to 255), name, value_len u32, value. 1,024 fields and 256 KiB at most
 //! - LIST: more u8, count u32, so often id2 u64, time u64, data_len u32, data. Where more is 1, a tail says how to go on: such a reply ends
-//!   before what was asked for, because it has 1 MiB, or because it has skipped many edges, 8,192 at most, on its way to `pos`
+//!   before what was asked for: because it has 1 MiB, because it has skipped many edges, 8,192 at most, on its way to `pos`, or because
+//!   edges went while it was read. Ids of an `assoc_get` that come twice are one only within a reply: name each once
 //! - AFTER: time u64, id2 u64: the list from behind that place on, `pos` counted from there
 //!
 //! What they mean is told in `docs/tao.md`; in short:
@@ -34,7 +35,8 @@
 //! - `assoc_type` declares what the inverse of a type is: itself, another, or none. A type that is used before it is declared has none, and
 //!   that stays: a declaration never changes, so each edge has its inverse at any time.
 //! - Associations do not ask for objects: ids need not be there, and `obj_delete` leaves the edges as they are.
-//! - An id is never given out again.
+//! - An id is never given out again, nor is one that an object has; but for this, the tables are to be stores, not caches, and whoever fills
+//!   them by plain puts writes the record of the last id, too.
 //! - Errors: `Invalid` for arguments that are not like that; `Other` for a table that holds what is not of a graph. Status `Conflict`:
 //!   others wrote to the same each time that it was tried, and nothing was written.
 //!

@@ -19,12 +19,13 @@ const BROKEN_PLACE: &str = "the lists table holds a key that is not one that thi
 
 /// Edges that are skipped in one go, and the position up to which an answer is that of one moment.
 const PAGE: u64 = 1_024;
-/// How often a list is read while others change it at the same time. After that each edge is as it was at some moment of the call.
-const TRIES: u32 = 4;
-/// Edges of an answer above which a list is read once: the tries together are to stay within the budget of CPU time.
-const TRIED: usize = 1_024;
 /// What one call reads, in places of a list, an edge counting as two: so many, each a cache miss or two, take some milliseconds.
+/// A list that others change meanwhile is read again within this; after that each edge is as it was at some moment of the call.
 const WORK: u64 = 14_000;
+/// What a try costs beside its edges, in places: the count, read twice, and the way down to the first place.
+const TRY: u64 = 24;
+/// Places from the end up to which a position is counted off from there: each costs about four times one that is met forward.
+const NEAR_END: u64 = 2_000;
 
 /// An edge of a list, with its data.
 #[derive(Clone, Copy)]
@@ -65,10 +66,10 @@ pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
         }
         done += 1;
         let Some(record) = record else { continue };
-        let (time, data) = (time_of(record.value())?, record.value().get(8..).unwrap_or_default());
-        if time <= high && time >= low {
-            bytes += data.len() + 20;
-            found.push(Found { time, id2: u64::from_le_bytes(*id), data });
+        let edge = found_at(u64::from_le_bytes(*id), record)?;
+        if edge.time <= high && edge.time >= low {
+            bytes += edge.data.len() + 20;
+            found.push(edge);
         }
     }
     // An id may have been asked for twice.
@@ -125,7 +126,8 @@ fn read_after(args: &mut Args<'_>) -> Result<Option<(u64, u64)>, Error> {
     Ok(after)
 }
 
-/// What tells whether a list has changed, and its size.
+/// What tells whether a list has changed, and its size. An edge that is written again with the time that it has changes neither
+/// the list's order nor its count: that is not told, and of such an edge a reader sees the one record or the other, whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     size: u64,
@@ -143,9 +145,9 @@ async fn state(graph: Graph<'_>, list: List) -> Result<State, Error> {
             let shards = graph.db.get_many(graph.objects, &shard_keys(list, shards)).await?;
             let version = |shard: &Option<Record<'_>>| shard.map_or(0, |shard| shard.version());
             let versions = shards.iter().map(version).fold(record.version(), u64::wrapping_add);
-            // Of several moments; if the versions are the same afterwards, of one.
-            let size = sum(shards.iter().map(|shard| shard.map(|shard| shard.value()))).unwrap_or(0);
-            Ok(State { size, versions })
+            // Of several moments, so it may even be below 0; if the versions are the same afterwards, of one.
+            let size = signed_sum(shards.iter().map(|shard| shard.map(|shard| shard.value())))?;
+            Ok(State { size: u64::try_from(size).unwrap_or(0), versions })
         }
     }
 }
@@ -154,41 +156,45 @@ fn shard_keys(list: List, shards: u8) -> Vec<[u8; 14]> {
     (0..shards).map(|shard| list.shard_key(shard)).collect()
 }
 
-fn sum<'a>(shards: impl Iterator<Item = Option<&'a [u8]>>) -> Result<u64, Error> {
+fn signed_sum<'a>(shards: impl Iterator<Item = Option<&'a [u8]>>) -> Result<i64, Error> {
     let mut sum = 0_i64;
     for shard in shards {
         sum = sum.checked_add(read_shard(shard)?).ok_or(Error::new(BROKEN))?;
     }
-    u64::try_from(sum).map_err(|_| Error::new(BROKEN))
+    Ok(sum)
+}
+
+fn sum<'a>(shards: impl Iterator<Item = Option<&'a [u8]>>) -> Result<u64, Error> {
+    u64::try_from(signed_sum(shards)?).map_err(|_| Error::new(BROKEN))
 }
 
 /// Replies with edges of a list as it is at one moment, if others leave it alone for so long.
 async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
-    let mut tries = 0;
+    let (mut spent, mut met) = (0, BTreeSet::new());
     loop {
         let before = state(graph, ask.list).await?;
-        let mut found = if ask.pos < before.size && ask.limit > 0 && ask.low <= ask.high {
-            match skip(graph, ask, before.size).await? {
-                Skip::Done { skip, after } => edges(graph, Ask { pos: skip, after, ..ask }).await?,
-                Skip::End => Vec::new(),
-                Skip::Enough { left, at } => {
-                    reply(graph, true, &[])?;
-                    return tail(graph, left, at);
-                }
-            }
-        } else {
-            Vec::new()
-        };
-        tries += 1;
-        let at_one_moment = ask.pos <= PAGE && state(graph, ask.list).await? == before;
-        if at_one_moment || ask.pos > PAGE || tries == TRIES || found.len() > TRIED {
-            if !at_one_moment {
-                // An edge that was moved may have been met twice.
-                let mut met = BTreeSet::new();
-                found.retain(|edge| met.insert(edge.id2));
-            }
-            return reply_edges(graph, &found);
+        let is_empty = ask.limit == 0 || ask.low > ask.high;
+        if is_empty || ask.pos >= before.size && state(graph, ask.list).await? == before {
+            return reply(graph, false, &[]);
         }
+        let from = match skip(graph, ask, before.size).await? {
+            Skip::Done { skip, after } => Ask { pos: skip, after, ..ask },
+            Skip::End => return reply(graph, false, &[]),
+            Skip::Enough { left, at } => {
+                reply(graph, true, &[])?;
+                return tail(graph, left, at);
+            }
+        };
+        let page = read_page(graph, from).await?;
+        if ask.pos <= PAGE && state(graph, ask.list).await? == before {
+            return reply_page(graph, &page, ask.limit);
+        }
+        spent += page.cost;
+        if ask.pos > PAGE || spent + page.cost > WORK {
+            let page = settle(graph, from, page, &met).await?;
+            return reply_page(graph, &page, ask.limit);
+        }
+        met.extend(page.found.iter().chain(&page.moved).map(|edge| edge.id2));
     }
 }
 
@@ -202,10 +208,10 @@ enum Skip {
     Enough { left: u64, at: (u64, u64) },
 }
 
-/// Skips whole pages on the way to a position, from the nearer end of the list if that is near.
+/// Skips whole pages on the way to a position; from the end of the list where that is near, and much nearer.
 async fn skip(graph: Graph<'_>, ask: Ask, size: u64) -> Result<Skip, Error> {
     let from_end = size.saturating_sub(ask.pos);
-    if ask.pos > PAGE && ask.pos > from_end && from_end <= SKIPPED / 2 && ask.after.is_none() {
+    if ask.pos > PAGE && from_end <= NEAR_END && from_end * 4 < ask.pos && ask.after.is_none() {
         let after = nth_from_end(graph, ask.list, from_end + 1).await?;
         if after.is_some() {
             return Ok(Skip::Done { skip: 0, after });
@@ -214,8 +220,8 @@ async fn skip(graph: Graph<'_>, ask: Ask, size: u64) -> Result<Skip, Error> {
     let (mut left, mut after, mut skipped) = (ask.pos, ask.after, 0);
     while left > PAGE {
         let places = places(graph, Ask { after, ..ask }, PAGE as usize).await?;
-        let last = places.last().and_then(|place| read_place(place.key()));
-        let Some(last) = last.filter(|_| places.len() as u64 == PAGE) else { return Ok(Skip::End) };
+        let Some(last) = places.last().filter(|_| places.len() as u64 == PAGE) else { return Ok(Skip::End) };
+        let last = place_of(last)?;
         (left, after, skipped) = (left - PAGE, Some(last), skipped + PAGE);
         let is_near = left <= PAGE && skipped + left + 2 * ask.limit as u64 <= WORK;
         if !is_near && (skipped >= SKIPPED || left <= PAGE) {
@@ -234,7 +240,7 @@ async fn nth_from_end(graph: Graph<'_>, list: List, nth: u64) -> Result<Option<(
         let Some(last) = places.last().filter(|_| places.len() as u64 == page) else { return Ok(None) };
         left -= page;
         if left == 0 {
-            return Ok(read_place(last.key()));
+            return place_of(last).map(Some);
         }
         end = last.key().to_vec();
     }
@@ -252,45 +258,104 @@ async fn places<'a>(graph: Graph<'a>, ask: Ask, limit: usize) -> Result<Vec<Reco
     graph.db.range(graph.lists, from, &end, limit, Direction::Forward).await
 }
 
-/// The edges at the places from the position on.
-async fn edges<'a>(graph: Graph<'a>, ask: Ask) -> Result<Vec<Found<'a>>, Error> {
-    let skip = ask.pos as usize;
-    let places = places(graph, ask, skip + ask.limit).await?;
-    let mut found = Vec::with_capacity(places.len().saturating_sub(skip));
-    for place in places.iter().skip(skip) {
-        let (time, id2) = read_place(place.key()).ok_or(Error::new(BROKEN_PLACE))?;
-        found.push(Found { time, id2, data: &[] });
-    }
-    drop(places);
-    let keys: Vec<[u8; 21]> = found.iter().map(|edge| Edge { list: ask.list, id2: edge.id2 }.key()).collect();
-    let records = graph.db.get_many(graph.objects, &keys).await?;
-    let mut records = records.into_iter();
-    // An edge that is gone meanwhile is none; one that was moved meanwhile is where it was found.
-    found.retain_mut(|edge| match records.next().flatten() {
-        Some(record) => {
-            edge.data = record.value().get(8..).unwrap_or_default();
-            true
-        }
-        None => false,
-    });
-    Ok(found)
+fn place_of(record: &Record<'_>) -> Result<(u64, u64), Error> {
+    read_place(record.key()).ok_or(Error::new(BROKEN_PLACE))
 }
 
-/// As many of the edges as a reply holds, and how to go on.
-fn reply_edges(graph: Graph<'_>, found: &[Found<'_>]) -> Result<(), Error> {
+/// What was read of a list from a position on.
+struct Page<'a> {
+    /// Edges with the time of the place where they were met.
+    found: Vec<Found<'a>>,
+    /// Edges whose records have another time than the place where they were met: that of the record is here.
+    moved: Vec<Found<'a>>,
+    /// The first place that was met.
+    first: Option<(u64, u64)>,
+    /// The last place that was met, where there may be more behind it.
+    last: Option<(u64, u64)>,
+    /// What it cost, in places.
+    cost: u64,
+}
+
+/// Reads the edges at the places from the position on.
+async fn read_page<'a>(graph: Graph<'a>, ask: Ask) -> Result<Page<'a>, Error> {
+    let skip = ask.pos as usize;
+    let places = places(graph, ask, skip + ask.limit).await?;
+    let is_full = places.len() == skip + ask.limit;
+    let mut met = Vec::with_capacity(places.len().saturating_sub(skip));
+    for place in places.iter().skip(skip) {
+        met.push(place_of(place)?);
+    }
+    let cost = TRY + (places.len() + met.len()) as u64;
+    drop(places);
+    let ids: Vec<u64> = met.iter().map(|(_, id2)| *id2).collect();
+    let edges = by_id(graph, ask.list, &ids).await?;
+    let (mut found, mut moved) = (Vec::with_capacity(met.len()), Vec::new());
+    // An edge that is gone meanwhile is none.
+    for ((time, _), edge) in met.iter().zip(edges) {
+        let Some(edge) = edge else { continue };
+        if edge.time == *time { found.push(edge) } else { moved.push(edge) }
+    }
+    Ok(Page { found, moved, first: met.first().copied(), last: met.last().copied().filter(|_| is_full), cost })
+}
+
+/// Edges of a list by their records, for each id.
+async fn by_id<'a>(graph: Graph<'a>, list: List, ids: &[u64]) -> Result<Vec<Option<Found<'a>>>, Error> {
+    let keys: Vec<[u8; 21]> = ids.iter().map(|id2| Edge { list, id2: *id2 }.key()).collect();
+    let records = graph.db.get_many(graph.objects, &keys).await?;
+    let edge = |(id2, record): (&u64, Option<Record<'a>>)| record.map(|record| found_at(*id2, record)).transpose();
+    ids.iter().zip(records).map(edge).collect()
+}
+
+fn found_at(id2: u64, record: Record<'_>) -> Result<Found<'_>, Error> {
+    Ok(Found { time: time_of(record.value())?, id2, data: record.value().get(8..).unwrap_or_default() })
+}
+
+/// Makes a page of a list that others change sound: each edge comes once, where its own record has it. Those that earlier tries met
+/// and this one did not are looked up again: they may have been moved past the reader.
+async fn settle<'a>(graph: Graph<'a>, ask: Ask, mut page: Page<'a>, met: &BTreeSet<u64>) -> Result<Page<'a>, Error> {
+    let (mut has, mut missed) = (BTreeSet::new(), met.clone());
+    for edge in page.found.iter().chain(&page.moved) {
+        missed.remove(&edge.id2);
+    }
+    let missed: Vec<u64> = missed.into_iter().collect();
+    let missed = by_id(graph, ask.list, &missed).await?;
+    let order = |place: (u64, u64)| (Reverse(place.0), place.1);
+    let is_of_page = |edge: &Found<'_>| {
+        let place = order((edge.time, edge.id2));
+        // What is before a position is not asked for; what is behind the last place comes when one goes on from there.
+        ask.low <= edge.time
+            && edge.time <= ask.high
+            && ask.after.is_none_or(|after| order(after) < place)
+            && (ask.pos == 0 || page.first.is_none_or(|first| order(first) < place))
+            && page.last.is_none_or(|last| place < order(last))
+    };
+    let moved = core::mem::take(&mut page.moved).into_iter().chain(missed.into_iter().flatten());
+    let moved: Vec<Found<'a>> = moved.filter(is_of_page).collect();
+    page.found.extend(moved);
+    page.found.sort_by_key(|edge| order((edge.time, edge.id2)));
+    // One that was moved may have been met twice.
+    page.found.retain(|edge| has.insert(edge.id2));
+    page.found.truncate(ask.limit);
+    Ok(page)
+}
+
+/// As many of the edges as a reply holds, and how to go on, if there may be more of so many that are asked for.
+fn reply_page(graph: Graph<'_>, page: &Page<'_>, limit: usize) -> Result<(), Error> {
     let mut bytes = 0;
     let fits = |edge: &&Found<'_>| {
         let fits = bytes < REPLY_BYTES;
         bytes += edge.data.len() + 20;
         fits
     };
-    let count = found.iter().take_while(fits).count();
-    let (now, later) = found.split_at(count);
-    reply(graph, !later.is_empty(), now)?;
-    match now.last() {
-        Some(last) if !later.is_empty() => tail(graph, 0, (last.time, last.id2)),
-        _ => Ok(()),
-    }
+    let count = page.found.iter().take_while(fits).count();
+    let (now, later) = page.found.split_at(count);
+    let behind = match now.last() {
+        Some(last) if !later.is_empty() => Some((last.time, last.id2)),
+        // Some of its places had no edge any more.
+        _ => page.last.filter(|_| now.len() < limit),
+    };
+    reply(graph, behind.is_some(), now)?;
+    behind.map_or(Ok(()), |place| tail(graph, 0, place))
 }
 
 fn reply(graph: Graph<'_>, more: bool, edges: &[Found<'_>]) -> Result<(), Error> {

@@ -11,7 +11,14 @@ const GET: &str = "obj_get: id u64";
 const UPDATE: &str = "obj_update: id u64, fields to set (count u16, then by ascending name: name_len u8, name, value_len u32, \
      value), removed u16, so often name_len u8, name";
 const DELETE: &str = "obj_delete: id u64";
+/// Ids that one call looks at: so many objects may lie in the way of the next.
+const ID_TRIES: u32 = 256;
+const IDS_TAKEN: &str =
+    "obj_add: objects that others wrote have the next ids: write the greatest id of any, in decimal, under the key n";
 const BROKEN: &str = "the record under the object's key is not one that this extension wrote";
+
+/// Bytes of the record of an object without fields: its type, and their count.
+const EMPTY: usize = 6;
 
 /// Makes an object under an id that no other had or will have. The id is taken beside the transaction: one that is run
 /// again takes another, and two calls never wait for each other.
@@ -20,10 +27,18 @@ pub(crate) async fn add(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
     let otype = args.u32()?;
     let record = fields::write(otype, &fields::read(&mut args)?)?;
     args.end()?;
-    let id = graph.db.increment(graph.objects, keys::LAST_ID, 1).await?;
-    let id = u64::try_from(id).map_err(|_| Error::new("the record of the last id (key n) is below 0"))?;
-    graph.db.transaction().put(graph.objects, &keys::object(id), &record)?;
-    graph.db.reply(&id.to_le_bytes())
+    let tx = graph.db.transaction();
+    // Objects that were written by plain puts, or a record of the last id that is gone, may be in the way.
+    for _ in 0..ID_TRIES {
+        let id = graph.db.increment(graph.objects, keys::LAST_ID, 1).await?;
+        let id = u64::try_from(id).map_err(|_| Error::new("the record of the last id (key n) is below 0"))?;
+        let key = keys::object(id);
+        if tx.get(graph.objects, &key).await?.is_none() {
+            tx.put(graph.objects, &key, &record)?;
+            return graph.db.reply(&id.to_le_bytes());
+        }
+    }
+    Err(Error::new(IDS_TAKEN))
 }
 
 pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
@@ -31,6 +46,7 @@ pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
     let id = args.u64()?;
     args.end()?;
     match graph.db.get(graph.objects, &keys::object(id)).await? {
+        Some(record) if record.value().len() < EMPTY => Err(Error::new(BROKEN)),
         Some(record) => graph.db.reply(record.value()),
         None => Ok(()),
     }
@@ -51,8 +67,10 @@ pub(crate) async fn update(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error
         return graph.db.reply(&[0]);
     };
     let mut old = Args::new(record.value(), BROKEN);
-    let otype = old.u32()?;
-    let mut fields = fields::read(&mut old)?;
+    let broken = |_| Error::new(BROKEN);
+    let otype = old.u32().map_err(broken)?;
+    let mut fields = fields::read(&mut old).map_err(broken)?;
+    old.end().map_err(broken)?;
     fields.extend(set);
     for name in removed {
         fields.remove(name);

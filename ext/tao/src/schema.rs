@@ -33,11 +33,13 @@ async fn settle(graph: Graph<'_>, atype: u32, inverse: Option<u32>) -> Result<()
         Some(None) => Err(Error::invalid(format!(
             "type {atype} was declared, or used, without an inverse; a declaration stays: use another type"
         ))),
-        None => note(graph, atype, inverse),
+        None => note(graph, atype, inverse).await,
     }
 }
 
-fn note(graph: Graph<'_>, atype: u32, inverse: Option<u32>) -> Result<(), Error> {
+/// Writes down what holds of a type. As no edge can be before its type is noted, here one is told whose `lists` table is not ordered.
+async fn note(graph: Graph<'_>, atype: u32, inverse: Option<u32>) -> Result<(), Error> {
+    graph.db.range(graph.lists, &[], &[], 1, Direction::Forward).await?;
     graph.db.transaction().put(graph.objects, &keys::schema(atype), &encode(inverse))
 }
 
@@ -62,7 +64,7 @@ async fn declared(graph: Graph<'_>, atype: u32) -> Result<Option<Option<u32>>, E
 pub(crate) async fn inverse_for_good(graph: Graph<'_>, atype: u32) -> Result<Option<u32>, Error> {
     match declared(graph, atype).await? {
         Some(inverse) => Ok(inverse),
-        None => note(graph, atype, None).map(|()| None),
+        None => note(graph, atype, None).await.map(|()| None),
     }
 }
 

@@ -10,6 +10,8 @@ use codec::{More, Tables};
 use model::{Answer, ENDS, Edge, Graph, Model, Op, Random, TYPES};
 use sandstorm_api::testing::TestStore;
 use sandstorm_api::{Error, ErrorKind};
+use std::cell::Cell;
+use std::rc::Rc;
 
 struct Store {
     store: TestStore,
@@ -269,6 +271,101 @@ fn an_edge_that_is_moved_at_each_moment_comes_once_at_most() {
 }
 
 #[test]
+fn an_edge_has_the_time_and_the_data_of_one_moment() {
+    let mut store = Store::new();
+    let edges = 1_500_u64;
+    for id2 in 0..edges {
+        store.ask(&add(1, 4, id2, 10_000 + id2, &(10_000 + id2).to_le_bytes()));
+    }
+    // Data tell the time that they were written with; each poll some edge is moved.
+    let (tables, mut random) = (store.tables, Random(9));
+    store.store.between_polls(move |store| {
+        for _ in 0..8 {
+            let time = 5_000 + random.below(10_000);
+            let args = codec::assoc_add(&tables, 1, 4, random.below(edges), time, &time.to_le_bytes());
+            store.invoke(ext_tao::run, &args).expect("moved");
+        }
+    });
+    let (high, low) = (11_000, 10_200);
+    for op in [
+        Op::AssocRange { id1: 1, atype: 4, pos: 0, limit: 6_000 },
+        Op::AssocRange { id1: 1, atype: 4, pos: 10, limit: 300 },
+        Op::AssocRange { id1: 1, atype: 4, pos: 1_100, limit: 6_000 },
+        Op::AssocTimeRange { id1: 1, atype: 4, high, low, limit: 6_000 },
+    ]
+    .iter()
+    .cycle()
+    .take(80)
+    {
+        let Answer::List(edges) = store.ask(op) else { panic!("{op:?}") };
+        for (id2, time, data) in &edges {
+            assert_eq!(time.to_le_bytes()[..], data[..], "{op:?}: of {id2}");
+            let is_within = low <= *time && *time <= high;
+            assert!(is_within || !matches!(op, Op::AssocTimeRange { .. }), "{op:?}: {id2} at {time}");
+        }
+        assert!(edges.is_sorted_by_key(|(id2, time, _)| (std::cmp::Reverse(*time), *id2)), "{op:?}");
+        if let Op::AssocRange { pos: 10, limit, .. } = op {
+            assert_eq!(edges.len(), *limit as usize, "no answer ends before the list does");
+        }
+    }
+}
+
+#[test]
+fn a_busy_list_is_read_again_until_nobody_writes_to_it() {
+    let mut store = Store::new();
+    for id2 in 0..20 {
+        store.ask(&add(1, 4, id2, 1_000 + id2, b""));
+    }
+    // Moved past the reader each time, for a hundred polls and more.
+    let (tables, polls) = (store.tables, Rc::new(Cell::new(0_u64)));
+    let counted = Rc::clone(&polls);
+    store.store.between_polls(move |store| {
+        counted.set(counted.get() + 1);
+        if counted.get() < 120 {
+            let args = codec::assoc_add(&tables, 1, 4, 7, 1 + counted.get() % 2 * 5_000, b"moved");
+            store.invoke(ext_tao::run, &args).expect("moved");
+        }
+    });
+    let op = Op::AssocRange { id1: 1, atype: 4, pos: 0, limit: 50 };
+    let Answer::List(edges) = store.ask(&op) else { panic!() };
+    assert!(polls.get() > 119, "read until the list was left alone: {}", polls.get());
+    assert_eq!(edges.len(), 20);
+}
+
+#[test]
+fn a_position_far_from_both_ends_is_reached_in_several_calls() {
+    let mut store = Store::new();
+    store.store.interleave(false);
+    for id2 in 0..12_000 {
+        store.ask(&add(1, 4, id2, id2, b""));
+    }
+    let mut first = |pos| {
+        let reply = store.call(&codec::assoc_range(&store.tables.clone(), 1, 4, pos, 1, None)).expect("a list");
+        let (edges, more) = codec::list(&reply).expect("a list");
+        (edges.first().map(|edge| edge.id2), more.is_some())
+    };
+    assert_eq!(first(9_500), (None, true), "2,500 from the end are not counted off from there");
+    assert_eq!(first(10_500), (Some(1_499), false), "1,500 are");
+}
+
+#[test]
+fn an_id_that_has_an_object_is_not_given_out() {
+    let mut store = Store::new();
+    let objects = sandstorm_api::TableId(store.tables.objects);
+    for id in [1, 2, 4] {
+        store.store.put(objects, &codec::object_key(id), b"\0\0\0\0\0\0");
+    }
+    for id in [3, 5, 6] {
+        assert_eq!(store.ask(&Op::ObjAdd { otype: 7, fields: model::Fields::new() }), Answer::Id(id));
+    }
+    for id in 7..1_007 {
+        store.store.put(objects, &codec::object_key(id), b"\0\0\0\0\0\0");
+    }
+    let error = store.call(&codec::obj_add(&store.tables.clone(), 7, &codec::Fields::default())).unwrap_err();
+    assert!(error.text().contains("under the key n"), "{error}");
+}
+
+#[test]
 fn long_lists_and_deep_positions() {
     let mut store = Store::new();
     store.store.interleave(false);
@@ -461,6 +558,10 @@ fn tables_that_are_not_of_a_graph_are_told() {
     let swapped = Tables { objects: tables.objects, lists: tables.objects };
     let error = store.call(&codec::assoc_range(&swapped, 1, 1, 0, 10, None)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    for args in [codec::assoc_type(&swapped, 8, None), codec::assoc_add(&swapped, 1, 8, 2, 3, b"")] {
+        let error = store.call(&args).expect_err("at set-up");
+        assert!(error.text().contains("ordered"), "{error}");
+    }
     let missing = Tables { objects: 77, lists: tables.lists };
     assert_eq!(store.call(&codec::obj_get(&missing, 1)).unwrap_err().kind(), ErrorKind::UnknownTable);
     let objects = sandstorm_api::TableId(tables.objects);
@@ -476,7 +577,16 @@ fn tables_that_are_not_of_a_graph_are_told() {
         codec::assoc_delete(&tables, 5, 5, 5),
         codec::assoc_type(&tables, 5, None),
         codec::obj_update(&tables, 5, &codec::Fields::default(), &[]),
+        codec::obj_get(&tables, 5),
     ] {
-        store.call(&args).expect_err("an odd record");
+        let error = store.call(&args).expect_err("an odd record");
+        assert_eq!(error.kind(), ErrorKind::Other, "{error}");
     }
+    // A place whose edge's record is odd, and a part of a count.
+    store.ask(&add(6, 1, 7, 3, b""));
+    store.store.put(objects, &codec::edge_key(6, 1, 7), b"odd");
+    store.call(&codec::assoc_range(&tables, 6, 1, 0, 10, None)).expect_err("an odd record");
+    store.store.put(objects, &codec::count_key(6, 2), &[8]);
+    store.store.put(objects, &codec::shard_key(6, 2, 3), b"odd");
+    store.call(&codec::assoc_range(&tables, 6, 2, 0, 10, None)).expect_err("an odd part of a count");
 }
