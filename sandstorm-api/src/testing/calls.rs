@@ -1,4 +1,4 @@
-//! The host's functions over a [`TestStore`](super::TestStore).
+//! The host's functions over a [`TestStore`].
 //!
 //! Guarantees: each reads what its pointers tell only during the call, and what it hands out is held by [`Behind`] until
 //! the invocation ends.
