@@ -1,5 +1,6 @@
 //! Reads on the client: plain gets, multigets and ranges of the extension's records.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::codec::{Count, Place};
@@ -71,18 +72,22 @@ impl Tao {
                     agree = false;
                     continue;
                 };
-                agree &= edge.time == place.time;
-                // It was moved meanwhile: it is where it was found.
-                found.push(Assoc { time: place.time, ..edge });
+                let is_there = edge.time == place.time;
+                agree &= is_there;
+                // One that was moved meanwhile is where its own record has it, which may be before a position.
+                if is_there || pos == 0 {
+                    found.push(edge);
+                }
             }
             tries += 1;
             if agree {
                 return Ok(found);
             }
             if tries == TRIES {
-                // One that was moved may have been met twice.
-                let mut met = BTreeSet::new();
-                found.retain(|edge| met.insert(edge.id2));
+                // One that was moved may have been met twice, or be out of the bounds now.
+                let (mut met, (high, low)) = (BTreeSet::new(), times);
+                found.retain(|edge| (low..=high).contains(&edge.time) && met.insert(edge.id2));
+                found.sort_by_key(|edge| (Reverse(edge.time), edge.id2));
                 return Ok(found);
             }
         }
