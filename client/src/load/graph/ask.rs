@@ -8,6 +8,7 @@ use super::{ADDED_TIME, EDGE, Graph, OBJECT, OTHER, edge_id};
 use crate::message::{Direction, Message};
 use crate::tao::Placement;
 use crate::tao::codec::{self, Count, Fields};
+use sandstorm_net::rpc::Rows;
 
 /// The extension that answers.
 const TAO: &str = "tao";
@@ -324,14 +325,6 @@ fn edges_of<'r>(keys: &[[u8; 21]], mut reply: &'r [u8], ask: &Ask) -> Option<Vec
 }
 
 /// The keys in a range's answer.
-fn range_keys(mut reply: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let (len, rest) = reply.split_first_chunk::<4>()?;
-        let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        // User flags, version.
-        let (_, rest) = rest.split_at_checked(4 + 8)?;
-        let (len, rest) = rest.split_first_chunk::<4>()?;
-        reply = rest.get(u32::from_le_bytes(*len) as usize..)?;
-        Some(key)
-    })
+fn range_keys(reply: &[u8]) -> impl Iterator<Item = &[u8]> {
+    Rows::new(reply).map_while(Result::ok).map(|row| row.key)
 }
