@@ -191,6 +191,9 @@ pub const OUTBOX_DATAGRAMS: usize = 16_384;
 pub const GSO_SEGMENTS: usize = 64;
 /// Bytes in one segmented send, at most: what an IPv4 datagram can carry.
 pub const GSO_BYTES: usize = 65_507;
+/// Stretches of the outbox's buffer that one call hands to the kernel, at most: 8 KiB of stack, and as many as a burst of messages of 16
+/// datagrams each that were queued apart from each other.
+pub const GSO_SLICES: usize = 512;
 /// Bytes of a receive buffer when the kernel coalesces datagrams (`UDP_GRO`).
 pub const GRO_BUFFER: usize = 65_536;
 /// Connections that wait to be accepted, each listener; the kernel may have less (`net.core.somaxconn`). A worker accepts them

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sandstorm_client::control::{Control, CreateTable, CreateTenant, Push, Pushed, SourceFile, TableMode};
 use sandstorm_client::{Config as ClientConfig, control::ControlError};
@@ -174,12 +174,40 @@ impl LocalServer {
 
     /// Packets shed behind the sockets, and messages dropped before they came there.
     pub(super) fn counters(&self) -> (u64, u64) {
-        let readings = self.data.metrics.read();
-        let count = |name: &str| {
-            let reading = readings.iter().find(|reading| reading.metric.name == name);
-            reading.map_or(0, |reading| reading.values.iter().sum())
+        (self.count("packets_shed"), self.count("packets_dropped_early"))
+    }
+
+    /// Microseconds that its workers have had something to do, all together.
+    pub(super) fn busy_us(&self) -> u64 {
+        self.count("busy_us")
+    }
+
+    /// Runs a load that measures for so long, after a quarter of that, and tells what part of a second its workers had something to do
+    /// in the middle of it.
+    pub(super) fn busy_while<T>(
+        &self,
+        seconds: f64,
+        load: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<(T, f64), Failure> {
+        let (begin, end) = (Duration::from_secs_f64(seconds * 0.4), Duration::from_secs_f64(seconds * 0.7));
+        let watch = || {
+            std::thread::sleep(begin);
+            let (at, before) = (Instant::now(), self.busy_us());
+            std::thread::sleep(end);
+            (self.busy_us() - before) as f64 / at.elapsed().as_micros() as f64
         };
-        (count("packets_shed"), count("packets_dropped_early"))
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(watch);
+            let done = load()?;
+            Ok((done, watch.join().unwrap_or(f64::NAN)))
+        })
+    }
+
+    /// A metric's sum over all workers and labels.
+    fn count(&self, name: &str) -> u64 {
+        let readings = self.data.metrics.read();
+        let reading = readings.iter().find(|reading| reading.metric.name == name);
+        reading.map_or(0, |reading| reading.values.iter().sum())
     }
 
     /// Creates a tenant and its table.

@@ -76,6 +76,11 @@ impl Row<'_> {
     fn core(&self, name: &str) -> String {
         format!("{:.0}%", self.grown(name) as f64 / self.seconds / 1e7)
     }
+
+    /// Part of one core that the microseconds are.
+    fn core_us(&self, name: &str) -> String {
+        format!("{:.0}%", self.grown(name) as f64 / self.seconds / 1e4)
+    }
 }
 
 /// The columns for an operator: rates a second, unless the head says otherwise.
@@ -88,6 +93,7 @@ const SERVER: &[Column] = &[
     Column("errors", 7, |row| row.rate(row.grown_all("responses.", "responses.ok"))),
     Column("killed", 7, |row| row.rate(row.grown_all("invocations_killed.", ""))),
     Column("switched", 8, |row| row.per_second("preemptions")),
+    Column("busy", 5, |row| row.core_us("busy_us")),
     Column("ext-cpu", 7, |row| row.core("invocation_cpu_ns")),
     Column("live", 5, |row| row.is("invocations_live").to_string()),
     Column("pkt-in", 8, |row| row.per_second("packets_in")),

@@ -280,6 +280,9 @@ metrics! {
         turns: counter,
         /// Turns of the loop that found nothing to do.
         idle_turns: counter,
+        /// Time spent in turns of the loop that found something to do, in microseconds of the wall clock: what is left of a second is
+        /// what the worker could still do, also while it polls.
+        busy_us: counter,
         /// Times the worker went to sleep in the kernel.
         sleeps: counter,
         /// Records removed because they had expired, by the sweep.

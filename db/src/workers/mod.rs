@@ -100,7 +100,9 @@ struct Worker {
     now_us: u64,
     now_ms: u64,
     /// When there was last something to do.
-    busy_us: u64,
+    last_busy_us: u64,
+    /// The turn before this one found something to do: it lasted until now.
+    was_busy: bool,
     /// When an idle neighbour was last told to look around.
     roused_us: u64,
     /// Response buffers of a burst's messages.
@@ -114,8 +116,8 @@ impl Worker {
     fn run(mut self, mut intake: Intake) {
         while !self.shared.stop.load(Relaxed) {
             if self.turn(&mut intake) > 0 {
-                self.busy_us = self.now_us;
-            } else if !self.shared.poll && self.now_us.saturating_sub(self.busy_us) > SPIN_US {
+                (self.last_busy_us, self.was_busy) = (self.now_us, true);
+            } else if !self.shared.poll && self.now_us.saturating_sub(self.last_busy_us) > SPIN_US {
                 self.sleep();
             } else {
                 std::hint::spin_loop();
@@ -133,7 +135,11 @@ impl Worker {
 
     /// Takes the time, and the directory if it has changed.
     fn look_around(&mut self) {
-        self.now_us = self.shared.epoch.elapsed().as_micros() as u64;
+        let now_us = self.shared.epoch.elapsed().as_micros() as u64;
+        if std::mem::take(&mut self.was_busy) {
+            self.counters.busy_us.add(now_us - self.now_us);
+        }
+        self.now_us = now_us;
         self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         self.take_directory();
     }

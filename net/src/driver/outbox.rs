@@ -1,16 +1,18 @@
-//! The sending end: datagrams queued behind each other in one buffer, so that neighbours to one peer can leave in one call.
+//! The sending end: datagrams queued in one buffer, so that those of one size to one peer can leave in one call.
 
-use super::sys::Group;
-use crate::limits::{BURST, GSO_BYTES, GSO_SEGMENTS, OUTBOX_BYTES, OUTBOX_DATAGRAMS};
+use super::sys::{Group, Queued};
+use crate::limits::{BURST, GSO_BYTES, GSO_SEGMENTS, GSO_SLICES, OUTBOX_BYTES, OUTBOX_DATAGRAMS};
 use crate::r2p2::{Peer, Transmit};
 
 /// Datagrams to be sent. Bounded; what does not fit is dropped and counted, as a network would.
 #[derive(Debug)]
 pub struct Outbox {
     bytes: Vec<u8>,
-    queue: Vec<(Peer, u32, u32)>,
+    queue: Vec<Queued>,
     /// First datagram of `queue` that has not left.
     head: usize,
+    /// Up to here `queue` is in the order of [`Outbox::arrange`].
+    arranged: usize,
     /// Bytes of datagrams that did not fit and were dropped.
     dropped: u64,
     max_bytes: usize,
@@ -35,7 +37,7 @@ impl Transmit for Outbox {
         for part in parts {
             self.bytes.extend_from_slice(part);
         }
-        self.queue.push((peer, start, size as u32));
+        self.queue.push(Queued { peer, start, len: size as u32 });
     }
 
     #[inline]
@@ -55,6 +57,7 @@ impl Outbox {
             bytes: Vec::with_capacity(max_bytes.min(128 << 10)),
             queue: Vec::with_capacity(max_datagrams.min(256)),
             head: 0,
+            arranged: 0,
             dropped: 0,
             max_bytes: max_bytes.min(u32::MAX as usize),
             max_datagrams,
@@ -80,8 +83,9 @@ impl Outbox {
 
     /// The datagrams that wait, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Peer, &[u8])> {
-        self.queue.iter().skip(self.head).map(|(peer, start, len)| {
-            (*peer, self.bytes.get(*start as usize..(start + len) as usize).unwrap_or_default())
+        self.queue.iter().skip(self.head).map(|queued| {
+            let range = queued.start as usize..queued.start as usize + queued.len as usize;
+            (queued.peer, self.bytes.get(range).unwrap_or_default())
         })
     }
 
@@ -89,22 +93,47 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.queue.clear();
-        self.head = 0;
+        (self.head, self.arranged) = (0, 0);
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
+    /// The datagrams, those that have left first.
+    pub(super) fn queue(&self) -> &[Queued] {
+        &self.queue
+    }
+
+    /// Puts what has been queued since the last time in an order in which datagrams of one size to one peer are neighbours, the longer ones
+    /// first: answers to one client that differ in size leave in as many messages as there are sizes. Those of one size keep their
+    /// order, and nothing gets before what was queued earlier and could not leave, so that nothing waits for ever.
+    pub(super) fn arrange(&mut self) {
+        let from = self.arranged.max(self.head);
+        self.arranged = self.queue.len();
+        let Some(news) = self.queue.get_mut(from..) else { return };
+        if !news.is_sorted_by_key(order) {
+            news.sort_unstable_by_key(order);
+        }
+    }
+
     /// Fills `groups` with the next messages for the kernel: one datagram each, or with `segment` as many neighbours of equal size to one
     /// peer as may leave in one message (the last may be shorter).
     pub(super) fn groups(&self, segment: bool, groups: &mut Vec<Group>) {
         groups.clear();
-        for (peer, start, len) in self.queue.iter().skip(self.head).copied() {
+        let (mut slices, mut end) = (0, None);
+        for (index, queued) in self.queue.iter().enumerate().skip(self.head) {
+            let len = queued.len;
+            // Neighbours in the buffer go as one slice.
+            let slice = usize::from(end != Some(queued.start));
+            if slices == GSO_SLICES {
+                break;
+            }
+            end = Some(queued.start + len);
             if let Some(last) = groups.last_mut()
                 && segment
                 && last.open
-                && last.peer == peer
+                && last.peer == queued.peer
                 && len > 0
                 && len <= last.segment
                 && (last.count as usize) < GSO_SEGMENTS
@@ -113,12 +142,14 @@ impl Outbox {
                 last.len += len;
                 last.count += 1;
                 last.open = len == last.segment;
+                slices += slice;
                 continue;
             }
             if groups.len() == BURST {
                 break;
             }
-            groups.push(Group { peer, start, len, segment: len, count: 1, open: len > 0 });
+            slices += 1;
+            groups.push(Group { peer: queued.peer, first: index, len, segment: len, count: 1, open: len > 0 });
         }
     }
 
@@ -133,13 +164,28 @@ impl Outbox {
     /// Moves what waits to the front, so that the buffer does not fill up with what has left.
     pub(crate) fn compact(&mut self) {
         if self.head > 0 {
-            let from = self.queue.get(self.head).map_or(0, |(_, start, _)| *start);
-            self.bytes.drain(..from as usize);
             self.queue.drain(..self.head);
-            for (_, start, _) in &mut self.queue {
-                *start -= from;
-            }
+            self.arranged = self.arranged.saturating_sub(self.head);
             self.head = 0;
+            let from = self.queue.iter().map(|queued| queued.start).min().unwrap_or(0);
+            self.bytes.drain(..from as usize);
+            for queued in &mut self.queue {
+                queued.start -= from;
+            }
         }
     }
+}
+
+/// What datagrams are arranged by: a digest of the peer, the size, and the order in which they were queued. (Two peers with one digest
+/// only come to be mixed.)
+#[inline]
+fn order(queued: &Queued) -> (u64, u32) {
+    let address = match queued.peer {
+        Peer::V4(peer) => u32::from_ne_bytes(peer.ip().octets()),
+        Peer::V6(peer) => {
+            peer.ip().segments().into_iter().fold(0, |digest: u32, word| digest.rotate_left(5) ^ u32::from(word))
+        }
+    };
+    let peer = address.wrapping_mul(0x9E37_79B1) ^ u32::from(queued.peer.port());
+    (u64::from(peer) << 32 | u64::from(!queued.len), queued.start)
 }

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::filter::Instruction;
-use crate::limits::{BURST, GSO_SEGMENTS};
+use crate::limits::{BURST, GSO_SEGMENTS, GSO_SLICES};
 use crate::r2p2::Peer;
 use rustix::io::Errno;
 use std::mem::{MaybeUninit, size_of};
@@ -28,11 +28,20 @@ pub(super) struct Arrived {
     pub(super) truncated: bool,
 }
 
-/// One message to be sent: `len` bytes from `start` on, as `count` datagrams of `segment` bytes (the last may be shorter).
+/// A datagram that waits: `len` bytes from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Queued {
+    pub(super) peer: Peer,
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+/// One message to be sent: `count` datagrams of a queue from the `first` on, `len` bytes together, of `segment` bytes each (the last may be
+/// shorter).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) peer: Peer,
-    pub(super) start: u32,
+    pub(super) first: usize,
     pub(super) len: u32,
     pub(super) segment: u32,
     pub(super) count: u32,
@@ -161,7 +170,7 @@ pub(super) fn receive(
             msg_hdr: message(
                 name.as_mut_ptr().cast(),
                 size_of::<libc::sockaddr_storage>() as libc::socklen_t,
-                slice,
+                std::slice::from_mut(slice),
                 control.as_mut_ptr().cast(),
                 size_of::<Control>(),
             ),
@@ -188,22 +197,19 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// Sends messages from `bytes` without waiting. Returns how many of them the kernel took.
-pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], groups: &[Group]) -> Result<usize, Errno> {
+/// Sends messages of a queue's datagrams, which lie in `bytes`, without waiting. Returns how many of them the kernel took.
+pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], queue: &[Queued], groups: &[Group]) -> Result<usize, Errno> {
     let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BURST];
     let mut controls = [Control([0; 64]); BURST];
-    let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; BURST];
+    let mut room = [const { MaybeUninit::<libc::iovec>::uninit() }; GSO_SLICES];
+    let mut room = room.as_mut_slice();
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BURST];
     let mut count = 0;
-    for (((group, slice), header), (name, control)) in
-        groups.iter().zip(&mut slices).zip(&mut headers).zip(names.iter_mut().zip(&mut controls))
-    {
-        let range = group.start as usize..group.start as usize + group.len as usize;
-        let Some(payload) = bytes.get(range) else { break };
-        // The kernel only reads through this pointer, although its type lets it write.
-        *slice = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+    for ((group, header), (name, control)) in groups.iter().zip(&mut headers).zip(names.iter_mut().zip(&mut controls)) {
+        let datagrams = queue.get(group.first..).and_then(|queue| queue.get(..group.count as usize));
+        let Some(slices) = datagrams.and_then(|datagrams| write_slices(bytes, datagrams, &mut room)) else { break };
         let name_len = write_name(group.peer, name);
-        let mut fields = message(name.as_mut_ptr().cast(), name_len, slice, ptr::null_mut(), 0);
+        let mut fields = message(name.as_mut_ptr().cast(), name_len, slices, ptr::null_mut(), 0);
         if group.count > 1 {
             fields.msg_control = ptr::from_mut(control).cast();
             // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer is 64 bytes, zeroed and aligned, and the message needs 24,
@@ -224,10 +230,37 @@ pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], groups: &[Group]) -> Result
     if count == 0 {
         return Ok(0);
     }
-    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and a slice of `bytes` of the lengths
-    // given, all of which live across the call.
+    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and initialised slices of `bytes`, all of
+    // which live across the call.
     let result = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT) };
     usize::try_from(result).map_err(|_| last_error())
+}
+
+/// Takes slices of the room for some datagrams, those that follow each other in `bytes` in one slice. `None` if the room does not do.
+fn write_slices<'s>(
+    bytes: &[u8],
+    datagrams: &[Queued],
+    room: &mut &'s mut [MaybeUninit<libc::iovec>],
+) -> Option<&'s mut [libc::iovec]> {
+    let mut count = 0;
+    let mut end = None;
+    for queued in datagrams {
+        let payload = bytes.get(queued.start as usize..queued.start as usize + queued.len as usize)?;
+        if end == Some(queued.start) && count > 0 {
+            // SAFETY: the slices up to `count` have been written.
+            unsafe { room.get_mut(count - 1)?.assume_init_mut() }.iov_len += payload.len();
+        } else {
+            // The kernel only reads through this pointer, although its type lets it write.
+            let slice = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+            room.get_mut(count)?.write(slice);
+            count += 1;
+        }
+        end = Some(queued.start + queued.len);
+    }
+    let (written, rest) = std::mem::take(room).split_at_mut(count);
+    *room = rest;
+    // SAFETY: the loop has written each of the first `count`.
+    Some(unsafe { written.assume_init_mut() })
 }
 
 fn last_error() -> Errno {
@@ -237,7 +270,7 @@ fn last_error() -> Errno {
 fn message(
     name: *mut libc::c_void,
     name_len: libc::socklen_t,
-    slice: &mut libc::iovec,
+    slices: &mut [libc::iovec],
     control: *mut libc::c_void,
     control_len: usize,
 ) -> libc::msghdr {
@@ -245,8 +278,8 @@ fn message(
     let mut fields: libc::msghdr = unsafe { std::mem::zeroed() };
     fields.msg_name = name;
     fields.msg_namelen = name_len;
-    fields.msg_iov = slice;
-    fields.msg_iovlen = 1;
+    fields.msg_iov = slices.as_mut_ptr();
+    fields.msg_iovlen = slices.len() as _;
     fields.msg_control = control;
     fields.msg_controllen = control_len as _;
     fields

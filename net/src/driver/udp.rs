@@ -156,9 +156,12 @@ impl Driver for UdpDriver {
 
     fn transmit(&mut self, outbox: &mut Outbox) -> usize {
         let before = outbox.len();
+        if self.segmented && before > 1 {
+            outbox.arrange();
+        }
         while !outbox.is_empty() {
             outbox.groups(self.segmented, &mut self.groups);
-            match sys::send(self.socket.as_fd(), outbox.bytes(), &self.groups) {
+            match sys::send(self.socket.as_fd(), outbox.bytes(), outbox.queue(), &self.groups) {
                 // The kernel does not say this of a message; were it to, the queue must move on.
                 Ok(0) => self.send_failed(Errno::FAULT, outbox),
                 Ok(messages) => {

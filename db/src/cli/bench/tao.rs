@@ -103,10 +103,25 @@ pub(super) fn tao(args: &BenchArgs) -> Result<Findings, Failure> {
 
 fn compare(placed: &Placed, args: &BenchArgs, name: &str, findings: &mut Findings) -> Result<(), Failure> {
     let (rounds, seconds) = (args.rounds(ROUNDS), args.seconds(SECONDS));
+    let mut work: [Vec<f64>; SIDES.len()] = Default::default();
     let closed = by_turns(rounds, &NAMES, |side| {
-        Ok(all_of(&run_well(vec![placed.load(side, Pace::Closed { depth: DEPTH })], seconds)?))
+        let load = vec![placed.load(side, Pace::Closed { depth: DEPTH })];
+        let (report, busy) = placed.server.busy_while(seconds, || run_well(load, seconds))?;
+        let measured = all_of(&report);
+        work[side].push(busy * 1e9 / measured.per_s);
+        Ok(measured)
     })?;
     findings.tables.push(table_of(&format!("{name}: {DEPTH} under way (per second of the worker's core)"), &closed));
+    let work = work.map(Spread::of);
+    let mut table = Table::new(format!("{name}: what the worker does for a request"), "", ["ns"]);
+    for (spread, name) in work.iter().zip(NAMES) {
+        table.row(name, vec![spread.clone()]);
+    }
+    findings.tables.push(table);
+    for other in [CLIENT, CALLS] {
+        let what = format!("{name}, the worker's time for a request: {} / combined", NAMES[other]);
+        findings.ratios.push(Ratio::of(what, "ns", [&work[other], &work[COMBINED]], None));
+    }
     let most = closed.iter().map(|side| side.spread(|one| one.per_s).median).collect::<Vec<f64>>();
     // By side, then share, then round.
     let mut points: Vec<Vec<Vec<At>>> = vec![vec![Vec::new(); SHARES.len()]; SIDES.len()];
