@@ -78,8 +78,12 @@ pub const MAX_VALUE_BYTES: usize = 8 << 20;
 pub const RECORD_CHARGE_BYTES: u64 = 28;
 
 /// Bytes charged against an ordered table's quota for each record's key beside the key's own bytes: its entry in the order (a tree's
-/// node is of 5 to 11 of 16 bytes, so 45 bytes at most with the levels above) and what the allocator rounds two allocations up by.
-pub const INDEX_CHARGE_BYTES: u64 = 80;
+/// node is of 5 to 11 of 40 bytes, so 110 bytes at most with the levels above) and what the allocator rounds a long key up by.
+pub const INDEX_CHARGE_BYTES: u64 = 136;
+
+/// Keys of ordered tables up to so many bytes lie in the order's nodes, which have room for as many whatever the key's length. 32: two
+/// numbers and a time, or a name; with the length, an entry of 40 bytes.
+pub const INDEX_INLINE_KEY_BYTES: usize = 32;
 
 /// Records that a range looks up together, so that their cache misses overlap.
 pub const RANGE_GROUP: usize = 16;

@@ -24,7 +24,7 @@ pub(super) enum TableCommand {
         /// Its id; left out: assigned
         #[arg(long)]
         id: Option<u64>,
-        /// Keep its keys in order as well, for ranges; each takes 80 bytes and the key's length more
+        /// Keep its keys in order as well, for ranges; each takes 136 bytes and the key's length more
         #[arg(long)]
         ordered: bool,
     },

@@ -5,7 +5,8 @@
 //! without a record is passed by. Who overwrites a record, or moves it to a larger array, has nothing to do here. A clear puts
 //! an empty set in place while all stripes are locked; the old one is emptied piece by piece.
 //!
-//! Each key is a copy of its own: records are replaced, and those of a key that stays would have to be followed.
+//! Each key is a copy of its own: records are replaced, and those of a key that stays would have to be followed. A short one lies in the
+//! tree's node itself, so that a search that compares six keys in each of six nodes does not miss the caches thirty times.
 //!
 //! A balanced tree under one lock, which is the innermost: whoever holds it takes no other, and runs nothing but this file. It is held
 //! for one key's place, or to copy a bounded batch of keys. What is removed is freed at once; no sequence of keys makes the tree deep.
@@ -14,11 +15,14 @@ use std::collections::{BTreeSet, Bound};
 
 use arrayvec::ArrayVec;
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 
-use crate::limits::{INDEX_CHARGE_BYTES, RANGE_LOOKS_PER_CALL};
+use crate::limits::{INDEX_CHARGE_BYTES, INDEX_INLINE_KEY_BYTES, RANGE_LOOKS_PER_CALL};
 use crate::store::epochs::Piecemeal;
 
-type Keys = BTreeSet<Box<[u8]>>;
+/// A key in the order.
+pub(super) type Entry = SmallVec<[u8; INDEX_INLINE_KEY_BYTES]>;
+type Keys = BTreeSet<Entry>;
 
 /// The keys of an ordered table.
 pub(super) struct Index(RwLock<Keys>);
@@ -29,7 +33,7 @@ impl Index {
     }
 
     /// Enters a key, for which [`copy_of`] has taken memory. The stripe of the key is locked.
-    pub(super) fn insert(&self, key: Box<[u8]>) {
+    pub(super) fn insert(&self, key: Entry) {
         self.0.write().insert(key);
     }
 
@@ -68,11 +72,11 @@ impl Index {
 }
 
 /// A copy of a key for the index; `None` when memory is out.
-pub(super) fn copy_of(key: &[u8]) -> Option<Box<[u8]>> {
-    let mut copy = Vec::new();
+pub(super) fn copy_of(key: &[u8]) -> Option<Entry> {
+    let mut copy = Entry::new();
     copy.try_reserve_exact(key.len()).ok()?;
     copy.extend_from_slice(key);
-    Some(copy.into_boxed_slice())
+    Some(copy)
 }
 
 /// Copies of keys that follow each other.
@@ -109,7 +113,7 @@ pub(super) fn charge(key_len: usize) -> u64 {
 }
 
 /// What is left of a set that nobody looks at any more.
-struct Emptied(std::collections::btree_set::IntoIter<Box<[u8]>>);
+struct Emptied(std::collections::btree_set::IntoIter<Entry>);
 
 impl Piecemeal for Emptied {
     fn free_some(&mut self, units: usize) -> usize {

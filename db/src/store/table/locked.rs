@@ -43,7 +43,7 @@ pub(super) struct Found<'t> {
 pub(super) struct Fresh {
     record: RecordPtr,
     /// The copy of its key for the index of an ordered table, where it is not yet.
-    entry: Option<Box<[u8]>>,
+    entry: Option<index::Entry>,
 }
 
 impl Drop for Fresh {
@@ -234,7 +234,7 @@ impl<'t> Locked<'t> {
         hash: u64,
         record: RecordPtr,
         replaced: Option<Found<'t>>,
-        (entry, spares): (Option<Box<[u8]>>, &mut Spares),
+        (entry, spares): (Option<index::Entry>, &mut Spares),
     ) -> Result<(), StoreError> {
         // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
         let new: RecordRef<'_> = unsafe { record.as_ref() };
@@ -274,7 +274,7 @@ impl<'t> Locked<'t> {
     }
 
     /// Enters a key into the index, if there is one; `false` when memory is out.
-    fn enter(&self, key: &[u8], entry: Option<Box<[u8]>>) -> bool {
+    fn enter(&self, key: &[u8], entry: Option<index::Entry>) -> bool {
         let Some(index) = &self.table.index else { return true };
         let entry = entry.or_else(|| index::copy_of(key));
         entry.map(|entry| index.insert(entry)).is_some()
