@@ -85,11 +85,14 @@ impl<P: FramePort> StackDriver<P> {
         &mut self.port
     }
 
+    /// Takes what other workers have handed over, into half of the burst: their flood must not keep this worker from its own queue, in
+    /// which its neighbours' answers are.
     fn take_handed(&mut self, burst: &mut Burst) {
+        let kept = burst.room() / 2;
         if let Some(inbox) = self.worker.interface.inboxes.get(self.worker.index) {
             inbox.take(&mut self.inbox);
         }
-        while burst.room() > 0 && !self.inbox.is_empty() {
+        while burst.room() > kept && !self.inbox.is_empty() {
             let counters = &mut self.worker.counters;
             self.inbox.pop(|peer, datagram| {
                 if !burst.push(peer, datagram) {

@@ -1,7 +1,10 @@
 //! Promises about datagrams between stacks.
 
+use super::super::handover::Batch;
+use super::super::wire::arp::Arp;
+use super::frames::bench;
 use super::*;
-use crate::limits::{CLOSED_PORTS_PER_S, HELD_PER_NEIGHBOUR, NEIGHBOUR_REACHABLE_US};
+use crate::limits::{BURST, CLOSED_PORTS_PER_S, HELD_PER_NEIGHBOUR, NEIGHBOUR_REACHABLE_US};
 use crate::sim::Dice;
 
 fn peers(number: u8) -> [Peer; 2] {
@@ -122,13 +125,7 @@ fn what_is_far_away_goes_to_the_router_and_what_has_no_way_is_counted() {
     let asked: Vec<_> = router.receive_raw();
     let arp = asked.iter().filter_map(|frame| wire_arp(frame)).find(|arp| arp.target != arp.sender).unwrap();
     assert_eq!(IpAddr::from(arp.target), ip("10.0.0.254"));
-    let answer = super::super::wire::arp::Arp {
-        asks: false,
-        sender_mac: mac(77),
-        sender: arp.target,
-        target_mac: mac(1),
-        target: arp.sender,
-    };
+    let answer = Arp { asks: false, sender_mac: mac(77), sender: arp.target, target_mac: mac(1), target: arp.sender };
     router.send_raw(&answer.frame(mac(1)));
     nothing(&mut one);
     let got = router.receive_raw();
@@ -143,8 +140,8 @@ fn what_is_far_away_goes_to_the_router_and_what_has_no_way_is_counted() {
     assert_eq!(alone.stack_counters().no_route, 7);
 }
 
-fn wire_arp(frame: &[u8]) -> Option<super::super::wire::arp::Arp> {
-    super::super::wire::arp::Arp::read(frame.get(14..)?).ok().filter(|_| frame[12..14] == [8, 6])
+fn wire_arp(frame: &[u8]) -> Option<Arp> {
+    Arp::read(frame.get(14..)?).ok().filter(|_| frame[12..14] == [8, 6])
 }
 
 #[test]
@@ -205,6 +202,22 @@ fn a_worker_that_sleeps_is_woken_by_what_another_one_hands_over() {
     }
     sleeper.join().unwrap();
     assert!(server[1].stack_counters().handed_over > 0 && !receive(&mut server[0]).is_empty());
+}
+
+/// A flood that comes to the others' queues keeps a worker's inbox full: its own queue, where its neighbours speak, is read in each turn.
+#[test]
+fn what_others_hand_over_does_not_keep_a_worker_from_its_own_queue() {
+    let (mut one, mut other, _time) = bench();
+    let (own, sender) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let (mut burst, mut batch) = (one.burst(), Batch::default());
+    for turn in 0..4 {
+        let ask = Arp { asks: true, sender_mac: mac(2), sender, target_mac: Mac::ZERO, target: own };
+        other.send_raw(&ask.frame(Mac::BROADCAST));
+        while batch.push(peers(2)[0], b"handed over") {}
+        one.interface().inboxes[0].put(&mut batch);
+        assert!(one.receive(&mut burst) >= BURST / 2 && !burst.has_drained());
+        assert_eq!(other.receive_raw().len(), 1, "turn {turn}: the question is answered");
+    }
 }
 
 #[test]
