@@ -3,7 +3,8 @@
 //! What others say cannot be proved, so it is weighed. A place is made by a question of ours, or by a neighbour's question for an address of
 //! ours (it wants to talk); whatever else is claimed makes none. An answer to a question of ours is believed for half a minute. A claim
 //! that contradicts it only raises a doubt: the neighbour is asked at its old address, and only if it is silent there is everybody asked, and
-//! the first answer taken. The table is bounded, its buckets are keyed at random, and what nobody has confirmed gives way first.
+//! the first answer taken. What a neighbour has said unasked is used until everybody was asked and one has answered: else who speaks first
+//! would have an address for good. The table is bounded, its buckets are keyed at random, and what nobody has confirmed gives way first.
 
 mod slot;
 #[cfg(test)]
@@ -201,14 +202,17 @@ impl Neighbours {
             if how == Heard::Question
                 && let Some(slot) = place(bucket, now_us, false)
             {
-                slot.store(&Entry { ip, mac, state: State::Known, quiet_us: now_us, ..Entry::default() });
+                slot.store(&unasked(ip, mac, 0, now_us));
             }
             return;
         };
         let confirmed = Entry { ip, mac, state: State::Known, asked: 0, confirmed_us: now_us, quiet_us: now_us };
         match (entry.state, how) {
             (State::Empty, _) => {}
-            (State::Known | State::Doubted, Heard::Answer) if entry.mac == mac || entry.asked > NEIGHBOUR_PROBES => {
+            // From the one who was believed; or after a question to everybody.
+            (State::Known | State::Doubted, Heard::Answer)
+                if entry.mac == mac && entry.confirmed_us > 0 || entry.asked > NEIGHBOUR_PROBES =>
+            {
                 book.counters.answers += 1;
                 slot.store(&confirmed);
             }
@@ -224,8 +228,10 @@ impl Neighbours {
                 slot.store(&confirmed);
                 self.news.fetch_add(1, Release);
             }
-            (State::Asking | State::Failed, _) => {
-                slot.store(&Entry { confirmed_us: 0, ..confirmed });
+            (state, _) => {
+                // An answer to what was asked meanwhile still counts.
+                let rounds = if state == State::Asking { entry.asked } else { 0 };
+                slot.store(&unasked(ip, mac, rounds, now_us));
                 self.news.fetch_add(1, Release);
             }
         }
@@ -238,6 +244,11 @@ impl Neighbours {
             self.slots.iter().map(Slot::load).filter(|entry| matches!(entry.state, State::Known | State::Doubted));
         entries.map(|entry| (address(entry.ip), entry.mac, entry.confirmed_us)).collect()
     }
+}
+
+/// Who has said unasked that it is at `mac`: used at once, and everybody asked, which was done `rounds` times.
+fn unasked(ip: u128, mac: Mac, rounds: u8, now_us: u64) -> Entry {
+    Entry { ip, mac, state: State::Known, asked: NEIGHBOUR_PROBES + rounds, confirmed_us: 0, quiet_us: now_us }
 }
 
 /// What an entry says at this time.
@@ -270,7 +281,7 @@ fn place(bucket: &[Slot], now_us: u64, wanted: bool) -> Option<&Slot> {
         match entry.state {
             State::Empty => Some((0, 0)),
             State::Failed if idle_us > 0 => Some((1, entry.quiet_us)),
-            State::Known if entry.confirmed_us == 0 && entry.asked == 0 => Some((2, entry.quiet_us)),
+            State::Known if entry.confirmed_us == 0 && entry.asked <= NEIGHBOUR_PROBES => Some((2, entry.quiet_us)),
             State::Asking if wanted && now_us.saturating_sub(asked_us(entry)) >= NEIGHBOUR_YIELD_US => {
                 Some((3, entry.quiet_us))
             }

@@ -27,7 +27,8 @@ pub(super) struct Entry {
     pub(super) ip: u128,
     pub(super) mac: Mac,
     pub(super) state: State,
-    /// Questions since it was last confirmed.
+    /// Questions since it was last confirmed: the first [`crate::limits::NEIGHBOUR_PROBES`] of a known one to itself, or left out if it
+    /// never was.
     pub(super) asked: u8,
     /// When it last answered a question of ours; 0: never.
     pub(super) confirmed_us: u64,

@@ -37,14 +37,66 @@ fn an_answer_is_believed_only_to_a_question() {
 }
 
 #[test]
-fn who_asks_for_us_is_used_at_once_and_asked_itself() {
+fn who_asks_for_us_is_used_at_once_and_everybody_asked() {
     let table = table();
     table.heard(START, ip(1), mac(1), Heard::Question);
     assert_eq!(table.find(START, ip(1)), Found::Doubtful(mac(1)));
-    assert_eq!(table.ask(START, ip(1)), Ask::One(mac(1)));
+    assert_eq!(table.ask(START, ip(1)), Ask::Everybody);
     assert_eq!(table.find(START, ip(1)), Found::Here(mac(1)), "until it should have answered");
     table.heard(START + 100, ip(1), mac(1), Heard::Answer);
     assert_eq!(table.find(START + SECOND, ip(1)), Found::Here(mac(1)));
+}
+
+/// A forger speaks first, by a question or while we ask, and goes on: the neighbour that answers our question is believed.
+#[test]
+fn who_speaks_first_does_not_own_an_address() {
+    for while_asking in [false, true] {
+        for claim in [Heard::Question, Heard::Claim] {
+            let (table, mut now) = (table(), START);
+            if while_asking {
+                assert_eq!(table.ask(now, ip(1)), Ask::Everybody);
+            } else {
+                table.heard(now, ip(1), mac(66), Heard::Question);
+            }
+            table.heard(now, ip(1), mac(66), claim);
+            if !while_asking {
+                // An answer to nothing.
+                table.heard(now, ip(1), mac(66), Heard::Answer);
+                assert_eq!(table.list(), [(ip(1), mac(66), 0)], "nobody was asked");
+                assert_eq!(table.find(now, ip(1)), Found::Doubtful(mac(66)));
+                assert_eq!(table.ask(now, ip(1)), Ask::Everybody);
+                table.heard(now, ip(1), mac(66), claim);
+            }
+            now += 1000;
+            table.heard(now, ip(1), mac(1), Heard::Answer);
+            assert_eq!(table.find(now, ip(1)), Found::Here(mac(1)), "{while_asking} {claim:?}");
+            // From now on it is asked alone, whatever the forger says.
+            table.heard(now, ip(1), mac(66), Heard::Answer);
+            now += NEIGHBOUR_LOCK_US;
+            assert_eq!(table.ask(now, ip(1)), Ask::One(mac(1)));
+        }
+    }
+}
+
+#[test]
+fn who_has_said_where_it_is_and_is_silent_then_is_given_up() {
+    for while_asking in [false, true] {
+        let (table, mut now, mut asked) = (table(), START, 0);
+        if while_asking {
+            assert_eq!(table.ask(now, ip(1)), Ask::Everybody);
+            asked += 1;
+        }
+        table.heard(now, ip(1), mac(66), Heard::Question);
+        while table.find(now, ip(1)) != Found::Nobody {
+            match table.ask(now, ip(1)) {
+                Ask::Everybody => asked += 1,
+                other => assert_eq!(other, Ask::Nothing),
+            }
+            now += 10_000;
+            assert!(now < START + 60 * SECOND);
+        }
+        assert_eq!(asked, 3);
+    }
 }
 
 /// Whatever is claimed, and however often: a neighbour that answers at its address keeps it.
