@@ -179,8 +179,11 @@ int ss_waiting(uint16_t port, uint16_t queue)
 static inline uint32_t received_flags(uint64_t ol)
 {
 	uint32_t flags = 0;
+
+	/* "None": there is no right checksum in the frame, and the device vouches for it all the same: it never left the machine. */
 	switch (ol & RTE_MBUF_F_RX_IP_CKSUM_MASK) {
 	case RTE_MBUF_F_RX_IP_CKSUM_GOOD:
+	case RTE_MBUF_F_RX_IP_CKSUM_NONE:
 		flags |= SS_IP_GOOD;
 		break;
 	case RTE_MBUF_F_RX_IP_CKSUM_BAD:
@@ -189,6 +192,7 @@ static inline uint32_t received_flags(uint64_t ol)
 	}
 	switch (ol & RTE_MBUF_F_RX_L4_CKSUM_MASK) {
 	case RTE_MBUF_F_RX_L4_CKSUM_GOOD:
+	case RTE_MBUF_F_RX_L4_CKSUM_NONE:
 		flags |= SS_UDP_GOOD;
 		break;
 	case RTE_MBUF_F_RX_L4_CKSUM_BAD:
@@ -198,6 +202,16 @@ static inline uint32_t received_flags(uint64_t ol)
 	if (ol & RTE_MBUF_F_RX_VLAN_STRIPPED)
 		flags |= SS_VLAN;
 	return flags;
+}
+
+uint32_t ss_flags_of(int32_t ip, int32_t l4)
+{
+	static const uint64_t ip_says[] = { RTE_MBUF_F_RX_IP_CKSUM_UNKNOWN, RTE_MBUF_F_RX_IP_CKSUM_BAD,
+		RTE_MBUF_F_RX_IP_CKSUM_GOOD, RTE_MBUF_F_RX_IP_CKSUM_NONE };
+	static const uint64_t l4_says[] = { RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN, RTE_MBUF_F_RX_L4_CKSUM_BAD,
+		RTE_MBUF_F_RX_L4_CKSUM_GOOD, RTE_MBUF_F_RX_L4_CKSUM_NONE };
+
+	return received_flags(ip_says[ip & 3] | l4_says[l4 & 3]);
 }
 
 uint16_t ss_receive(uint16_t port, uint16_t queue, struct ss_frame *frames, uint16_t count)

@@ -114,6 +114,8 @@ int ss_port_link(uint16_t port);
 int ss_port_listen(uint16_t port, const uint8_t *groups, uint32_t count);
 /* Frames that wait to be received, or less than 0: unknown. */
 int ss_waiting(uint16_t port, uint16_t queue);
+/* The flags of a frame of whose checksums the device says: 0 nothing, 1 wrong, 2 right, 3 none there but vouched for. */
+uint32_t ss_flags_of(int32_t ip, int32_t l4);
 uint16_t ss_receive(uint16_t port, uint16_t queue, struct ss_frame *frames, uint16_t count);
 /* Copies a received frame of several segments; returns its bytes, or 0 if there is no room. */
 uint32_t ss_copy(const struct ss_frame *frame, uint8_t *to, uint32_t room);
