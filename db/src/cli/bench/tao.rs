@@ -4,7 +4,7 @@ use sandstorm_client::control::{CreateTable, TableMode};
 use sandstorm_client::load::{Data, Graph, Pace, Plan, Report, TenantLoad, fill};
 use sandstorm_client::tao::Placement;
 
-use super::measure::{Measured, THOUSAND_PER_S, axis, by_turns, run_loads, run_well};
+use super::measure::{Measured, THOUSAND_PER_S, axis, by_turns, run_well};
 use super::own::table_of;
 use super::report::{Findings, Plot, Point, Ratio, Scale, Series, Spread, Table, Target};
 use super::{BenchArgs, stage};
@@ -15,12 +15,16 @@ use crate::cli::output::Failure;
 const OBJECTS: u64 = 200_000;
 /// Messages under way in the closed loop.
 const DEPTH: usize = 256;
-/// Of what each placement does in a closed loop, so much is offered to it.
-const SHARES: [f64; 6] = [0.3, 0.5, 0.65, 0.8, 0.9, 1.0];
-/// The p99 at which rates are compared: so many times the highest at the lowest load, and no less than this, in microseconds.
-const BOUND_TIMES: f64 = 2.0;
-const BOUND_US: f64 = 200.0;
-/// Seconds of one measurement, and rounds.
+/// Messages under way in the measurements that find what is done at one p99.
+const DEPTHS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// The p99s at which rates are compared, over the highest of the placements with one message under way: so that each can be within it. The
+/// first is the one that is judged: a tail twice as long as that of an idle server is what one would plan for.
+const BOUNDS: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
+/// Of each depth so many short measurements are made, of which the median p99 counts: this machine is gone for milliseconds now and then,
+/// which shows in the p99 of any measurement that it meets.
+const SHORT_ROUNDS: usize = 5;
+const SHORT_SECONDS: f64 = 0.08;
+/// Seconds of one measurement with [`DEPTH`] under way, and rounds.
 const SECONDS: f64 = 0.5;
 const ROUNDS: usize = 3;
 const SIDES: [(&str, Placement); 3] =
@@ -87,7 +91,7 @@ pub(super) fn tao(args: &BenchArgs) -> Result<Findings, Failure> {
         "A graph of {objects} objects, 45 of a hundred without edges, the others' by a power law; one worker. Queries by the client \
          from plain gets, multi-gets and ranges (a list: a range, then a multi-get of its edges); all as calls of the extension tao; and \
          combined: what lies in one record as a plain get, all else as calls. Changes are calls in all three. First with {DEPTH} messages \
-         under way, then at set rates, of which those are compared at which p99 is the same."
+         under way, then with 1 to {DEPTH}, to find what is done at the same p99."
     );
     let mut findings = Findings::new("tao", about);
     for (mix, name) in [("tao", "TAO's requests as published"), ("tao-60-40", "Splinter's: 60 objects to 40 lists")] {
@@ -122,18 +126,15 @@ fn compare(placed: &Placed, args: &BenchArgs, name: &str, findings: &mut Finding
         let what = format!("{name}, the worker's time for a request: {} / combined", NAMES[other]);
         findings.ratios.push(Ratio::of(what, "ns", [&work[other], &work[COMBINED]], None));
     }
-    let most = closed.iter().map(|side| side.spread(|one| one.per_s).median).collect::<Vec<f64>>();
-    // By side, then share, then round.
-    let mut points: Vec<Vec<Vec<At>>> = vec![vec![Vec::new(); SHARES.len()]; SIDES.len()];
-    for _ in 0..rounds {
-        for (share, value) in SHARES.iter().enumerate() {
+    let (short_rounds, short_seconds) = (rounds * SHORT_ROUNDS, args.seconds(SHORT_SECONDS));
+    // By side, then depth, then round.
+    let mut points: Vec<Vec<Vec<At>>> = vec![vec![Vec::new(); DEPTHS.len()]; SIDES.len()];
+    for _ in 0..short_rounds {
+        for (at, depth) in DEPTHS.into_iter().enumerate() {
             for side in 0..SIDES.len() {
-                let rate = (most[side] * value).max(1.0);
-                if !rate.is_finite() {
-                    return Err(Failure::new("nothing was measured").hint("give more --seconds"));
-                }
-                let measured = all_of(&run_loads(vec![placed.load(side, Pace::per_second(rate))], seconds)?);
-                points[side][share].push((measured.per_s / 1000.0, measured.p99_us));
+                let load = placed.load(side, Pace::Closed { depth });
+                let measured = all_of(&run_well(vec![load], short_seconds)?);
+                points[side][at].push((measured.per_s / 1000.0, measured.p99_us));
             }
         }
     }
@@ -153,12 +154,9 @@ fn closed_ratios(name: &str, closed: &[super::measure::Side]) -> Vec<Ratio> {
 
 /// The curves, the rates at one p99, and their ratios.
 fn show(name: &str, points: &[Vec<Vec<At>>], closed: &[Ratio], findings: &mut Findings) {
-    let p99 = |rounds: &[At]| Spread::of(rounds.iter().map(|(_, p99)| *p99).collect());
-    let lowest = points.iter().filter_map(|shares| shares.first()).map(|rounds| p99(rounds).median);
-    let bound_us = (lowest.fold(0.0, f64::max) * BOUND_TIMES).max(BOUND_US);
-    let series = points.iter().zip(NAMES).map(|(shares, name)| Series {
+    let series = points.iter().zip(NAMES).map(|(depths, name)| Series {
         name: name.into(),
-        points: shares.iter().map(|rounds| Point { x: rates(rounds).median, y: p99(rounds) }).collect(),
+        points: depths.iter().map(|rounds| Point { x: rates(rounds).median, y: p99s(rounds) }).collect(),
     });
     findings.plots.push(Plot {
         title: format!("{name}: tail latency over what is answered"),
@@ -166,32 +164,49 @@ fn show(name: &str, points: &[Vec<Vec<At>>], closed: &[Ratio], findings: &mut Fi
         y: axis("p99, us", Scale::Log),
         series: series.collect(),
     });
-    let columns = SHARES.map(|share| format!("p99, us, at {share}")).into_iter();
-    let mut curve =
-        Table::new(format!("{name}: at set rates, as parts of what was done with {DEPTH} under way"), "", columns);
-    for (shares, name) in points.iter().zip(NAMES) {
-        curve.row(name, shares.iter().map(|rounds| p99(rounds)).collect());
+    let columns = DEPTHS.map(|depth| format!("p99, us, {depth} under way")).into_iter();
+    let mut curve = Table::new(format!("{name}: tail latency by messages under way"), "", columns);
+    for (depths, name) in points.iter().zip(NAMES) {
+        curve.row(name, depths.iter().map(|rounds| p99s(rounds)).collect());
     }
-    let at_bound: Vec<Spread> = points
+    findings.tables.push(curve);
+    let idle_us =
+        points.iter().filter_map(|depths| depths.first()).map(|rounds| p99s(rounds).median).fold(0.0, f64::max);
+    let columns = BOUNDS.map(|times| format!("thousand/s within {:.0} us", idle_us * times)).into_iter();
+    let mut equal = Table::new(format!("{name}: what is done within a p99"), "", columns);
+    // By side, then bound.
+    let within: Vec<Vec<Spread>> = points
         .iter()
-        .map(|shares| {
-            let rounds = shares.first().map_or(0, Vec::len);
-            let of_round =
-                |round: usize| shares.iter().filter_map(|share| share.get(round).copied()).collect::<Vec<At>>();
-            Spread::of((0..rounds).map(|round| rate_at(&of_round(round), bound_us)).collect())
-        })
+        .map(|depths| BOUNDS.map(|times| Spread::of(by_groups(depths, |curve| rate_at(curve, idle_us * times)))).into())
         .collect();
-    let mut equal = Table::new(format!("{name}: at a p99 of {bound_us:.0} us"), "", ["thousand/s"]);
-    for (spread, name) in at_bound.iter().zip(NAMES) {
-        equal.row(name, vec![spread.clone()]);
+    for (spreads, name) in within.iter().zip(NAMES) {
+        equal.row(name, spreads.clone());
     }
-    findings.tables.extend([curve, equal]);
-    for (other, target) in [(CLIENT, CLIENT_TARGET), (CALLS, CALLS_TARGET)] {
-        let what = format!("{name}, at a p99 of {bound_us:.0} us: combined / {}", NAMES[other]);
-        let sides = [&at_bound[COMBINED], &at_bound[other]];
-        findings.ratios.push(Ratio::of(what, "thousand/s", sides, Some(Target::AtLeast(target))));
+    findings.tables.push(equal);
+    for (at, times) in BOUNDS.into_iter().enumerate() {
+        for (other, target) in [(CLIENT, CLIENT_TARGET), (CALLS, CALLS_TARGET)] {
+            let what = format!("{name}, at a p99 of {:.0} us: combined / {}", idle_us * times, NAMES[other]);
+            let sides = [&within[COMBINED][at], &within[other][at]];
+            let target = (at == 0).then_some(Target::AtLeast(target));
+            findings.ratios.push(Ratio::of(what, "thousand/s", sides, target));
+        }
     }
     findings.ratios.extend(closed.iter().cloned());
+}
+
+/// What some figure of a curve is in each group of [`SHORT_ROUNDS`] rounds, whose medians are the curve's points.
+fn by_groups(depths: &[Vec<At>], figure: impl Fn(&[At]) -> f64) -> Vec<f64> {
+    let rounds = depths.iter().map(Vec::len).min().unwrap_or(0);
+    let group = |from: usize| {
+        let rounds = |all: &'_ Vec<At>| all.get(from..from + SHORT_ROUNDS).unwrap_or_default().to_vec();
+        let curve = depths.iter().map(rounds).map(|rounds| (rates(&rounds).median, p99s(&rounds).median));
+        figure(&curve.collect::<Vec<At>>())
+    };
+    (0..rounds / SHORT_ROUNDS).map(|number| group(number * SHORT_ROUNDS)).collect()
+}
+
+fn p99s(rounds: &[At]) -> Spread {
+    Spread::of(rounds.iter().map(|(_, p99)| *p99).collect())
 }
 
 fn rates(rounds: &[At]) -> Spread {
@@ -214,6 +229,17 @@ fn rate_at(points: &[At], bound_us: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_curve_is_of_the_medians_of_a_group_of_rounds() {
+        // A hiccup in one round of five; the second group is twice as slow.
+        let depth = |rate: f64| {
+            (0..10).map(|n| if n < 5 { (rate, if n == 2 { 9_000.0 } else { 50.0 }) } else { (rate / 2.0, 100.0) })
+        };
+        let depths: Vec<Vec<At>> = vec![depth(10.0).collect(), depth(20.0).collect()];
+        assert_eq!(by_groups(&depths, |curve| curve[1].0), [20.0, 10.0]);
+        assert_eq!(by_groups(&depths, |curve| curve[0].1), [50.0, 100.0]);
+    }
 
     #[test]
     fn a_rate_is_found_between_the_points_beside_it() {
