@@ -93,7 +93,7 @@ fn the_report_has_all_rows_of_what_was_asked() {
 fn so_have_those_of_where_work_is_done() {
     measure_all(&[("crossover", (vec![8, 8], 16, 2)), ("interleave", (vec![2], 1, 0)), ("ycsb-t", (vec![5; 4], 5, 3))]);
     measure_all(&[("extensions", (vec![2; 5], 5, 0))]);
-    measure_all(&[("tao", (vec![3; 6], 8, 2))]);
+    measure_all(&[("tao", (vec![3; 8], 24, 2))]);
 }
 
 #[test]
