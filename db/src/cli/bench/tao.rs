@@ -23,7 +23,8 @@ const BOUNDS: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
 /// Of each depth so many short measurements are made, of which the median p99 counts: this machine is gone for milliseconds now and then,
 /// which shows in the p99 of any measurement that it meets.
 const SHORT_ROUNDS: usize = 5;
-const SHORT_SECONDS: f64 = 0.08;
+/// How long each is, as a part of a measurement.
+const SHORT_PART: f64 = 0.16;
 /// Seconds of one measurement with [`DEPTH`] under way, and rounds.
 const SECONDS: f64 = 0.5;
 const ROUNDS: usize = 3;
@@ -126,7 +127,7 @@ fn compare(placed: &Placed, args: &BenchArgs, name: &str, findings: &mut Finding
         let what = format!("{name}, the worker's time for a request: {} / combined", NAMES[other]);
         findings.ratios.push(Ratio::of(what, "ns", [&work[other], &work[COMBINED]], None));
     }
-    let (short_rounds, short_seconds) = (rounds * SHORT_ROUNDS, args.seconds(SHORT_SECONDS));
+    let (short_rounds, short_seconds) = (rounds * SHORT_ROUNDS, seconds * SHORT_PART);
     // By side, then depth, then round.
     let mut points: Vec<Vec<Vec<At>>> = vec![vec![Vec::new(); DEPTHS.len()]; SIDES.len()];
     for _ in 0..short_rounds {
