@@ -97,11 +97,11 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// A table of at least so many places. Questions for `routers` have no rate.
+    /// A table of at least so many places. Questions for `routers` have no rate, and their places are nobody else's.
     pub(super) fn new(places: usize, routers: &[IpAddr]) -> Neighbours {
         let buckets = places.div_ceil(NEIGHBOURS_PER_BUCKET).next_power_of_two();
         let random = RandomState::new();
-        Neighbours {
+        let table = Neighbours {
             slots: (0..buckets * NEIGHBOURS_PER_BUCKET).map(|_| Slot::default()).collect(),
             keys: [random.hash_one(1), random.hash_one(2)],
             book: Mutex::new(Book {
@@ -110,7 +110,13 @@ impl Neighbours {
             }),
             news: AtomicU64::new(0),
             routers: routers.iter().copied().map(number).collect(),
+        };
+        for ip in &table.routers {
+            if let Some(slot) = table.bucket(*ip).iter().find(|slot| slot.load().state == State::Empty) {
+                slot.store(&Entry { ip: *ip, state: State::Reserved, ..Entry::default() });
+            }
         }
+        table
     }
 
     #[inline]
@@ -157,13 +163,13 @@ impl Neighbours {
         let (slot, mut entry) = match found {
             Some((slot, entry)) => match judge(now_us, &entry) {
                 Found::Here(_) | Found::Wait(_) | Found::Nobody => return Ask::Nothing,
-                // It was given up once: it begins anew.
-                Found::Unknown if entry.state == State::Failed => {
+                // It was given up once, or never asked: it begins anew.
+                Found::Unknown if matches!(entry.state, State::Failed | State::Reserved) => {
                     (slot, Entry { ip, state: State::Asking, ..Entry::default() })
                 }
                 Found::Doubtful(_) | Found::Unknown => (slot, entry),
             },
-            None => match place(bucket, now_us, true) {
+            None => match self.place(bucket, now_us, true) {
                 Some(slot) => (slot, Entry { ip, state: State::Asking, ..Entry::default() }),
                 None => {
                     book.counters.no_room += 1;
@@ -198,9 +204,10 @@ impl Neighbours {
         let ip = number(ip);
         let mut book = self.lock();
         let bucket = self.bucket(ip);
-        let Some((slot, entry)) = bucket.iter().find_map(|slot| slot.find(ip).map(|entry| (slot, entry))) else {
+        let found = bucket.iter().find_map(|slot| slot.find(ip).map(|entry| (slot, entry)));
+        let Some((slot, entry)) = found.filter(|(_, entry)| entry.state != State::Reserved) else {
             if how == Heard::Question
-                && let Some(slot) = place(bucket, now_us, false)
+                && let Some(slot) = found.map(|(slot, _)| slot).or_else(|| self.place(bucket, now_us, false))
             {
                 slot.store(&unasked(ip, mac, 0, now_us));
             }
@@ -208,7 +215,7 @@ impl Neighbours {
         };
         let confirmed = Entry { ip, mac, state: State::Known, asked: 0, confirmed_us: now_us, quiet_us: now_us };
         match (entry.state, how) {
-            (State::Empty, _) => {}
+            (State::Empty | State::Reserved, _) => {}
             // From the one who was believed; or after a question to everybody.
             (State::Known | State::Doubted, Heard::Answer)
                 if entry.mac == mac && entry.confirmed_us > 0 || entry.asked > NEIGHBOUR_PROBES =>
@@ -235,6 +242,33 @@ impl Neighbours {
                 self.news.fetch_add(1, Release);
             }
         }
+    }
+
+    /// A place in a bucket for a newcomer, `wanted` by us or else by itself. None if all others have more right to theirs.
+    fn place<'b>(&self, bucket: &'b [Slot], now_us: u64, wanted: bool) -> Option<&'b Slot> {
+        // What has least right goes first; among equals, what was touched longest ago.
+        let rank = |entry: &Entry| {
+            let idle_us = now_us.saturating_sub(entry.quiet_us.max(entry.confirmed_us));
+            match entry.state {
+                _ if self.routers.contains(&entry.ip) => None,
+                State::Empty => Some((0, 0)),
+                State::Failed if idle_us > 0 => Some((1, entry.quiet_us)),
+                State::Known if entry.confirmed_us == 0 && entry.asked <= NEIGHBOUR_PROBES => Some((2, entry.quiet_us)),
+                // It was asked and has not answered.
+                State::Known if entry.confirmed_us == 0 && wanted && now_us >= entry.quiet_us => {
+                    Some((3, entry.quiet_us))
+                }
+                State::Asking if wanted && now_us.saturating_sub(asked_us(entry)) >= NEIGHBOUR_YIELD_US => {
+                    Some((3, entry.quiet_us))
+                }
+                State::Known | State::Doubted if wanted && idle_us >= NEIGHBOUR_REACHABLE_US => {
+                    Some((4, entry.confirmed_us))
+                }
+                _ => None,
+            }
+        };
+        let ranked = bucket.iter().filter_map(|slot| rank(&slot.load()).map(|rank| (rank, slot)));
+        ranked.min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
     }
 
     /// All neighbours that are known, with the time of their last answer (0: none yet).
@@ -271,28 +305,6 @@ fn judge(now_us: u64, entry: &Entry) -> Found {
         State::Failed if quiet => Found::Nobody,
         _ => Found::Unknown,
     }
-}
-
-/// A place in a bucket for a newcomer, `wanted` by us or else by itself. None if all others have more right to theirs.
-fn place(bucket: &[Slot], now_us: u64, wanted: bool) -> Option<&Slot> {
-    // What has least right goes first; among equals, what was touched longest ago.
-    let rank = |entry: &Entry| {
-        let idle_us = now_us.saturating_sub(entry.quiet_us.max(entry.confirmed_us));
-        match entry.state {
-            State::Empty => Some((0, 0)),
-            State::Failed if idle_us > 0 => Some((1, entry.quiet_us)),
-            State::Known if entry.confirmed_us == 0 && entry.asked <= NEIGHBOUR_PROBES => Some((2, entry.quiet_us)),
-            State::Asking if wanted && now_us.saturating_sub(asked_us(entry)) >= NEIGHBOUR_YIELD_US => {
-                Some((3, entry.quiet_us))
-            }
-            State::Known | State::Doubted if wanted && idle_us >= NEIGHBOUR_REACHABLE_US => {
-                Some((4, entry.confirmed_us))
-            }
-            _ => None,
-        }
-    };
-    let ranked = bucket.iter().filter_map(|slot| rank(&slot.load()).map(|rank| (rank, slot)));
-    ranked.min_by_key(|(rank, _)| *rank).map(|(_, slot)| slot)
 }
 
 /// When the last question was asked.

@@ -19,6 +19,8 @@ pub(super) enum State {
     Failed,
     /// As known, but somebody else has claimed it.
     Doubted,
+    /// Nothing is known of it, but the place is kept for it.
+    Reserved,
 }
 
 /// What a place holds.
@@ -92,6 +94,7 @@ impl Slot {
                 2 => State::Known,
                 3 => State::Failed,
                 4 => State::Doubted,
+                5 => State::Reserved,
                 _ => State::Empty,
             },
             asked,

@@ -204,20 +204,58 @@ fn a_flood_of_forged_neighbours_drives_out_nobody_who_has_answered() {
     assert!(counters.questions_saved > 0);
 }
 
+/// The same, but each of the strangers is sent something, a refusal perhaps, so that it is asked for and silent.
+#[test]
+fn forged_neighbours_that_are_asked_and_silent_give_way() {
+    let (table, mut now) = (table(), START);
+    (0..100).for_each(|number| learn(&table, now, number));
+    for number in 1000..21_000 {
+        now += 500;
+        table.heard(now, ip(number), mac(number), Heard::Question);
+        table.ask(now, ip(number));
+    }
+    for number in 0..100 {
+        assert_eq!(table.find(now, ip(number)), Found::Here(mac(number)));
+    }
+    // Wherever the flood has filled a bucket, those asked longest ago give way to who is wanted.
+    let (begin, failed) = (now, table.counters().no_room);
+    for number in 0..1000 {
+        now += 2000;
+        assert_eq!(table.ask(now, ip(500_000 + number)), Ask::Everybody, "newcomer {number}");
+    }
+    assert!(now - begin < NEIGHBOUR_REACHABLE_US && table.counters().no_room == failed);
+}
+
 #[test]
 fn routers_are_asked_whatever_the_rate() {
-    let table = Neighbours::new(64, &[ip(7)]);
+    let table = Neighbours::new(NEIGHBOURS, &[ip(7)]);
     (1000..4000).for_each(|number| {
         table.ask(START, ip(number));
     });
-    let mut now = START + NEIGHBOUR_YIELD_US;
-    while table.find(now, ip(7)) == Found::Unknown {
-        assert!(now < START + 60 * SECOND);
-        if table.ask(now, ip(7)) == Ask::Everybody {
-            return;
-        }
-        now += 1000;
-    }
+    assert!(table.counters().questions_saved > 1000, "no question is left for others");
+    assert_eq!(table.ask(START, ip(7)), Ask::Everybody);
+}
+
+#[test]
+fn a_router_has_a_place_whoever_else_is_asked() {
+    let table = Neighbours::new(64, &[ip(7)]);
+    (1000..1900).for_each(|number| {
+        table.ask(START, ip(number));
+    });
+    // Nothing is known of it, and nothing believed, before it was asked or has asked itself.
+    table.heard(START, ip(7), mac(66), Heard::Claim);
+    table.heard(START, ip(7), mac(66), Heard::Answer);
+    assert_eq!((table.find(START, ip(7)), table.list()), (Found::Unknown, Vec::new()));
+    learn(&table, START, 7);
+    // Long after that, and wanted by nobody for so long, it still has its place.
+    let now = START + 10 * NEIGHBOUR_REACHABLE_US;
+    (2000..2900).for_each(|number| {
+        table.ask(now, ip(number));
+    });
+    assert_eq!(table.find(now, ip(7)), Found::Doubtful(mac(7)));
+    let table = Neighbours::new(64, &[ip(7)]);
+    table.heard(START, ip(7), mac(7), Heard::Question);
+    assert_eq!(table.find(START, ip(7)), Found::Doubtful(mac(7)));
 }
 
 /// Readers without a lock beside a writer: what they find is one entry, not halves of two.
