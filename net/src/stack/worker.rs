@@ -171,7 +171,9 @@ impl Worker {
             self.inbox_be_curious(true);
         }
         if !self.held.push(hop, peer, payload) {
+            // Others fill the room; the next one may find its neighbour all the same.
             self.counters.unresolved += 1;
+            self.ask(now_us, hop);
             return;
         }
         self.counters.held += 1;

@@ -4,7 +4,7 @@ use super::super::handover::Batch;
 use super::super::wire::arp::Arp;
 use super::frames::bench;
 use super::*;
-use crate::limits::{BURST, CLOSED_PORTS_PER_S, HELD_PER_NEIGHBOUR, NEIGHBOUR_REACHABLE_US};
+use crate::limits::{BURST, CLOSED_PORTS_PER_S, HELD_DATAGRAMS, HELD_PER_NEIGHBOUR, NEIGHBOUR_REACHABLE_US};
 use crate::sim::Dice;
 
 fn peers(number: u8) -> [Peer; 2] {
@@ -101,6 +101,28 @@ fn a_neighbour_that_answers_late_gets_what_waited_and_a_silent_one_is_given_up()
     let mut three = host(&net, &time, 3, options(3)).remove(0);
     send(&mut one, peers(3)[1], b"here at last");
     assert_eq!(settle(&mut [&mut one, &mut three])[1], [(peers(1)[1], b"here at last".to_vec())]);
+}
+
+/// What waits for silent neighbours fills all the room there is: others are asked for, and found, all the same.
+#[test]
+fn a_neighbour_is_asked_for_when_there_is_no_room_to_wait_for_it() {
+    let (mut one, mut other, _time) = bench();
+    for number in 0..HELD_DATAGRAMS {
+        send(&mut one, peers(100 + (number / HELD_PER_NEIGHBOUR) as u8)[0], b"waits");
+    }
+    assert_eq!((one.stack_counters().held, one.stack_counters().unresolved), (HELD_DATAGRAMS as u64, 0));
+    other.receive_raw();
+    let far: Peer = "192.0.2.5:9".parse().unwrap();
+    send(&mut one, far, b"lost");
+    assert_eq!(one.stack_counters().unresolved, 1);
+    let asked = other.receive_raw().iter().find_map(|frame| wire_arp(frame)).expect("the router is asked for");
+    assert_eq!(IpAddr::from(asked.target), ip("10.0.0.254"));
+    let answer =
+        Arp { asks: false, sender_mac: mac(2), sender: asked.target, target_mac: mac(1), target: asked.sender };
+    other.send_raw(&answer.frame(mac(1)));
+    nothing(&mut one);
+    send(&mut one, far, b"arrives");
+    assert!(other.receive_raw().iter().any(|frame| frame.ends_with(b"arrives")));
 }
 
 #[test]
