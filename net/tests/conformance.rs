@@ -7,8 +7,8 @@ use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::{ClientEndpoint, Peer, ServerEndpoint, Transmit};
 use sandstorm_net::rpc::{MessageHeader, Op, Operation, encode_message};
 use sandstorm_net::stack::{
-    Fill, FramePort, Interface, Network, OutFrame, PacketOptions, PacketPort, Refused, StackDriver, StackOptions,
-    machine_clock,
+    Fill, FramePort, InFrame, Interface, Network, OutFrame, PacketOptions, PacketPort, Refused, StackDriver,
+    StackOptions, machine_clock,
 };
 use std::fs::File;
 use std::net::{IpAddr, UdpSocket};
@@ -397,6 +397,28 @@ fn each_worker_gets_what_is_for_its_port_from_the_kernel() {
         assert!(stack.counters().received >= 2);
         assert_eq!(stack.stack_counters().handed_over, 0, "worker {index}: the kernel's program has chosen");
     }
+}
+
+/// Sockets of one process and of equal ports, as two servers of one number might be: each set sees all frames.
+#[test]
+fn two_sets_of_workers_on_one_interface_take_nothing_from_each_other() {
+    let Some(lab) = Lab::new(1500) else { return };
+    let running: Vec<_> = workers(&lab, 2, PacketOptions::default()).into_iter().map(echo).collect();
+    let mut others = within(&lab.ours, || PacketPort::open_all("ours0", PacketOptions::default(), PORT, 2).unwrap());
+    let peer = socket(&lab, KERNEL[0]);
+    for (worker, other) in (0..2).zip(&mut others) {
+        let marked = |frame: Option<InFrame<'_>>| frame.is_some_and(|frame| frame.bytes.ends_with(b"seen by both"));
+        let end = Instant::now() + LONG;
+        loop {
+            assert!(ask(&peer, at(OURS[0], PORT + worker), b"seen by both"));
+            let count = other.receive(32);
+            if (0..count).any(|index| marked(other.frame(index))) {
+                break;
+            }
+            assert!(Instant::now() < end, "the second set's worker {worker} gets nothing");
+        }
+    }
+    running.into_iter().for_each(|running| assert!(running.end().counters().received >= 1));
 }
 
 #[test]

@@ -128,11 +128,11 @@ impl PacketPort {
         let ports = (0..workers).map(|_| PacketPort::open(name, options)).collect::<Result<Vec<_>, _>>()?;
         if workers > 1 {
             let program = steering(port, workers);
-            // A number that other groups on this machine hardly have.
-            let id = std::process::id() as u16 ^ port.rotate_left(8);
+            // The kernel chooses the group: in one that another server has, each would get the other's frames.
+            let mut group = None;
             for one in &ports {
-                sys::share(one.socket.as_fd(), id, &program)
-                    .map_err(|error| PacketError::Other(name.to_owned(), error))?;
+                let joined = sys::share(one.socket.as_fd(), group, &program);
+                group = Some(joined.map_err(|error| PacketError::Other(name.to_owned(), error))?);
             }
         }
         Ok(ports)

@@ -27,6 +27,7 @@ mod packet {
     pub(super) const IGNORE_OUTGOING: i32 = 23;
     pub(super) const MR_MULTICAST: u16 = 0;
     pub(super) const FANOUT_CBPF: u32 = 6;
+    pub(super) const FANOUT_NEW: u32 = 0x2000;
     pub(super) const STATUS_VLAN_VALID: u32 = 1 << 4;
 }
 
@@ -83,6 +84,21 @@ fn set<T: Copy>(fd: BorrowedFd<'_>, name: i32, value: &T) -> Result<(), Errno> {
         )
     };
     if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// What the kernel's options are made of: any bytes are a value of it.
+trait Plain: Copy + Default {}
+impl Plain for u32 {}
+impl Plain for [u32; 2] {}
+
+fn get<T: Plain>(fd: BorrowedFd<'_>, name: i32) -> Result<T, Errno> {
+    let mut value = T::default();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` and `len` live across the call; the kernel writes at most `len` bytes, the size of `value`, whose type takes any.
+    let result = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, name, ptr::from_mut(&mut value).cast(), &raw mut len)
+    };
+    if result == 0 { Ok(value) } else { Err(last_error()) }
 }
 
 /// A packet socket that hears nothing until it is bound.
@@ -162,25 +178,23 @@ pub(super) fn join(fd: BorrowedFd<'_>, interface: i32, group: Mac) -> Result<(),
     set(fd, packet::ADD_MEMBERSHIP, &Membership { interface, kind: packet::MR_MULTICAST, len: 6, address })
 }
 
-/// Makes the socket one of group `id`, among whose sockets `program` chooses by their order.
-pub(super) fn share(fd: BorrowedFd<'_>, id: u16, program: &[Instruction]) -> Result<(), Errno> {
-    set(fd, packet::FANOUT, &(u32::from(id) | packet::FANOUT_CBPF << 16))?;
+/// Makes the socket one of group `id`, or the first of a new one, among whose sockets `program` chooses by their order. Returns the group.
+pub(super) fn share(fd: BorrowedFd<'_>, id: Option<u16>, program: &[Instruction]) -> Result<u16, Errno> {
+    let kind = id.map_or(packet::FANOUT_CBPF | packet::FANOUT_NEW, |_| packet::FANOUT_CBPF);
+    set(fd, packet::FANOUT, &(u32::from(id.unwrap_or(0)) | kind << 16))?;
     let mut words: Vec<libc::sock_filter> =
         program.iter().map(|i| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect();
     let len = u16::try_from(words.len()).map_err(|_| Errno::INVAL)?;
     // The kernel copies the instructions that this points to, and checks each of them; they live until then.
-    set(fd, packet::FANOUT_DATA, &libc::sock_fprog { len, filter: words.as_mut_ptr() })
+    set(fd, packet::FANOUT_DATA, &libc::sock_fprog { len, filter: words.as_mut_ptr() })?;
+    // The number in the lower half, its kind in the upper one.
+    get::<u32>(fd, packet::FANOUT).map(|group| group as u16)
 }
 
 /// Messages thrown away since the last call.
 pub(super) fn thrown_away(fd: BorrowedFd<'_>) -> u32 {
-    let mut counts = [0u32; 2];
-    let mut len = size_of::<[u32; 2]>() as libc::socklen_t;
-    // SAFETY: `counts` and `len` live across the call; the kernel writes at most `len` bytes, the size of `counts`.
-    let result = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, packet::STATISTICS, counts.as_mut_ptr().cast(), &raw mut len)
-    };
-    if result == 0 { counts[1] } else { 0 }
+    let [_all, thrown_away] = get(fd, packet::STATISTICS).unwrap_or([0; 2]);
+    thrown_away
 }
 
 /// Receives up to `most` messages, one per `stride` bytes of `bytes`, without waiting.
