@@ -207,6 +207,12 @@ fn whatever_a_port_says_of_vlans_and_checksums_is_believed() {
     assert_eq!(take(InFrame { udp: Verified::Bad, ..InFrame::plain(&good) }), 0);
     assert_eq!(take(InFrame { ip: Verified::Bad, ..InFrame::plain(&good) }), 0);
     assert_eq!(take(InFrame { udp: Verified::Good, ..InFrame::plain(&bad) }), 1, "it never left the machine");
+    // Over IPv6 there must be a checksum, and no port can find good what is not there.
+    let mut none = good6();
+    assert_eq!(take(InFrame { udp: Verified::Good, ..InFrame::plain(&none) }), 1);
+    none[60..62].fill(0);
+    assert_eq!(take(InFrame { udp: Verified::Good, ..InFrame::plain(&none) }), 0);
+    assert_eq!(one.stack_counters().refused(Refused::NoUdpChecksum), 1);
 }
 
 #[test]

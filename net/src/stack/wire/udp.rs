@@ -26,8 +26,9 @@ pub(in crate::stack) fn read<'f>(packet: &Packet<'f>, checked: Verified) -> Resu
     let bytes = bytes.get(..usize::from(len)).ok_or(Refused::UdpLength)?;
     let payload = bytes.get(UDP..).ok_or(Refused::UdpLength)?;
     match checked {
-        // Over IPv4 a sender may do without. A port may well have found that good.
-        _ if sum == 0 && packet.to.is_ipv6() && checked != Verified::Good => return Err(Refused::NoUdpChecksum),
+        // Over IPv4 a sender may do without. A port may well have found that good; over IPv6, where no other sum has the addresses in it,
+        // that is nothing to go by.
+        _ if sum == 0 && packet.to.is_ipv6() => return Err(Refused::NoUdpChecksum),
         Verified::Good => {}
         _ if sum == 0 => {}
         Verified::Bad => return Err(Refused::UdpChecksum),
