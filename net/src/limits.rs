@@ -274,6 +274,8 @@ pub const ECHOES_PER_S: u64 = 1000;
 pub const CLOSED_PORTS_PER_S: u64 = 100;
 /// Frames of the stack itself (answers of ARP, discovery and ICMP) that wait to be sent, each worker.
 pub const CONTROL_FRAMES: usize = 64;
+/// Of these, places that questions for neighbours alone may take: a flood that makes the stack answer must not keep it from asking.
+pub const QUESTION_FRAMES: usize = 16;
 /// Datagrams for one worker that arrived at others and wait for it: 30 bursts.
 pub const HANDED_DATAGRAMS: usize = 1024;
 /// Bytes of them.

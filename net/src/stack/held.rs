@@ -1,6 +1,6 @@
 //! Datagrams that wait until their neighbour's address is known, and frames that wait until the port has room.
 
-use crate::limits::{CONTROL_FRAMES, HELD_BYTES, HELD_DATAGRAMS, HELD_PER_NEIGHBOUR};
+use crate::limits::{CONTROL_FRAMES, HELD_BYTES, HELD_DATAGRAMS, HELD_PER_NEIGHBOUR, QUESTION_FRAMES};
 use crate::r2p2::Peer;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -63,12 +63,17 @@ pub(super) struct Queue {
 impl Queue {
     /// Whether there is room for a further frame of the stack itself.
     pub(super) fn has_room(&self) -> bool {
+        self.frames.len() < CONTROL_FRAMES - QUESTION_FRAMES
+    }
+
+    /// Whether there is room for a question to a neighbour.
+    pub(super) fn has_room_for_question(&self) -> bool {
         self.frames.len() < CONTROL_FRAMES
     }
 
-    /// Whether there is room for datagrams that have waited.
+    /// Whether there is room for all datagrams that have waited.
     pub(super) fn has_room_for_held(&self) -> bool {
-        self.frames.len() < CONTROL_FRAMES + HELD_DATAGRAMS
+        self.frames.len() <= CONTROL_FRAMES
     }
 
     /// Puts the frame in that `write` writes. One that is empty is none.

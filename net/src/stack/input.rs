@@ -109,9 +109,9 @@ impl Worker {
             }
             None => {
                 if self.interface.options.answer_closed_ports && self.closed.take(now_us) {
-                    self.counters.closed_answered += 1;
                     let way = self.way_back(ethernet, packet);
-                    self.say(|frame| way.write_closed_port(packet.whole, frame));
+                    let said = self.say(|frame| way.write_closed_port(packet.whole, frame));
+                    self.counters.closed_answered += u64::from(said);
                 }
                 Err(Refused::Port)
             }
@@ -147,9 +147,11 @@ impl Worker {
                 if !self.echoes.take(now_us) {
                     return Err(Refused::Rate);
                 }
-                self.counters.echoes_answered += 1;
                 let way = self.way_back(ethernet, packet);
-                self.say(|frame| way.write_echo_reply(body, frame));
+                if !self.say(|frame| way.write_echo_reply(body, frame)) {
+                    return Err(Refused::Rate);
+                }
+                self.counters.echoes_answered += 1;
             }
             Message::TooBig => self.counters.too_big_heard += 1,
             Message::GroupQuery => {
@@ -254,8 +256,8 @@ impl Worker {
     }
 
     fn answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.counters.questions_answered += 1;
-        self.say(write);
+        let said = self.say(write);
+        self.counters.questions_answered += u64::from(said);
     }
 
     /// A neighbour's address was heard.

@@ -61,14 +61,21 @@ impl Worker {
         }
     }
 
-    /// Puts a frame of the stack itself into the queue.
-    pub(super) fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.queue.has_room() {
-            self.counters.frames_own += 1;
-            self.queue.push(write);
-        } else {
+    /// Puts a frame of the stack itself into the queue. False if there is no room.
+    pub(super) fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if !self.queue.has_room() {
             self.counters.frames_lost += 1;
+            return false;
         }
+        self.counters.frames_own += 1;
+        self.queue.push(write);
+        true
+    }
+
+    /// Puts a question into the queue. The caller has seen that there is room.
+    fn inquire(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.counters.frames_own += 1;
+        self.queue.push(write);
     }
 
     /// Tells everybody who has this interface's addresses, and switches which groups it listens to.
@@ -94,8 +101,11 @@ impl Worker {
         }
     }
 
-    /// Asks for a neighbour, if it is time to.
+    /// Asks for a neighbour, if it is time to. What there is no room for does not count as asked: the next one who wants it asks again.
     fn ask(&mut self, now_us: u64, hop: IpAddr) {
+        if !self.queue.has_room_for_question() {
+            return;
+        }
         let interface = Arc::clone(&self.interface);
         let known = match interface.neighbours.ask(now_us, hop) {
             Ask::Nothing => return,
@@ -106,11 +116,11 @@ impl Worker {
         match (hop, interface.network_of(hop).map(|network| network.address)) {
             (IpAddr::V4(target), Some(IpAddr::V4(own))) => {
                 let arp = Arp { asks: true, sender_mac: mac, sender: own, target_mac: Mac::ZERO, target };
-                self.say(|frame| frame.extend_from_slice(&arp.frame(known.unwrap_or(Mac::BROADCAST))));
+                self.inquire(|frame| frame.extend_from_slice(&arp.frame(known.unwrap_or(Mac::BROADCAST))));
             }
             (IpAddr::V6(target), Some(IpAddr::V6(own))) => {
                 let from = self.source6(target, own);
-                self.say(|frame| nd::write_solicitation(mac, from, target, known, frame));
+                self.inquire(|frame| nd::write_solicitation(mac, from, target, known, frame));
             }
             _ => {}
         }
@@ -223,6 +233,11 @@ impl Worker {
                 }
                 Found::Wait(until_us) => {
                     self.held.due_us = self.held.due_us.min(until_us);
+                    self.held.keep(waiting);
+                }
+                // There was no room for the question: the port is full.
+                Found::Unknown if !self.queue.has_room_for_question() => {
+                    self.held.due_us = now_us;
                     self.held.keep(waiting);
                 }
                 // There was no room in the table, or nobody answered.

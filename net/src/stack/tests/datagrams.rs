@@ -125,6 +125,37 @@ fn a_neighbour_is_asked_for_when_there_is_no_room_to_wait_for_it() {
     assert!(other.receive_raw().iter().any(|frame| frame.ends_with(b"arrives")));
 }
 
+/// Questions of others, as many as a burst holds, want more answers than may wait: ours leave all the same, and what did not is not counted.
+#[test]
+fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
+    let (mut one, mut other, time) = bench();
+    send(&mut one, peers(3)[0], b"waits");
+    let own = |frames: &[Vec<u8>]| {
+        let arps = frames.iter().filter_map(|frame| wire_arp(frame));
+        arps.filter(|arp| arp.asks && IpAddr::from(arp.target) == ip("10.0.0.3")).count()
+    };
+    assert_eq!(own(&other.receive_raw()), 1);
+    for number in 0..100 {
+        let (sender, target) = ([10, 0, 0, 100 + number].into(), [10, 0, 0, 1].into());
+        let arp = Arp { asks: true, sender_mac: mac(2), sender, target_mac: Mac::ZERO, target };
+        other.send_raw(&arp.frame(Mac::BROADCAST));
+    }
+    // The time to ask again has come, and the port is full when the answers are to leave.
+    time.pass(crate::limits::NEIGHBOUR_RETRIES_US[0]);
+    one.port_mut().room = 0;
+    nothing(&mut one);
+    one.port_mut().room = usize::MAX;
+    nothing(&mut one);
+    let said = other.receive_raw();
+    assert_eq!(own(&said), 1, "asked again");
+    let answers = said.iter().filter_map(|frame| wire_arp(frame)).filter(|arp| !arp.asks).count();
+    let counters = one.stack_counters();
+    assert_eq!(
+        (counters.questions_answered, counters.questions_answered + counters.frames_lost),
+        (answers as u64, 100)
+    );
+}
+
 #[test]
 fn an_idle_driver_says_when_it_has_to_be_called_again() {
     let (net, time) = (network(), Time::new());
