@@ -32,7 +32,26 @@ pub struct StackCounters {
     pub unresolved: u64,
 }
 
+/// Why a datagram is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsent {
+    /// It does not fit a packet of the interface.
+    TooLarge,
+    /// There is no way to its address.
+    NoRoute,
+    /// Its neighbour is silent, or too many wait for it.
+    Unresolved,
+}
+
 impl StackCounters {
+    pub(super) fn drop(&mut self, why: Unsent) {
+        match why {
+            Unsent::TooLarge => self.too_large += 1,
+            Unsent::NoRoute => self.no_route += 1,
+            Unsent::Unresolved => self.unresolved += 1,
+        }
+    }
+
     #[inline]
     pub(super) fn refuse(&mut self, why: Refused) {
         if let Some(counter) = self.refused.get_mut(why as usize) {

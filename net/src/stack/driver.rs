@@ -158,7 +158,11 @@ impl<P: FramePort> StackDriver<P> {
                 self.worker.hold(now_us, hop, peer, payload);
                 (taken + 1, true)
             }
-            Some(_) => (taken + 1, true),
+            Some((Out::Dropped(why), ..)) => {
+                self.worker.counters.drop(why);
+                (taken + 1, true)
+            }
+            Some((Out::Frame(_), ..)) => (taken, true),
         }
     }
 

@@ -148,7 +148,7 @@ pub(crate) fn frames(bytes: &[u8]) {
             match worker.route(now_us, peer, input) {
                 Out::Frame(headers) => check_own(&[headers.bytes(), input].concat()),
                 Out::Hold(hop) => worker.hold(now_us, hop, peer, input),
-                Out::Dropped => {}
+                Out::Dropped(_) => {}
             }
         } else {
             let mut frame = input.to_vec();

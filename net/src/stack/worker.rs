@@ -1,6 +1,6 @@
 //! One worker's part of the stack: frames in, datagrams and answers out. It knows the time from what it is told, and no port.
 
-use super::counters::StackCounters;
+use super::counters::{StackCounters, Unsent};
 use super::handover::Batch;
 use super::held::{Held, Queue};
 use super::interface::Interface;
@@ -39,8 +39,8 @@ pub(super) enum Out {
     Frame(Headers),
     /// It waits for its neighbour to be asked, or to answer.
     Hold(IpAddr),
-    /// It was dropped, and counted.
-    Dropped,
+    /// It is dropped: who is done with it counts why.
+    Dropped(Unsent),
 }
 
 impl Worker {
@@ -131,17 +131,15 @@ impl Worker {
         if target.is_unicast_link_local() { self.interface.link_local.unwrap_or(own) } else { own }
     }
 
-    /// The headers for a datagram, or what else becomes of it.
+    /// The headers for a datagram, or what else becomes of it. To be called again for one that the port had no room for.
     #[inline]
     pub(super) fn route(&mut self, now_us: u64, peer: Peer, payload: &[u8]) -> Out {
         let header = if peer.is_ipv4() { IPV4 } else { IPV6 };
         if header + UDP + payload.len() > self.interface.mtu {
-            self.counters.too_large += 1;
-            return Out::Dropped;
+            return Out::Dropped(Unsent::TooLarge);
         }
         let Some(hop) = self.interface.next_hop(peer.ip()).filter(|_| peer.port() != 0) else {
-            self.counters.no_route += 1;
-            return Out::Dropped;
+            return Out::Dropped(Unsent::NoRoute);
         };
         let mac = match self.interface.neighbours.find(now_us, hop) {
             Found::Here(mac) => mac,
@@ -150,17 +148,11 @@ impl Worker {
                 mac
             }
             Found::Wait(_) | Found::Unknown => return Out::Hold(hop),
-            Found::Nobody => {
-                self.counters.unresolved += 1;
-                return Out::Dropped;
-            }
+            Found::Nobody => return Out::Dropped(Unsent::Unresolved),
         };
         match self.headers(mac, peer, payload, self.offload) {
             Some(headers) => Out::Frame(headers),
-            None => {
-                self.counters.no_route += 1;
-                Out::Dropped
-            }
+            None => Out::Dropped(Unsent::NoRoute),
         }
     }
 

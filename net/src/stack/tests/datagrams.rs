@@ -281,18 +281,31 @@ fn a_port_that_is_full_keeps_datagrams_in_the_outbox_once() {
     settle(&mut [&mut one, &mut two]);
     let mut dice = Dice::new(9);
     let (mut outbox, mut sent, mut got) = (Outbox::default(), 0u32, Vec::new());
+    let (mut silent, mut nowhere, mut long) = (0, 0, 0);
     for _ in 0..400 {
         for _ in 0..dice.below(6) {
             // Some to a neighbour that does not answer, some that have no way, between those that go out.
-            match dice.below(6) {
-                0 => outbox.send(peers(3)[0], &[b"silent"]),
-                1 => outbox.send("10.0.0.255:1".parse().unwrap(), &[b"nowhere"]),
+            match dice.below(7) {
+                0 => {
+                    outbox.send(peers(3)[0], &[b"silent"]);
+                    silent += 1;
+                }
+                1 => {
+                    outbox.send("10.0.0.255:1".parse().unwrap(), &[b"nowhere"]);
+                    nowhere += 1;
+                }
+                2 => {
+                    outbox.send(peers(2)[0], &[&[0; 1473]]);
+                    long += 1;
+                }
                 _ => {
                     outbox.send(peers(2)[0], &[&sent.to_be_bytes()]);
                     sent += 1;
                 }
             }
         }
+        // Now and then the silent one is given up, and asked anew.
+        time.pass(50_000);
         one.port_mut().room = dice.below(4) as usize;
         one.transmit(&mut outbox);
         got.extend(receive(&mut two));
@@ -304,6 +317,15 @@ fn a_port_that_is_full_keeps_datagrams_in_the_outbox_once() {
     let numbers: Vec<_> = got.iter().map(|(_, bytes)| u32::from_be_bytes(bytes[..].try_into().unwrap())).collect();
     assert_eq!(numbers, (0..sent).collect::<Vec<_>>());
     assert!(one.counters().send_full > 10);
+    // However often they were looked at.
+    time.pass(5_000_000);
+    nothing(&mut one);
+    time.pass(5_000_000);
+    nothing(&mut one);
+    time.pass(5_000_000);
+    nothing(&mut one);
+    let counters = one.stack_counters();
+    assert_eq!((counters.unresolved, counters.no_route, counters.too_large), (silent, nowhere, long));
 }
 
 #[test]
