@@ -36,7 +36,8 @@ impl<P: FramePort> StackDriver<P> {
     /// Worker `index` of an interface, with a queue pair of its own. The first one announces the interface's addresses.
     ///
     /// # Errors
-    /// If there is no such worker, or there is one already; if the process has no file descriptor left.
+    /// If there is no such worker, or there is one already; if the port lets no groups in that IPv6 needs; if the process has no file
+    /// descriptor left.
     pub fn new(interface: Arc<Interface>, index: usize, mut port: P) -> Result<StackDriver<P>, StackError> {
         let inbox = interface.inboxes.get(index).ok_or(StackError::Worker(index))?;
         let descriptor = port.descriptor();
@@ -45,10 +46,12 @@ impl<P: FramePort> StackDriver<P> {
         let waiter = Waiter::no_longer_than(descriptor, Arc::clone(&longest_us))
             .map_err(|error| StackError::Signal(index, error.to_string()))?;
         let waker = waiter.waker();
+        if !port.listen(&interface.groups()) && interface.v6.is_some() {
+            return Err(StackError::Groups);
+        }
         if !inbox.own(waker.clone()) {
             return Err(StackError::Worker(index));
         }
-        port.listen(&interface.groups());
         let mut worker = Worker::new(interface, index, port.offload());
         if index == 0 {
             worker.announce();
@@ -182,6 +185,12 @@ impl<P: FramePort> StackDriver<P> {
         let bytes: usize = outbox.iter().take(taken).map(|(_, payload)| payload.len()).sum();
         self.counters.sent_bytes += bytes as u64;
         taken
+    }
+
+    /// How long whoever waits may sleep, microseconds.
+    #[cfg(test)]
+    pub(super) fn longest_us(&self) -> u64 {
+        self.longest_us.load(Relaxed)
     }
 
     /// Tells whoever waits how long.

@@ -134,14 +134,16 @@ impl Worker {
         }
         let message = icmp::read(packet)?;
         // Who has no address yet may ask whether one is free.
-        let nameless = matches!(message, Message::Discovery(..)) && packet.from == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        if !nameless && !self.interface.may_send(packet.from) {
+        let nameless = packet.from == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        // Who has our address, too, speaks as us.
+        let excepted = matches!(message, Message::Discovery(..)) && (nameless || self.interface.is_mine(packet.from));
+        if !excepted && !self.interface.may_send(packet.from) {
             return Err(Refused::IpSource);
         }
         match message {
             Message::Echo(body) => {
-                // An echo to a group would be answered by all.
-                if !mine || ethernet.to.is_group() {
+                // An echo to a group would be answered by all; one that a larger packet has brought would not fit a packet of ours.
+                if !mine || ethernet.to.is_group() || packet.whole.len() > self.interface.mtu {
                     return Err(Refused::Unheeded);
                 }
                 if !self.echoes.take(now_us) {
@@ -178,7 +180,15 @@ impl Worker {
         message: Discovery,
     ) -> Result<(), Refused> {
         let own_mac = self.interface.mac;
+        if self.interface.is_mine(from.into()) {
+            // Somebody speaks as us.
+            self.conflict();
+            self.defend(now_us);
+            return Ok(());
+        }
         match message {
+            // It would have us send to ourselves.
+            Discovery::Solicitation { mac: Some(mac), .. } if mac == own_mac => Err(Refused::Discovery),
             Discovery::Solicitation { target, .. } if !self.interface.is_mine(target.into()) => Err(Refused::Unheeded),
             Discovery::Solicitation { target, .. } if from.is_unspecified() => {
                 // Somebody would like to have the address.
@@ -217,6 +227,10 @@ impl Worker {
         let own_mac = self.interface.mac;
         let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
         let asked = self.interface.serves(target);
+        // It would have us send to ourselves.
+        if arp.sender_mac == own_mac {
+            return Err(Refused::Arp);
+        }
         if self.interface.serves(sender) {
             self.conflict();
             self.defend(now_us);
@@ -230,7 +244,7 @@ impl Worker {
             self.conflict();
         } else {
             let near = self.interface.v4.is_some_and(|network| network.reaches(sender));
-            if !near || !self.interface.may_send(sender) || arp.sender_mac == own_mac {
+            if !near || !self.interface.may_send(sender) {
                 return Err(Refused::Arp);
             }
             let how = match (arp.asks, asked) {

@@ -102,6 +102,12 @@ pub enum StackError {
     /// A worker that there is not, or is already.
     #[error("there is no worker {0} left to be given a port")]
     Worker(usize),
+    /// The port lets no groups in.
+    #[error(
+        "the interface lets no groups of IPv6 in, in which others ask for its address: leave the stack's address of IPv6 out, or choose an \
+         interface that does"
+    )]
+    Groups,
     /// The process has no file descriptor left.
     #[error("cannot make a signal for worker {0}: {1}; raise the limit of open files")]
     Signal(usize, String),

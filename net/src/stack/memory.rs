@@ -4,6 +4,7 @@ use super::{FramePort, InFrame, Mac, Never, Offload, OutFrame, Verified};
 use crate::driver::Pressure;
 use crate::sim::Dice;
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What happens to frames, percent each.
@@ -63,6 +64,8 @@ impl MemoryNetwork {
             mtu,
             offload: Offload::default(),
             verify: false,
+            listens: true,
+            descriptor: None,
             received: Vec::new(),
             room: usize::MAX,
             send_errors: 0,
@@ -119,6 +122,10 @@ pub struct MemoryPort {
     pub offload: Offload,
     /// Whether it says of what came if the checksums are right.
     pub verify: bool,
+    /// Whether it lets groups in.
+    pub listens: bool,
+    /// What it says is readable when a frame has come. It is not made so.
+    pub descriptor: Option<Arc<OwnedFd>>,
     /// Frames that it takes until it says that it is full; it then stays so until this is set anew.
     pub room: usize,
     received: Vec<Vec<u8>>,
@@ -155,7 +162,11 @@ impl FramePort for MemoryPort {
     }
 
     fn listen(&mut self, _groups: &[Mac]) -> bool {
-        true
+        self.listens
+    }
+
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.descriptor.clone()
     }
 
     fn receive(&mut self, most: usize) -> usize {

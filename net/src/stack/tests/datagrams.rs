@@ -156,16 +156,59 @@ fn a_flood_of_questions_does_not_keep_ours_from_leaving() {
     );
 }
 
+/// A driver whose port says when a frame has come: nothing else has to end a sleep.
+fn told(net: &MemoryNetwork, time: &Time, number: u8) -> StackDriver<MemoryPort> {
+    use rustix::event::{EventfdFlags, eventfd};
+    let mut port = net.interface(mac(number), 1500, 1).remove(0);
+    port.descriptor = Some(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
+    let interface = Interface::new(&port, options(number), time.clock()).unwrap();
+    StackDriver::new(interface, 0, port).unwrap()
+}
+
+/// Whether a driver lets who waits sleep for longer than any test.
+fn sleeps_long(driver: &StackDriver<MemoryPort>) -> bool {
+    const LONG_US: u64 = 20_000_000;
+    let begin = std::time::Instant::now();
+    let woken = driver.waiter().wait(Some(LONG_US), false).unwrap();
+    assert_eq!(woken, crate::driver::Woken::default(), "there is no datagram, and nobody signals");
+    begin.elapsed().as_micros() as u64 >= LONG_US
+}
+
 #[test]
 fn an_idle_driver_says_when_it_has_to_be_called_again() {
     let (net, time) = (network(), Time::new());
-    let mut one = host(&net, &time, 1, options(1)).remove(0);
-    send(&mut one, peers(2)[0], b"waits");
-    let waiter = one.waiter();
-    let begin = std::time::Instant::now();
-    // Without that, this would sleep for ever: there is no descriptor, and nobody signals.
-    assert_eq!(waiter.wait(None, false).unwrap(), crate::driver::Woken::default());
-    assert!(begin.elapsed() < std::time::Duration::from_secs(60));
+    // A port that says nothing is looked at often.
+    let mut polled = host(&net, &time, 1, options(1)).remove(0);
+    nothing(&mut polled);
+    assert!(!sleeps_long(&polled));
+    // One that does is not, but for what waits for a neighbour's answer, or for room.
+    let mut waits = told(&net, &time, 2);
+    send(&mut waits, peers(9)[0], b"waits");
+    assert!(!sleeps_long(&waits));
+    let mut full = told(&net, &time, 3);
+    nothing(&mut full);
+    full.port_mut().room = 0;
+    send(&mut polled, peers(3)[0], b"asks first");
+    nothing(&mut full);
+    assert!(!full.worker.queue.frames.is_empty() && full.worker.held.is_empty(), "its answer waits");
+    assert!(!sleeps_long(&full));
+    full.port_mut().room = usize::MAX;
+    nothing(&mut full);
+    assert_eq!(full.longest_us(), u64::MAX, "then it sleeps until a frame comes");
+}
+
+#[test]
+fn a_port_that_lets_no_groups_in_does_for_ipv4_alone() {
+    let (net, time) = (network(), Time::new());
+    let drive = |options: StackOptions| {
+        let mut port = net.interface(mac(1), 1500, 1).remove(0);
+        port.listens = false;
+        let interface = Interface::new(&port, options, time.clock()).unwrap();
+        StackDriver::new(interface, 0, port).map(|_| ())
+    };
+    assert_eq!(drive(options(1)), Err(StackError::Groups));
+    let v4 = Network { address: ip("10.0.0.1"), prefix: 24, gateway: None };
+    assert_eq!(drive(StackOptions::new(v4, 7000)), Ok(()));
 }
 
 #[test]

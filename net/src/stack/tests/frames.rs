@@ -287,6 +287,20 @@ fn an_echo_comes_back_whole_and_no_faster_than_its_rate() {
 }
 
 #[test]
+fn an_echo_that_does_not_fit_a_packet_of_ours_is_not_answered() {
+    let (mut one, mut other, _time) = bench();
+    for (len, answered) in [(1472, 1), (1473, 1), (4000, 1)] {
+        let mut frame = Vec::new();
+        v4([10, 0, 0, 2], [10, 0, 0, 1]).icmpv4_echo_request(7, 9).write(&mut frame, &vec![7; len]).unwrap();
+        other.send_raw(&frame);
+        nothing(&mut one);
+        assert_eq!(one.stack_counters().echoes_answered, answered);
+    }
+    assert_eq!((other.receive_raw().len(), one.counters().send_errors), (1, 0));
+    assert_eq!(one.stack_counters().refused(Refused::Unheeded), 2);
+}
+
+#[test]
 fn arp_is_answered_for_our_address_alone_and_teaches_nothing_else() {
     let (mut one, mut other, _time) = bench();
     let sender: std::net::Ipv4Addr = [10, 0, 0, 2].into();
@@ -328,18 +342,22 @@ fn who_has_our_address_too_is_noticed_and_contradicted_now_and_then() {
     let mut frames = Vec::new();
     let own6: std::net::Ipv6Addr = "fd00::1".parse().unwrap();
     nd::write_advertisement(mac(2), own6, Mac([0x33, 0x33, 0, 0, 0, 1]), super::super::wire::ALL_NODES, &mut frames);
-    for _ in 0..100 {
-        other.send_raw(&claim.frame(Mac::BROADCAST));
-        nothing(&mut one);
+    // By ARP and by discovery, the latter from our address as who has it does.
+    for (kind, forged) in [(ethertype::ARP, &claim.frame(Mac::BROADCAST)[..]), (ethertype::IPV6, &frames)] {
+        let before = one.interface().conflicts();
+        for _ in 0..100 {
+            other.send_raw(forged);
+            nothing(&mut one);
+        }
+        assert_eq!(one.interface().conflicts(), before + 100);
+        let answers = other.receive_raw();
+        assert_eq!(answers.iter().filter(|frame| frame[12..14] == ethertype::ARP.to_be_bytes()).count(), 1, "{kind:x}");
+        assert_eq!(answers[0][..6], [0xFF; 6]);
+        let own =
+            answers.iter().filter(|frame| frame.len() == 86 && frame[54] == 136 && frame[62..78] == own6.octets());
+        assert_eq!(own.count(), 1, "{kind:x}");
+        time.pass(crate::limits::DEFEND_US);
     }
-    assert_eq!(one.interface().conflicts(), 100);
-    let answers = other.receive_raw();
-    assert_eq!(answers.iter().filter(|frame| frame[12..14] == ethertype::ARP.to_be_bytes()).count(), 1);
-    assert_eq!(answers[0][..6], [0xFF; 6]);
-    time.pass(crate::limits::DEFEND_US);
-    other.send_raw(&claim.frame(Mac::BROADCAST));
-    nothing(&mut one);
-    assert!(!other.receive_raw().is_empty());
     // An address that is ours is not one of a neighbour either.
     assert!(one.interface().neighbours().is_empty());
 }
@@ -409,6 +427,28 @@ fn who_looks_for_a_free_address_learns_that_ours_is_not() {
     assert_eq!(other.receive_raw().len(), 1);
     assert!(one.interface().neighbours().is_empty());
     assert_eq!(one.interface().conflicts(), 2);
+}
+
+#[test]
+fn who_says_that_it_has_our_ethernet_address_is_not_answered() {
+    let (mut one, _other, _time) = bench();
+    let own: std::net::Ipv6Addr = "fd00::1".parse().unwrap();
+    let mut discovery = Vec::new();
+    nd::write_solicitation(mac(1), "fd00::2".parse().unwrap(), own, None, &mut discovery);
+    let arp = |sender: [u8; 4]| {
+        let target = [10, 0, 0, 1].into();
+        let arp = Arp { asks: true, sender_mac: mac(1), sender: sender.into(), target_mac: Mac::ZERO, target };
+        arp.frame(Mac::BROADCAST).to_vec()
+    };
+    for mut frame in [discovery, arp([0; 4]), arp([10, 0, 0, 2])] {
+        // The frame itself is another's.
+        frame[6..12].copy_from_slice(&mac(2).0);
+        one.worker.input(1_000_000, &InFrame::plain(&frame), &mut crate::driver::Burst::new(1, 1500));
+        assert!(one.worker.queue.frames.is_empty());
+    }
+    assert_eq!(one.stack_counters().refused(Refused::Discovery), 1);
+    assert_eq!(one.stack_counters().refused(Refused::Arp), 2);
+    assert!(one.interface().neighbours().is_empty());
 }
 
 #[test]
