@@ -189,6 +189,9 @@ pub const OUTBOX_BYTES: usize = 8 << 20;
 pub const OUTBOX_DATAGRAMS: usize = 16_384;
 /// Datagrams in one segmented send, at most (the kernel's `UDP_MAX_SEGMENTS` is 64 or more).
 pub const GSO_SEGMENTS: usize = 64;
+/// Datagrams that the kernel may have coalesced into one, at most (its `UDP_MAX_SEGMENTS` is 128 since Linux 6.9). A frame of a virtual
+/// machine says itself how many are in it: more is of who would have the stack take 65,000 out of one frame.
+pub const GRO_SEGMENTS: usize = 128;
 /// Bytes in one segmented send, at most: what an IPv4 datagram can carry.
 pub const GSO_BYTES: usize = 65_507;
 /// Stretches of the outbox's buffer that one call hands to the kernel, at most: 8 KiB of stack, and as many as a burst of messages of 16

@@ -9,7 +9,7 @@ use super::wire::{ALL_NODES, Ethernet, Refused, ethertype, group_of, protocol, s
 use super::worker::Worker;
 use super::{InFrame, Mac};
 use crate::driver::Burst;
-use crate::limits::DEFEND_US;
+use crate::limits::{DEFEND_US, GRO_SEGMENTS};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -84,6 +84,9 @@ impl Worker {
         datagram: &udp::Datagram<'_>,
         (burst, segment): (&mut Burst, usize),
     ) -> Result<(), Refused> {
+        if segment > 0 && datagram.payload.len().div_ceil(segment) > GRO_SEGMENTS {
+            return Err(Refused::Segments);
+        }
         match self.interface.worker_of(datagram.port) {
             // Nobody can be answered there.
             _ if datagram.from.port() == 0 => Err(Refused::Port),

@@ -1,10 +1,11 @@
 //! How often something may happen.
 
-/// So many times a second, and as many at once after a second of rest.
+/// So many times in a span, and as many at once after a span of rest.
 #[derive(Clone, Debug)]
 pub(super) struct Rate {
-    per_s: u64,
-    /// Microseconds' worth of what may happen now, times `per_s`.
+    times: u64,
+    span_us: u64,
+    /// Microseconds' worth of what may happen now, times `times`.
     saved: u64,
     seen_us: u64,
 }
@@ -12,19 +13,25 @@ pub(super) struct Rate {
 const SECOND_US: u64 = 1_000_000;
 
 impl Rate {
+    /// So many times a second.
     pub(super) fn new(per_s: u64) -> Rate {
-        Rate { per_s, saved: per_s * SECOND_US, seen_us: 0 }
+        Rate { times: per_s, span_us: SECOND_US, saved: per_s * SECOND_US, seen_us: 0 }
+    }
+
+    /// Once in so many microseconds.
+    pub(super) fn once_in(span_us: u64) -> Rate {
+        Rate { times: 1, span_us, saved: span_us, seen_us: 0 }
     }
 
     /// Whether it may happen now; it is counted then.
     pub(super) fn take(&mut self, now_us: u64) -> bool {
-        let since_us = now_us.saturating_sub(self.seen_us).min(SECOND_US);
+        let since_us = now_us.saturating_sub(self.seen_us).min(self.span_us);
         self.seen_us = self.seen_us.max(now_us);
-        self.saved = (self.saved + since_us * self.per_s).min(self.per_s * SECOND_US);
-        if self.saved < SECOND_US {
+        self.saved = (self.saved + since_us * self.times).min(self.times * self.span_us);
+        if self.saved < self.span_us {
             return false;
         }
-        self.saved -= SECOND_US;
+        self.saved -= self.span_us;
         true
     }
 }

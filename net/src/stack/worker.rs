@@ -10,6 +10,7 @@ use super::wire::udp::Headers;
 use super::wire::{HEADERS, IPV4, IPV6, UDP};
 use super::wire::{arp::Arp, nd};
 use super::{Mac, Offload};
+use crate::limits::GROUP_REPORT_US;
 use crate::r2p2::Peer;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl Worker {
             away: (0..options.workers).map(|_| Batch::default()).collect(),
             echoes: Rate::new(options.echoes_per_s),
             closed: Rate::new(options.closed_ports_per_s),
-            reports: Rate::new(1),
+            reports: Rate::once_in(GROUP_REPORT_US),
             interface,
         }
     }

@@ -216,6 +216,22 @@ fn whatever_a_port_says_of_vlans_and_checksums_is_believed() {
 }
 
 #[test]
+fn no_frame_holds_more_datagrams_than_a_kernel_puts_into_one() {
+    let (net, time) = (network(), Time::new());
+    let mut one = host(&net, &time, 1, StackOptions { workers: 2, ..options(1) }).remove(0);
+    for (port, handed) in [(7000, 0), (7001, 1)] {
+        let frame = finish(v4([10, 0, 0, 2], [10, 0, 0, 1]).udp(5000, port), &[7; 1280]);
+        let mut take = |segment| {
+            let mut burst = crate::driver::Burst::new(1, 1500);
+            one.worker.input(1_000_000, &InFrame { segment, ..InFrame::plain(&frame) }, &mut burst);
+            (burst.len() as u64, one.stack_counters().handed_over, one.stack_counters().refused(Refused::Segments))
+        };
+        assert_eq!(take(9), (0, 0, 1 + handed), "143 of them");
+        assert_eq!(take(10), (128 * (1 - handed), 128 * handed, 1 + handed));
+    }
+}
+
+#[test]
 fn options_and_extensions_that_may_be_skipped_are() {
     let (mut one, other, _time) = bench();
     let frames = [
@@ -474,6 +490,30 @@ fn a_closed_port_answers_with_what_was_sent() {
         etherparse::Icmpv6Type::DestinationUnreachable(etherparse::icmpv6::DestUnreachableCode::Port)
     );
     assert_eq!(answers[1].len(), 14 + 1280);
+}
+
+#[test]
+fn a_router_of_the_link_is_told_of_groups_and_nobody_else() {
+    let (mut one, mut other, time) = bench();
+    let query = |from: &str, hops: u8| {
+        let way = Way { macs: (mac(2), mac(1)), from: ip(from), to: super::super::wire::ALL_NODES.into() };
+        let mut frame = Vec::new();
+        way.write(130, 0, &[&[0; 20]], &mut frame);
+        frame[21] = hops;
+        frame
+    };
+    let mut ask = |frame: &[u8]| {
+        other.send_raw(frame);
+        nothing(&mut one);
+        (other.receive_raw().len(), one.stack_counters().refused(Refused::Discovery))
+    };
+    assert_eq!(ask(&query("fe80::2", 64)), (0, 1), "it has passed a router");
+    assert_eq!(ask(&query("fd00::2", 1)), (0, 2), "it need not be of this link");
+    assert_eq!(ask(&query("fe80::2", 1)), (1, 2));
+    time.pass(crate::limits::GROUP_REPORT_US - 1);
+    assert_eq!(ask(&query("fe80::2", 1)), (0, 2), "no faster than its rate");
+    time.pass(1);
+    assert_eq!(ask(&query("fe80::2", 1)), (1, 2));
 }
 
 #[test]

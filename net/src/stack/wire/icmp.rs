@@ -15,7 +15,7 @@ pub(in crate::stack) enum Message<'f> {
     TooBig,
     /// A message of neighbour discovery, checked to have passed no router: its type and its body behind the checksum.
     Discovery(u8, &'f [u8]),
-    /// A router asks for the groups that are listened to.
+    /// A router of this link asks for the groups that are listened to.
     GroupQuery,
 }
 
@@ -60,7 +60,10 @@ pub(in crate::stack) fn read<'f>(packet: &Packet<'f>) -> Result<Message<'f>, Ref
         (kind::V6_ECHO, 0) if body.len() >= 4 => Ok(Message::Echo(body)),
         (kind::V6_ECHO, _) => Err(Refused::Icmp),
         (kind::V6_TOO_BIG, _) => Ok(Message::TooBig),
-        (kind::V6_GROUP_QUERY, 0) => Ok(Message::GroupQuery),
+        (kind::V6_GROUP_QUERY, 0) => {
+            let direct = matches!(packet.from, IpAddr::V6(from) if packet.hops == 1 && from.is_unicast_link_local());
+            if direct { Ok(Message::GroupQuery) } else { Err(Refused::Discovery) }
+        }
         (kind, code) if kind::V6_DISCOVERY.contains(&kind) => {
             let direct = packet.hops == 255 && code == 0;
             if direct { Ok(Message::Discovery(kind, body)) } else { Err(Refused::Discovery) }

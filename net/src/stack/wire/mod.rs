@@ -83,7 +83,7 @@ pub enum Refused {
     Arp,
     /// A malformed ICMP message, or one with a wrong checksum.
     Icmp,
-    /// A malformed message of neighbour discovery, or one that came through a router.
+    /// A malformed message of neighbour or listener discovery, or one that came through a router.
     Discovery,
     /// A message of ICMP that is not acted on.
     Unheeded,
@@ -93,11 +93,13 @@ pub enum Refused {
     Handover,
     /// A datagram longer than the buffer for it.
     Buffer,
+    /// More datagrams in one frame than a kernel coalesces.
+    Segments,
 }
 
 impl Refused {
     /// All of them, in the order of their numbers, with their names.
-    pub const ALL: [(Refused, &'static str); 24] = [
+    pub const ALL: [(Refused, &'static str); 25] = [
         (Refused::Short, "short"),
         (Refused::Vlan, "vlan"),
         (Refused::EthernetAddress, "ethernet_address"),
@@ -122,6 +124,7 @@ impl Refused {
         (Refused::Rate, "rate"),
         (Refused::Handover, "handover"),
         (Refused::Buffer, "buffer"),
+        (Refused::Segments, "segments"),
     ];
 
     /// Whether a sound network and sound neighbours never send such frames. (What is merely not for this stack is not malformed.)
