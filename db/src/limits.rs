@@ -94,9 +94,19 @@ pub const RANGE_LOOKS_PER_CALL: usize = 64;
 /// Bytes of keys that one call for a range goes through, but for the last key: they are copied while the index is locked, and compared.
 pub const RANGE_CALL_KEY_BYTES: usize = 64 << 10;
 
-/// Calls that a range over the wire makes: so many looks in all, where nearly everything has expired. If they find nothing, the answer
-/// says where to go on.
-pub const RANGE_CALLS_PER_ANSWER: usize = 64;
+/// Keys that the ranges of one message look at together, about 150 ns each: the records that they may answer ([`MULTIGET_KEYS`]), one
+/// more for each range, which tells whether there is more, and most of a thousand expired ones. A message is served in one go.
+pub const RANGE_LOOKS_PER_MESSAGE: usize = 2_048;
+
+/// Bytes of their keys together, but for the last one: copied, hashed and compared in about 100 us.
+pub const RANGE_KEY_BYTES_PER_MESSAGE: usize = 256 << 10;
+
+/// Keys that a range looks at even where those before it have used that up (one, if it is a long one), so that whoever asks comes
+/// nearer each time, though others be entering the first of them at that moment.
+pub const RANGE_LOOKS_AT_LEAST: usize = 4;
+
+/// Bytes of keys that ranges go through which count as one request more against their tenant's share of the CPU.
+pub const RANGE_KEY_BYTES_PER_REQUEST: usize = 1 << 10;
 
 /// Expired records that one commit removes from the ranges that it looks at again, while the table's writers wait. If there are more, the
 /// transaction begins anew, with fewer left.
@@ -311,8 +321,9 @@ pub const BURST: usize = 32;
 /// Operations planned (hashed and prefetched) before they are run: as many as the processor has misses in flight,
 /// and a little more, since a message may carry several.
 pub const PLAN: usize = 64;
-/// Keys of all multigets of one message, and records that its ranges may answer: at 60-90 ns each they hold a worker for about as long as a slice. A message is served in
-/// one go, so this is what its neighbours wait.
+/// Keys of all multigets of one message, and records that its ranges may answer: at 60-90 ns each they hold a worker for about as long
+/// as a slice. A message is served in one go, so this is what its neighbours wait, beside what its ranges look at in vain
+/// ([`RANGE_LOOKS_PER_MESSAGE`]).
 pub const MULTIGET_KEYS: u64 = 1_000;
 /// Polls of invocations between two looks at the network: bounds how long a packet waits behind short invocations.
 pub const POLLS_PER_TURN: usize = 1024;

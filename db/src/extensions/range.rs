@@ -12,7 +12,7 @@ use super::host::{bytes, call, raw, status};
 use super::invocation::Body;
 use crate::limits::MAX_KEY_BYTES;
 use crate::store::transactions::RangeRead;
-use crate::store::{Participant, Progress, RecordRef, Span};
+use crate::store::{Looks, Participant, Progress, RecordRef, Span};
 
 /// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
 const END_BYTES: usize = MAX_KEY_BYTES + 1;
@@ -40,7 +40,8 @@ pub(super) unsafe extern "C" fn range(
             count += 1;
         };
         let limit = if asked.finished == 0 { limit.min(CALL_RANGE) } else { 0 };
-        let progress = table.range_pinned(&mut span, limit, now_ms, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        let progress = table.range_pinned(&mut span, limit, now_ms, &mut { Looks::CALL }, &mut add);
+        let progress = progress.map_err(|_| abi::STATUS_NOT_ORDERED)?;
         filled.write(count);
         // Before the empty key there is nothing, and as an end it would stand for none.
         let at_start = span.backward && span.to.is_some_and(<[u8]>::is_empty);

@@ -9,7 +9,7 @@ use sandstorm_net::rpc::{Malformed, MessageHeader, Op, Operation, Operations, St
 use sandstorm_net::seal::session_of;
 
 use super::assembly::{Origin, start_response};
-use super::plain;
+use super::plain::{self, Ranges};
 use super::port::Desk;
 use super::refusals;
 use crate::limits::{MULTIGET_KEYS, STRANGERS_MESSAGE_BYTES};
@@ -25,6 +25,8 @@ pub(super) struct Admitted<'d> {
     pub(super) invokes: bool,
     /// How many requests it counts as.
     pub(super) requests: u32,
+    /// What its ranges have done.
+    pub(super) ranges: Ranges,
 }
 
 /// What becomes of a message at the door.
@@ -166,7 +168,7 @@ pub(super) fn admit<'d>(
         return verdict;
     }
     view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
-    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests })
+    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests, ranges: Ranges::new() })
 }
 
 /// What becomes of a message that must run once and was here before; `None` if it was not.

@@ -2,6 +2,8 @@
 
 mod range;
 
+use std::cell::Cell;
+
 use arrayvec::ArrayVec;
 use sandstorm_net::rpc::{
     self, Answer, Keys, OP_FLAG_SNAPSHOT, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header,
@@ -11,7 +13,7 @@ use sandstorm_net::rpc::{
 use crate::limits::{PLAN, RESPONSE_BYTES};
 use crate::metrics::WorkerCounters;
 use crate::store::transactions::snapshot;
-use crate::store::{Condition, Guard, Participant, RecordRef, StoreError, Table, Write};
+use crate::store::{Condition, Guard, Looks, Participant, RecordRef, StoreError, Table, Write};
 use crate::tenants::{NoAccess, TenantView};
 
 /// What a plain operation needs besides the table.
@@ -19,6 +21,25 @@ pub(crate) struct Context<'w> {
     pub(crate) participant: &'w Participant,
     pub(crate) now_ms: u64,
     pub(crate) counters: &'w WorkerCounters,
+    pub(crate) ranges: &'w Ranges,
+}
+
+/// What the ranges of one message have done.
+pub(crate) struct Ranges {
+    looks: Cell<Looks>,
+    /// Requests that their looks are as much work as, beyond those that the door has counted.
+    owed: Cell<u32>,
+}
+
+impl Ranges {
+    pub(crate) fn new() -> Ranges {
+        Ranges { looks: Cell::new(Looks::MESSAGE), owed: Cell::new(0) }
+    }
+
+    /// Requests that are still to be billed.
+    pub(crate) fn owed(&self) -> u32 {
+        self.owed.get()
+    }
 }
 
 /// Appends an answer with a text that says what was wrong, or without where the response is full.

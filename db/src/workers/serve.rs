@@ -159,8 +159,13 @@ impl Worker {
             }
         }
         self.run_plan(&mut plan, &mut responses, port, desk);
-        for (message, buffer, _) in admitted.iter().filter(|(_, _, ticket)| ticket.is_none()) {
-            desk.answer(self.now_us, &message.origin, &responses[*buffer]);
+        for (message, buffer, ticket) in &admitted {
+            if message.ranges.owed() > 0 {
+                self.bill(message.view.tenant.id, message.ranges.owed());
+            }
+            if ticket.is_none() {
+                desk.answer(self.now_us, &message.origin, &responses[*buffer]);
+            }
         }
         responses.iter_mut().take(requests.len()).for_each(pooled);
         self.responses = responses;
@@ -239,8 +244,12 @@ impl Worker {
                 let Some(entry) = planned.table else {
                     return plain::refuse_table(planned.message.view, operation, response);
                 };
-                let context =
-                    plain::Context { participant: &self.participant, now_ms: self.now_ms, counters: &self.counters };
+                let context = plain::Context {
+                    participant: &self.participant,
+                    now_ms: self.now_ms,
+                    counters: &self.counters,
+                    ranges: &planned.message.ranges,
+                };
                 plain::run(&context, &entry.table, operation, planned.hash, response)
             }
         }

@@ -39,7 +39,7 @@ pub use self::index::Span;
 use self::locked::Locked;
 use self::page::Page;
 pub(in crate::store) use self::range::ExpiredLeft;
-pub use self::range::{NotOrdered, Progress};
+pub use self::range::{Looks, NotOrdered, Progress};
 use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
 use self::tablets::Tablets;

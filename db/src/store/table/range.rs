@@ -9,7 +9,8 @@ use super::index::{Batch, Span};
 use super::{Exclusive, Table};
 use crate::limits::{
     EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT,
-    RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP, RANGE_LOOKS_PER_CALL,
+    RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST,
+    RANGE_LOOKS_AT_LEAST, RANGE_LOOKS_PER_CALL, RANGE_LOOKS_PER_MESSAGE,
 };
 use crate::store::{Guard, RecordRef};
 
@@ -25,6 +26,51 @@ pub enum Progress {
     More,
     /// There is nothing left.
     Finished,
+}
+
+/// The keys that ranges may look at, expired and vanished ones included, and those that they have.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    most_keys: usize,
+    most_bytes: usize,
+    keys: usize,
+    bytes: usize,
+}
+
+impl Looks {
+    /// Of one call.
+    pub const CALL: Looks =
+        Looks { most_keys: RANGE_LOOKS_PER_CALL, most_bytes: RANGE_CALL_KEY_BYTES, keys: 0, bytes: 0 };
+    /// Of all ranges of one message.
+    pub const MESSAGE: Looks =
+        Looks { most_keys: RANGE_LOOKS_PER_MESSAGE, most_bytes: RANGE_KEY_BYTES_PER_MESSAGE, keys: 0, bytes: 0 };
+
+    /// Keys that were looked at.
+    pub fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// Whether there are none left.
+    pub fn are_spent(&self) -> bool {
+        self.keys >= self.most_keys || self.bytes >= self.most_bytes
+    }
+
+    /// What the next call may look at: some, however much was looked at before.
+    pub fn next_call(&self) -> Looks {
+        let keys = self.most_keys.saturating_sub(self.keys).clamp(RANGE_LOOKS_AT_LEAST, RANGE_LOOKS_PER_CALL);
+        let bytes = self.most_bytes.saturating_sub(self.bytes).clamp(1, RANGE_CALL_KEY_BYTES);
+        Looks { most_keys: keys, most_bytes: bytes, keys: 0, bytes: 0 }
+    }
+
+    /// Counts what a call has looked at.
+    pub fn add(&mut self, call: &Looks) {
+        (self.keys, self.bytes) = (self.keys + call.keys, self.bytes + call.bytes);
+    }
+
+    /// How many requests all of it is as much work as.
+    pub fn requests(&self) -> usize {
+        self.keys + self.bytes / RANGE_KEY_BYTES_PER_REQUEST
+    }
 }
 
 impl Table {
@@ -56,9 +102,25 @@ impl Table {
         now_ms: u64,
         f: &mut dyn FnMut(RecordRef<'g>),
     ) -> Result<Progress, NotOrdered> {
+        self.range_within(guard, span, limit, now_ms, &mut { Looks::CALL }, f)
+    }
+
+    /// The same within what may be looked at, to which what was is added.
+    ///
+    /// # Errors
+    /// [`NotOrdered`].
+    pub fn range_within<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        span: &mut Span<'g>,
+        limit: usize,
+        now_ms: u64,
+        looks: &mut Looks,
+        f: &mut dyn FnMut(RecordRef<'g>),
+    ) -> Result<Progress, NotOrdered> {
         self.check(guard.epochs());
         // SAFETY: protected by the guard, which is borrowed during 'g.
-        unsafe { self.range_pinned(span, limit, now_ms, f) }
+        unsafe { self.range_pinned(span, limit, now_ms, looks, f) }
     }
 
     /// The same for an invocation, without a guard.
@@ -70,19 +132,20 @@ impl Table {
         span: &mut Span<'a>,
         limit: usize,
         now_ms: u64,
+        looks: &mut Looks,
         f: &mut dyn FnMut(RecordRef<'a>),
     ) -> Result<Progress, NotOrdered> {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
-        let (mut left, mut looks, mut bytes) = (limit, RANGE_LOOKS_PER_CALL, RANGE_CALL_KEY_BYTES);
-        let (mut batch, mut passed, mut met) = (Batch::default(), Vec::new(), None);
-        let mut progress = Progress::More;
-        while left != 0 && looks != 0 && bytes != 0 && progress == Progress::More {
+        let (mut left, mut batch, mut passed, mut met) = (limit, Batch::default(), Vec::new(), None);
+        let (mut progress, mut is_first) = (Progress::More, true);
+        while left != 0 && !looks.are_spent() && progress == Progress::More {
             let mut rest: Span<'_> = *span;
-            if looks != RANGE_LOOKS_PER_CALL {
+            if !is_first {
                 rest.advance(&passed);
             }
-            index.read(&rest, left.min(looks), bytes, &mut batch);
-            (looks, bytes) = (looks - batch.keys().count(), bytes.saturating_sub(batch.bytes()));
+            is_first = false;
+            index.read(&rest, left.min(looks.most_keys - looks.keys), looks.most_bytes - looks.bytes, &mut batch);
+            looks.add(&Looks { keys: batch.keys().count(), bytes: batch.bytes(), ..*looks });
             // SAFETY: protected by the pin (caller).
             unsafe {
                 self.look_up(&batch, |record| {
@@ -146,6 +209,14 @@ impl Table {
         }
         // SAFETY: the caller's promise.
         unsafe { self.find_now(hash, key) }
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// Whether somebody has the right to write, alone.
+    pub(in crate::store) fn is_all_locked(&self) -> bool {
+        self.growth.is_locked()
     }
 }
 

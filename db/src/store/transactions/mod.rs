@@ -32,7 +32,7 @@ use std::ops::Range;
 use std::ptr;
 
 use self::core::{in_order, is_by_itself};
-pub use self::range::{Fits, Stretch, read_range, snapshot_range};
+pub use self::range::{Fits, Stretch, Wanted, read_range, snapshot_range};
 pub use self::snapshot::snapshot;
 use super::table::{ExpiredLeft, Prepared};
 use super::{Exclusive, Participant, Span, StoreError, Stripes, Table};

@@ -7,8 +7,8 @@ use sandstorm_net::rpc::{
 };
 
 use super::{Context, FULL, has_room, refuse};
-use crate::limits::MULTIGET_KEYS;
-use crate::store::transactions::{Stretch, read_range, snapshot_range};
+use crate::limits::{MULTIGET_KEYS, RESPONSE_BYTES};
+use crate::store::transactions::{Stretch, Wanted, read_range, snapshot_range};
 use crate::store::{NotOrdered, RecordRef, Span, Table};
 
 /// Reads the beginning of a range: as much as is asked for, as fits, and as may be answered in one go.
@@ -24,19 +24,23 @@ pub(super) fn run(context: &Context<'_>, table: &Table, operation: &Operation<'_
     let guard = context.participant.guard();
     let span = Span::new(operation.key, operation.value, operation.number & RANGE_BACKWARD != 0);
     let limit = limit.min(MULTIGET_KEYS as usize);
-    let (begun, mut bytes, mut none_fits) = (response.len() + OP_HEADER_LEN, 0, false);
+    let (begun, mut bytes) = (response.len() + OP_HEADER_LEN, 0);
     let mut fits = |index: usize, record: &RecordRef<'_>| {
         bytes = if index == 0 { 0 } else { bytes } + row(record).encoded_len();
-        let fits = begun + bytes <= crate::limits::RESPONSE_BYTES && bytes <= MAX_BODY_LEN;
-        if index == 0 {
-            none_fits = !fits;
-        }
-        fits
+        begun + bytes <= RESPONSE_BYTES && bytes <= MAX_BODY_LEN
     };
+    let (participant, now_ms) = (context.participant, context.now_ms);
+    let wanted = Wanted { participant, guard: &guard, table, span, limit, now_ms };
     let read = if operation.flags & OP_FLAG_SNAPSHOT != 0 { snapshot_range } else { read_range };
-    let read = read(context.participant, &guard, table, &span, limit, context.now_ms, &mut fits);
+    let mut looks = context.ranges.looks.get();
+    let before = looks.requests();
+    let read = read(&wanted, &mut looks, &mut fits);
+    // The door has counted as many as it may answer.
+    let owed = (looks.requests() - before).saturating_sub(limit + 1);
+    context.ranges.owed.set(context.ranges.owed.get().saturating_add(u32::try_from(owed).unwrap_or(u32::MAX)));
+    context.ranges.looks.set(looks);
     match read {
-        Ok(stretch) if stretch.records.is_empty() && none_fits => refuse(operation, Status::TooLarge, FULL, response),
+        Ok(stretch) if stretch.none_fits() => refuse(operation, Status::TooLarge, FULL, response),
         Ok(stretch) => answer(context, operation, &stretch, response),
         Err(error @ NotOrdered) => refuse(operation, Status::Malformed, &error.to_string(), response),
     }
@@ -65,3 +69,6 @@ fn answer(context: &Context<'_>, operation: &Operation<'_>, stretch: &Stretch<'_
     response[start..start + OP_HEADER_LEN].copy_from_slice(&header);
     Status::Ok
 }
+
+#[cfg(test)]
+mod tests;

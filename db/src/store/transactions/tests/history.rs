@@ -118,8 +118,7 @@ fn plain(tables: &[Table], participant: &Participant, random: &mut Random, id: u
     let (table, guard) = (table_of(tables, key), participant.guard());
     if random.below(2) == 0 {
         let span = Span::new(b"", b"", random.below(2) == 0);
-        let all = snapshot_range(participant, &guard, table, &span, 1_000, 0, &mut |_, _| true);
-        let all = all.expect("the table is ordered");
+        let all = at_once(participant, &guard, table, span, 1_000);
         assert_eq!(all.on, None);
         done.reads = seen_in(tables.len(), key % tables.len(), 0..KEYS + MADE_ONCE, &all.records);
         return done;

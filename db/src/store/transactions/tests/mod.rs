@@ -8,8 +8,10 @@ mod single;
 
 use std::sync::Arc;
 
-use super::{Change, CommitError, New, RangeRead, Read, commit, commit_with_ranges, snapshot, snapshot_range};
-use crate::store::{Epochs, Guard, Mode, Participant, Progress, RecordRef, Span, Table, TableConfig, Write};
+use super::{
+    Change, CommitError, New, RangeRead, Read, Stretch, Wanted, commit, commit_with_ranges, snapshot, snapshot_range,
+};
+use crate::store::{Epochs, Guard, Looks, Mode, Participant, Progress, RecordRef, Span, Table, TableConfig, Write};
 
 /// What a test does in the middle of its thread's next commit: between its look and its changes, when it has let go of what it only reads.
 pub(super) mod pause {
@@ -65,6 +67,18 @@ fn read_all<'g>(guard: &'g Guard<'_>, table: &'g Table, span: Span<'g>) -> Vec<R
         std::thread::yield_now();
     }
     records
+}
+
+/// The beginning of a span as it was at one moment.
+fn at_once<'g>(
+    participant: &'g Participant,
+    guard: &'g Guard<'g>,
+    table: &'g Table,
+    span: Span<'g>,
+    limit: usize,
+) -> Stretch<'g> {
+    let wanted = Wanted { participant, guard, table, span, limit, now_ms: 0 };
+    snapshot_range(&wanted, &mut { Looks::MESSAGE }, &mut |_, _| true).expect("the table is ordered")
 }
 
 fn range_read<'k>(table: &'k Table, span: Span<'k>, records: &[RecordRef<'k>]) -> RangeRead<'k> {

@@ -66,8 +66,7 @@ fn no_two_take_the_last_seat() {
         while running.load(Ordering::Acquire) != 0 {
             let guard = participant.guard();
             let span = Span::new(b"b", b"y", false);
-            let seats = snapshot_range(&participant, &guard, table, &span, 100, 0, &mut |_, _| true);
-            let seats = seats.expect("the table is ordered").records.len();
+            let seats = at_once(&participant, &guard, table, span, 100).records.len();
             assert!(seats <= SEATS, "{seats} have a seat");
             participant.quiescent();
         }
@@ -182,7 +181,7 @@ fn a_snapshot_of_a_range_shows_both_records_of_a_commit_or_none() {
             let before = commits.load(Ordering::Acquire);
             let guard = participant.guard();
             let span = Span::new(b"", b"", false);
-            let all = snapshot_range(&participant, &guard, table, &span, 1_000, 0, &mut |_, _| true).expect("ordered");
+            let all = at_once(&participant, &guard, table, span, 1_000);
             let (first, second): (Vec<_>, Vec<_>) = all.records.iter().map(RecordRef::key).partition(|key| key[0] == 0);
             assert!(first.iter().map(|key| key[1]).eq(second.iter().map(|key| key[1])), "{first:?} {second:?}");
             rounds += usize::from(commits.load(Ordering::Acquire) != before);
