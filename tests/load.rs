@@ -186,6 +186,10 @@ fn a_graph_is_filled_and_asked_rightly_wherever_its_queries_are_run() {
     });
     assert!(noticed);
     server.load(&format!("tao {graph}"), &["obj-get", "assoc-get", "assoc-count", "assoc-range", "assoc-time-range"]);
+    for (asked, most) in [("--limit 1001", "1000 at most"), ("--limit 16 --edge-bytes 65536", "15 at most")] {
+        let refused = server.fails(&format!("load tao --tenant shop --objects 300 {asked}"));
+        assert!(refused["message"].as_str().unwrap().contains(most), "{refused}");
+    }
 }
 
 const PLACEMENTS: [&str; 3] = ["client", "invocation", "combined"];

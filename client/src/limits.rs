@@ -58,3 +58,5 @@ pub const PEER_PATIENCE: Duration = Duration::from_secs(5);
 pub const PEER_FILL_BYTES: usize = 256 << 10;
 /// Records that a message asks a range for: as many as the server's answer may have.
 pub const RANGE_PAGE: usize = 1_000;
+/// Bytes of edges at which the extension `tao` ends a reply, and says how to go on; a load's queries stay below.
+pub const TAO_REPLY_BYTES: usize = 1 << 20;

@@ -269,7 +269,7 @@ impl Data {
                     _ => Vec::new(),
                 };
                 let (high, low) = about.times(ask.class);
-                let edges = if by_client { edges_of(&keys, reply, ask) } else { edges_in(reply) };
+                let edges = if by_client { edges_of(&keys, reply, ask) } else { edges_in(reply, as_loaded) };
                 // Between a client's two steps an edge may have got another time.
                 let edges = edges.map(|mut edges| {
                     edges.retain(|edge| !by_client || (low..=high).contains(&edge.time));
@@ -297,11 +297,11 @@ fn sum_of_shards(mut reply: &[u8]) -> Option<u64> {
     u64::try_from(sum).ok()
 }
 
-/// The edges of a call's reply that is whole.
-fn edges_in(reply: &[u8]) -> Option<Vec<Edge<'_>>> {
+/// The edges of a call's reply. Only where others take edges away may it end before what was asked for: [`Graph::check`].
+fn edges_in(reply: &[u8], as_loaded: bool) -> Option<Vec<Edge<'_>>> {
     let (edges, more) = codec::list(reply)?;
     let edges = edges.into_iter().map(|codec::Edge { id2, time, data }| Edge { id2, time, data });
-    more.is_none().then(|| edges.collect())
+    (more.is_none() || !as_loaded).then(|| edges.collect())
 }
 
 /// The edges of a multi-get's reply, newest first as a client hands them on; those that were deleted meanwhile are not there, and

@@ -12,6 +12,7 @@ pub(super) use self::source::GraphSource;
 
 use super::keys::{mix, write_value};
 use super::pools::share_of;
+use crate::limits::{RANGE_PAGE, TAO_REPLY_BYTES};
 use crate::tao::Placement;
 use crate::tao::codec::{Fields, Tables};
 
@@ -25,6 +26,8 @@ const OTHER_INVERSE: u32 = 4;
 const OBJECT: u32 = 1;
 /// The name of their field.
 const FIELD: &[u8] = b"data";
+/// Bytes of an edge in a reply beside its data.
+const EDGE_HEAD_BYTES: usize = 20;
 /// The time of a list's first edge as it is loaded; the next one's is one more.
 const FIRST_TIME: u64 = 1_600_000_000;
 /// Times of edges that a load adds begin here: they are the newest.
@@ -47,7 +50,7 @@ pub struct Graph {
     pub exponent: f64,
     /// Edges of an object, at most; default 10,000.
     pub max_edges: u32,
-    /// Edges that a query asks for, at most; default 50.
+    /// Edges that a query asks for, at most; default 50. They have to fit one answer: see [`Graph::check`].
     pub limit: u32,
     /// Whether the graph is as it was loaded, so that replies can be checked in full while the mix changes nothing; else they are
     /// checked for what they must be whatever was changed. Default no.
@@ -79,6 +82,25 @@ fn edge_id(id1: u64, id2: u64) -> u64 {
 }
 
 impl Graph {
+    /// What its queries cannot ask for: each is one answer, and is not asked to go on.
+    ///
+    /// # Errors
+    /// Which number is too large, and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        let limit = self.limit as usize;
+        if limit > RANGE_PAGE {
+            return Err(format!("a query of {limit} edges takes several answers: ask for {RANGE_PAGE} at most"));
+        }
+        let most = TAO_REPLY_BYTES / (EDGE_HEAD_BYTES + self.edge_bytes);
+        if limit > most {
+            return Err(format!(
+                "a query of {limit} edges of {} bytes takes several answers: ask for {most} at most, or for smaller ones",
+                self.edge_bytes
+            ));
+        }
+        Ok(())
+    }
+
     fn tables(&self, objects: u64) -> Tables {
         Tables { objects, lists: self.lists }
     }
@@ -282,6 +304,14 @@ mod tests {
             assert_eq!(queries(&data, &lacking).0, all, "{placement:?}: edges may have been deleted");
             data.graph.as_mut().unwrap().exact = true;
         }
+    }
+
+    #[test]
+    fn queries_of_more_than_one_answer_are_refused() {
+        let check = |limit, edge_bytes| Graph { limit, edge_bytes, ..Graph::default() }.check();
+        assert_eq!((check(50, 24), check(1_000, 24), check(15, 65_536)), (Ok(()), Ok(()), Ok(())));
+        assert!(check(1_001, 24).unwrap_err().contains("1000 at most"));
+        assert!(check(16, 65_536).unwrap_err().contains("15 at most"));
     }
 
     #[test]

@@ -180,6 +180,10 @@ impl LoadArgs {
         plan.skew = self.keys.unwrap_or(plan.skew);
         plan.pool = self.shape.sizes.or(plan.pool);
         plan.check().map_err(Failure::new)?;
+        if plan.mix.classes().any(Class::is_of_graph) {
+            let answer = "--limit and --edge-bytes say how much a query asks for";
+            self.shape.graph(0).check().map_err(|error| Failure::new(error).hint(answer))?;
+        }
         if plan.mix.has(Class::Scan) && usize::from(self.shape.key_bytes) < MIN_KEY_LEN {
             return Err(Failure::new(format!(
                 "scan reads keys of one length that follow one another: --key-bytes is at least {MIN_KEY_LEN} then"

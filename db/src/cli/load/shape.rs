@@ -67,8 +67,8 @@ pub(super) struct Shape {
     /// Edges of an object, at most
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_EDGES)))]
     most_edges: u32,
-    /// Edges that a query asks for, at most
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=6000))]
+    /// Edges that a query asks for, at most: as many as fit one answer, so 1,000 and 1 MiB of them
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// The graph is as it was filled: check all that is replied, while the mix changes nothing
     #[arg(long)]
@@ -97,17 +97,22 @@ impl Shape {
             data.users = data.users.max(self.users);
         }
         if let Some(graph) = &mut data.graph {
-            *graph = Graph {
-                lists: lists.unwrap_or(graph.lists),
-                placement: self.placement,
-                object_bytes: self.object_bytes as usize,
-                edge_bytes: self.edge_bytes as usize,
-                empty: self.no_edges,
-                exponent: self.edge_exponent,
-                max_edges: self.most_edges,
-                limit: self.limit,
-                exact: self.exact,
-            };
+            *graph = self.graph(lists.unwrap_or(graph.lists));
+        }
+    }
+
+    /// A graph of this shape.
+    pub(super) fn graph(&self, lists: u64) -> Graph {
+        Graph {
+            lists,
+            placement: self.placement,
+            object_bytes: self.object_bytes as usize,
+            edge_bytes: self.edge_bytes as usize,
+            empty: self.no_edges,
+            exponent: self.edge_exponent,
+            max_edges: self.most_edges,
+            limit: self.limit,
+            exact: self.exact,
         }
     }
 
