@@ -158,6 +158,78 @@ fn tenants_share_tables_from_the_command_line() {
 }
 
 #[test]
+fn ranges_of_ordered_tables_from_the_command_line() {
+    let server = Server::start(&["--no-builder"]);
+    server.ok("tenant create shop");
+    server.ok("table create sorted --ordered");
+    server.ok("table create plain");
+    for (key, value) in
+        [("cherry", "3"), ("hex:ff00", "last"), ("apple", "1"), ("hex:00ff", "hex:0102"), ("banana", "2")]
+    {
+        server.ok(&format!("put sorted {key} {value}"));
+    }
+    let all = "hex:00ff\thex:0102\napple\t1\nbanana\t2\ncherry\t3\nhex:ff00\tlast\n";
+    assert_eq!(server.ok("range sorted"), all);
+    let backward: String = all.lines().rev().flat_map(|line| [line, "\n"]).collect();
+    assert_eq!(server.ok("range sorted --backward"), backward);
+    assert_eq!(server.ok("range sorted apple cherry"), "apple\t1\nbanana\t2\n", "the end is left out");
+    assert_eq!(server.ok("range sorted apple cherry --backward --limit 1"), "banana\t2\n");
+    assert_eq!(server.ok("range sorted banana --limit 2"), "banana\t2\ncherry\t3\n");
+    assert_eq!(server.ok("range sorted hex:00 hex:6170"), "hex:00ff\thex:0102\n", "keys as bytes");
+    let until = server.run(&["range", "sorted", "", "apple"]);
+    assert_eq!(until.stdout, b"hex:00ff\thex:0102\n", "an empty key is the smallest");
+    for nothing in ["range sorted cherry apple", "range sorted apple apple", "range sorted hex:ffff"] {
+        assert_eq!(server.ok(nothing), "", "{nothing}");
+    }
+    assert_eq!(server.json("range sorted cherry apple"), serde_json::json!([]));
+    let found = server.json("range sorted hex:00 banana");
+    assert_eq!(found.as_array().unwrap().len(), 2, "{found}");
+    assert_eq!((&found[0]["key"]["hex"], &found[0]["key"]["text"]), (&"00ff".into(), &Value::Null), "{found}");
+    assert_eq!((&found[1]["key"]["text"], &found[1]["value"]["text"]), (&"apple".into(), &"1".into()), "{found}");
+    assert_eq!((&found[1]["version"], &found[1]["flags"]), (&1.into(), &0.into()), "{found}");
+
+    // One record a line, whatever is in it.
+    assert!(server.run(&["put", "sorted", "two\nlines", "a\tb"]).status.success());
+    assert_eq!(server.ok("range sorted two u"), "hex:74776f0a6c696e6573\thex:610962\n");
+    let unordered = server.fails("range plain");
+    assert!(unordered.contains("\"plain\" is not ordered") && unordered.contains("--ordered"), "{unordered}");
+    let unordered: Value =
+        serde_json::from_slice(&server.run(&["range", "plain", "--json"]).stderr).expect("an error for programs");
+    assert_eq!(unordered["error"]["code"], "not_ordered", "{unordered}");
+    assert!(server.fails("range nothing").contains("has no table \"nothing\""));
+    assert!(server.fails("range sorted --limit 0").contains("--limit"));
+}
+
+#[test]
+fn a_range_longer_than_one_answer_comes_whole_from_the_command_line() {
+    let server = Server::start(&["--no-builder"]);
+    server.ok("tenant create shop");
+    let id = server.json("tenant show shop")["id"].as_u64().unwrap() as u32;
+    server.ok("table create sorted --ordered");
+    let table = server.json("table show sorted")["id"].as_u64().unwrap();
+    let token = server.json("tenant token shop")["token"].as_str().unwrap().to_owned();
+    let config = sandstorm_client::Config::new(server.data.parse().unwrap(), id).token(token);
+    let client = sandstorm_client::blocking::Client::connect(config).unwrap();
+    for some in (0..2_300_u32).collect::<Vec<_>>().chunks(100) {
+        let batch = some.iter().fold(client.batch(), |batch, number| {
+            batch.put(table, format!("k{number:04}").as_bytes(), &number.to_le_bytes())
+        });
+        client.send(batch).unwrap().into_iter().for_each(|put| drop(put.unwrap()));
+    }
+    let keys = |line: &str| -> Vec<String> {
+        server.ok(line).lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+    };
+    let all: Vec<String> = (0..2_300).map(|number| format!("k{number:04}")).collect();
+    assert_eq!(keys("range sorted --limit 100000"), all);
+    assert_eq!(keys("range sorted"), all[..100], "a hundred, where nothing is said");
+    let mut backward = all[1..2_200].to_vec();
+    backward.reverse();
+    assert_eq!(keys("range sorted k0001 k2200 --limit 2500 --backward"), backward);
+    assert_eq!(keys("range sorted k0001 k2200 --limit 1001 --backward"), backward[..1_001]);
+    assert_eq!(server.json("range sorted --limit 2299").as_array().unwrap().len(), 2_299);
+}
+
+#[test]
 fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     let server = Server::start(&[]);
     server.ok("tenant create shop");

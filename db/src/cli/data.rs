@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use sandstorm_client::{Direction, KeyedRecord, PutOptions, Record};
 use serde_json::json;
 
-use super::bytes::{self, for_people, for_programs};
+use super::bytes::{self, for_people, for_programs, to_hex};
 use super::output::{Failure, Out};
 use super::session::Session;
 
@@ -116,7 +117,7 @@ pub(super) struct RangeArgs {
     #[arg(default_value = "")]
     to: OsString,
     /// How many records, at most
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     limit: usize,
     /// From the largest key on
     #[arg(long)]
@@ -180,7 +181,7 @@ pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Fa
         for (key, record) in keys.iter().zip(&records) {
             match record {
                 Some(record) if args.raw => out.raw(&record.value)?,
-                Some(record) => out.line(&format!("{}\t{}", for_people(key), for_people(&record.value)))?,
+                Some(record) => out.line(&row(key, &record.value))?,
                 None => {}
             }
         }
@@ -195,10 +196,15 @@ pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Fa
 
 pub(super) fn range(session: &Session, args: &RangeArgs, out: &Out) -> Result<(), Failure> {
     let (client, tenant) = session.data()?;
-    let table = session.table_id(&tenant.name, &args.table)?;
+    let table = session.control().table(&tenant.name, &args.table)?;
+    if !table.ordered {
+        return Err(Failure::new(format!("table {:?} is not ordered: it keeps no order of its keys", args.table))
+            .hint("`sandstorm table create NAME --ordered` makes one that does; a table stays as it was made")
+            .code("not_ordered"));
+    }
     let (from, to) = (key(&args.from, session, &tenant.name)?, key(&args.to, session, &tenant.name)?);
     let direction = if args.backward { Direction::Backward } else { Direction::Forward };
-    let records = client.range(table, &from, &to, args.limit, direction)?;
+    let records = client.range(table.id, &from, &to, args.limit, direction)?;
     if out.json {
         let shown = |record: &KeyedRecord| {
             let (key, value) = (for_programs(&record.key), for_programs(&record.value));
@@ -207,9 +213,18 @@ pub(super) fn range(session: &Session, args: &RangeArgs, out: &Out) -> Result<()
         return out.json(&records.iter().map(shown).collect::<Vec<_>>());
     }
     for record in &records {
-        out.line(&format!("{}\t{}", for_people(&record.key), for_people(&record.value)))?;
+        out.line(&row(&record.key, &record.value))?;
     }
     Ok(())
+}
+
+/// One of several records, on a line of its own: what would end the line, or the column, is shown as bytes.
+fn row(key: &[u8], value: &[u8]) -> String {
+    let shown = |bytes: &[u8]| match for_people(bytes) {
+        text if text.contains(['\n', '\t']) => format!("hex:{}", to_hex(bytes)),
+        text => text,
+    };
+    format!("{}\t{}", shown(key), shown(value))
 }
 
 fn in_json(key: &[u8], record: Option<&Record>) -> serde_json::Value {
