@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{client, data_plane, library_of, tenant};
+use common::{client, client_at, data_plane, library_of, tenant};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use sandstorm_client::blocking::Client;
@@ -241,7 +241,7 @@ fn a_range_of_one_moment_never_shows_half_of_a_transaction() {
         let _says = Says(done);
         for thread in 0..2_u8 {
             scope.spawn(move || {
-                let client = client(plane, id);
+                let client = client_at(plane, id, thread.into());
                 let mut round = thread;
                 while !done.load(Ordering::Acquire) {
                     round = round.wrapping_mul(29).wrapping_add(7);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{PATIENT, Stop, await_nothing_charged, client, data_plane, library_of, load, tenant};
+use common::{PATIENT, Stop, await_nothing_charged, client, client_at, data_plane, library_of, load, tenant};
 use model::{Answer, ENDS, Edge, Graph, Model, Op, Random, TYPES};
 use sandstorm_client::tao::{Assoc, Fields, Placement, Tables, Tao, codec};
 use sandstorm_client::{Error, blocking};
@@ -65,6 +65,11 @@ struct Placed {
 impl Placed {
     fn new(plane: &DataPlane, tenant: u32, placement: Placement) -> Placed {
         Placed { client: client(plane, tenant), placement }
+    }
+
+    /// The same, by this worker.
+    fn at(plane: &DataPlane, tenant: u32, placement: Placement, worker: usize) -> Placed {
+        Placed { client: client_at(plane, tenant, worker), placement }
     }
 
     fn tao<T>(&self, work: impl AsyncFnOnce(Tao) -> T) -> T {
@@ -176,7 +181,7 @@ fn random_write(random: &mut Random) -> Op {
 
 /// Writes at random; keeps the ids that it was given.
 fn write(plane: &DataPlane, tenant: u32, seed: u64, ids: &Mutex<BTreeSet<u64>>) {
-    let graph = Placed::new(plane, tenant, Placement::Combined);
+    let graph = Placed::at(plane, tenant, Placement::Combined, seed as usize);
     let mut random = Random(seed << 32);
     for _ in 0..1_200 {
         let op = random_write(&mut random);
@@ -228,7 +233,7 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
             }
         });
         scope.spawn(|| {
-            let mut graph = Placed::new(&plane, id, Placement::Combined);
+            let mut graph = Placed::at(&plane, id, Placement::Combined, 1);
             for time in 1.. {
                 if over.load(Ordering::SeqCst) {
                     break;
@@ -262,8 +267,8 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
 
 /// Adds edges to one list, many at a time; data are the id.
 fn add_edges(plane: &DataPlane, tenant: u32, list: (u64, u32), numbers: impl Iterator<Item = u64>, count: u64) {
-    let client = client(plane, tenant);
     let numbers: Vec<u64> = numbers.collect();
+    let client = client_at(plane, tenant, numbers.first().map_or(0, |number| *number as usize));
     for some in numbers.chunks(128) {
         let mut left: Vec<u64> = some.to_vec();
         // A call that meets others each time is told so, and is made again.

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Wire, await_nothing_charged, client, data_plane, library_of, load, tenant};
+use common::{Wire, await_nothing_charged, client, client_at, data_plane, library_of, load, tenant};
 use sandstorm_client::{Error, PutOptions};
 use sandstorm_db::extensions::{BudgetOverride, Extension};
 use sandstorm_db::server::DataPlane;
@@ -94,7 +94,7 @@ fn sums_stay_whatever_ends_the_calls_among_the_transfers() {
         for seed in 0..2_u64 {
             let (plane, under_way) = (&plane, &under_way);
             scope.spawn(move || {
-                let client = client(plane, id);
+                let client = client_at(plane, id, seed as usize);
                 for number in 0..1_500_u64 {
                     let random = number.wrapping_add(seed << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
                     let (from, to) = (random as u8 % ACCOUNTS, (random >> 8) as u8 % ACCOUNTS);
@@ -184,7 +184,7 @@ fn no_money_is_made_or_lost_in_the_closed_economy() {
         for seed in 0..2_u64 {
             let (plane, under_way) = (&plane, &under_way);
             scope.spawn(move || {
-                let client = client(plane, id);
+                let client = client_at(plane, id, seed as usize);
                 for number in 0..1_000_u64 {
                     let random = number.wrapping_add(seed << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
                     let from = random % u64::from(ACCOUNTS);

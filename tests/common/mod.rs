@@ -222,6 +222,14 @@ pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Cli
     sandstorm_client::blocking::Client::connect(config).expect("a client")
 }
 
+/// The same, asking this worker (of `plane.metrics.workers()`, round and round): what clients of one worker do hardly comes between what
+/// others of it do, since all of a tenant's requests go to its home worker else.
+pub fn client_at(plane: &DataPlane, tenant: u32, worker: usize) -> sandstorm_client::blocking::Client {
+    let worker = sandstorm_client::Route::Worker((worker % plane.metrics.workers()) as u32);
+    let config = sandstorm_client::Config::new(plane.address(), tenant).deadline(PATIENT).route(worker);
+    sandstorm_client::blocking::Client::connect(config).expect("a client")
+}
+
 /// The ways of `ext/bad` that end in a kill, and its cause.
 pub const BAD_KINDS: [(&str, KillCause); 14] = [
     ("loop", KillCause::TotalBudget),

@@ -23,13 +23,17 @@ pub(crate) fn read<'a>(args: &mut Args<'a>) -> Result<Fields<'a>, Error> {
     if count > MAX_FIELDS {
         return Err(Error::invalid(MANY));
     }
-    let mut fields = Fields::new();
+    let (mut fields, mut bytes) = (Fields::new(), 0);
     for _ in 0..count {
         let name = name(args)?;
         let len = usize::try_from(args.u32()?).unwrap_or(usize::MAX);
         let value = args.bytes(len)?;
         if fields.last_key_value().is_some_and(|(last, _)| *last >= name) {
             return Err(Error::invalid(ORDER));
+        }
+        bytes += name.len() + value.len() + 5;
+        if bytes > MAX_FIELDS_BYTES {
+            return Err(Error::invalid(LARGE));
         }
         fields.insert(name, value);
     }

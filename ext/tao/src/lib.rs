@@ -21,7 +21,8 @@
 //! | 12 | `assoc_type` | atype u32, inverse u32 or nothing | nothing |
 //! | 13 | `assoc_type_get` | atype u32 | nothing: not declared; else u8: 0: no inverse, or 1, inverse u32 |
 //!
-//! - FIELDS: count u16, then by ascending name: name_len u8 (1 to 255), name, value_len u32, value. 1,024 fields and 256 KiB at most
+//! - FIELDS: count u16, then by ascending name: name_len u8 (1 to 255), name, value_len u32, value. 1,024 fields and 256 KiB at most;
+//!   as many names are removed at most, none of them one that is set
 //! - LIST: more u8, count u32, so often id2 u64, time u64, data_len u32, data. Where more is 1, a tail says how to go on: such a reply ends
 //!   before what was asked for: because it has 1 MiB, because it has skipped many edges, 8,192 at most, on its way to `pos`, or because
 //!   edges went while it was read. Ids of an `assoc_get` that come twice are one only within a reply: name each once
