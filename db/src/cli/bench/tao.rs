@@ -235,7 +235,7 @@ mod tests {
     fn a_curve_is_of_the_medians_of_a_group_of_rounds() {
         // A hiccup in one round of five; the second group is twice as slow.
         let depth = |rate: f64| {
-            (0..10).map(|n| if n < 5 { (rate, if n == 2 { 9_000.0 } else { 50.0 }) } else { (rate / 2.0, 100.0) })
+            (0..10).map(move |n| if n < 5 { (rate, if n == 2 { 9_000.0 } else { 50.0 }) } else { (rate / 2.0, 100.0) })
         };
         let depths: Vec<Vec<At>> = vec![depth(10.0).collect(), depth(20.0).collect()];
         assert_eq!(by_groups(&depths, |curve| curve[1].0), [20.0, 10.0]);
