@@ -108,6 +108,12 @@ pub const STATUSES: &[&str] = &[
 /// Reasons for refusing a packet of a sealed session, in the order of `SealCounters::refused_by_reason`.
 pub const SEAL_REASONS: &[&str] = &sandstorm_net::seal::SealCounters::REASONS;
 
+/// Reasons for dropping a frame where the server drives its network past the kernel, in the order of their numbers.
+pub const FRAME_REASONS: &[&str] = &sandstorm_net::stack::Refused::NAMES;
+
+/// Reasons for not sending a datagram there.
+pub const UNDELIVERABLE_REASONS: &[&str] = &["too_large", "no_route", "unresolved"];
+
 /// Causes of kills, in the order of their numbers less one.
 pub const CAUSES: &[&str] = &[
     "slice_budget",
@@ -240,6 +246,10 @@ metrics! {
         throttled: gauge,
         /// Datagrams that came to another worker's queue of the network's device, and were handed over.
         packets_handed_over: counter,
+        /// Frames dropped where the server drives its network past the kernel, by reason.
+        frames_refused: counter by("reason", FRAME_REASONS),
+        /// Datagrams not sent there, by reason: too large for a packet, no way to their address, or a neighbour that is silent.
+        packets_undeliverable: counter by("reason", UNDELIVERABLE_REASONS),
         /// Refusals that were not sent: longer than the request, whose sender has not shown who it is, or too many of them.
         refusals_unsent: counter,
         /// Datagrams that could not be sent because the socket was full; the sender's retransmission makes up for them.
@@ -311,6 +321,25 @@ metrics! {
         connection_bytes_out: counter,
         /// Batches of commands that connections had run.
         connection_batches: counter,
+    }
+}
+
+impl WorkerCounters {
+    /// Takes over what a driver that goes past the kernel has counted, by the names that it has for it; for the worker alone.
+    pub(crate) fn set_details(&self, details: &[(&'static str, u64)]) {
+        let families =
+            [(FRAME_REASONS, &self.frames_refused[..]), (UNDELIVERABLE_REASONS, &self.packets_undeliverable[..])];
+        for (name, count) in details {
+            if *name == "handed_over" {
+                self.packets_handed_over.set(*count);
+            }
+            for (names, counters) in families {
+                let place = names.iter().zip(counters).find(|(reason, _)| *reason == name);
+                if let Some((_, counter)) = place {
+                    counter.set(*count);
+                }
+            }
+        }
     }
 }
 

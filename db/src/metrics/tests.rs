@@ -61,6 +61,34 @@ fn names_are_unique_and_each_has_a_meaning() {
     assert!(all.iter().all(|metric| metric.meaning.trim().ends_with('.')));
 }
 
+/// Against the stack's own names: each that has a metric is counted there, and nothing else.
+#[test]
+fn what_the_stack_counts_is_found_under_its_reason() {
+    let named = sandstorm_net::stack::StackCounters::default().named();
+    let details: Vec<_> = named.iter().zip(1u64..).map(|((name, _), number)| (*name, number)).collect();
+    let number = |name: &str| {
+        let mut all = details.iter().filter(|(other, _)| *other == name);
+        let (one, more) = (all.next(), all.next());
+        assert!(more.is_none(), "{name} is the name of two counts");
+        one.unwrap_or_else(|| panic!("the stack has no {name}")).1
+    };
+    let counters = WorkerCounters::default();
+    counters.set_details(&details);
+    let readings = readings(WorkerCounters::METRICS, counters.values());
+    let mut found = 0;
+    for (name, value) in text::flat(&readings) {
+        let expected = match name.split_once('.') {
+            Some(("frames_refused" | "packets_undeliverable", reason)) => number(reason),
+            _ if name == "packets_handed_over" => number("handed_over"),
+            _ => 0,
+        };
+        assert_eq!(value, expected, "{name}");
+        found += usize::from(value > 0);
+    }
+    assert_eq!(found, 1 + FRAME_REASONS.len() + UNDELIVERABLE_REASONS.len());
+    assert_eq!(FRAME_REASONS.len(), sandstorm_net::stack::Refused::ALL.len());
+}
+
 #[test]
 fn workers_are_summed_and_each_is_read_alone() {
     let metrics = Metrics::new(2);

@@ -114,9 +114,7 @@ impl Worker {
         counters.packets_shed.set(intake.shed());
         counters.packets_dropped_early.set(self.overload.pressure.thrown_away);
         counters.throttled.set(self.overload.throttled() as u64);
-        let details = state.driver.details();
-        let handed_over = details.iter().find(|(name, _)| *name == "handed_over").map_or(0, |(_, count)| *count);
-        counters.packets_handed_over.set(handed_over);
+        counters.set_details(&state.driver.details());
         state.desk.lift_us = self.overload.timer_us();
     }
 

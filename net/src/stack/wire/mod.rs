@@ -127,6 +127,16 @@ impl Refused {
         (Refused::Segments, "segments"),
     ];
 
+    /// Their names, in the same order.
+    pub const NAMES: [&'static str; Refused::ALL.len()] = {
+        let (mut names, mut at) = ([""; Refused::ALL.len()], 0);
+        while at < names.len() {
+            names[at] = Refused::ALL[at].1;
+            at += 1;
+        }
+        names
+    };
+
     /// Whether a sound network and sound neighbours never send such frames. (What is merely not for this stack is not malformed.)
     pub fn is_malformed(self) -> bool {
         use Refused::*;
