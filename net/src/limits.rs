@@ -287,6 +287,10 @@ pub const HANDED_BYTES: usize = 2 << 20;
 pub const JUNK_BURSTS: usize = 4;
 /// Longest sleep of a worker whose port cannot wake it, microseconds: what a datagram waits at most on an idle server.
 pub const POLLED_SLEEP_US: u64 = 50;
+/// The same where no datagram came or went for [`POLLED_REST_US`]: 2000 looks a second cost a hundredth of a core, 20,000 a tenth.
+pub const POLLED_IDLE_SLEEP_US: u64 = 500;
+/// Time without a datagram after which a worker whose port cannot wake it looks less often, microseconds.
+pub const POLLED_REST_US: u64 = 1_000_000;
 /// Least time between two announcements in defence of an address that somebody else claims, microseconds (RFC 5227).
 pub const DEFEND_US: u64 = 10_000_000;
 /// Least time between two reports of groups, microseconds.

@@ -8,7 +8,7 @@ use super::wire::udp::Headers;
 use super::worker::{Out, Worker};
 use super::{Fill, FramePort, OutFrame, Part};
 use crate::driver::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{BURST, JUNK_BURSTS, POLLED_SLEEP_US};
+use crate::limits::{BURST, JUNK_BURSTS, POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US};
 use crate::r2p2::Peer;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -26,6 +26,8 @@ pub struct StackDriver<P: FramePort> {
     /// How long whoever waits may sleep, microseconds.
     longest_us: Arc<AtomicU64>,
     polled: bool,
+    /// When a datagram last came or went.
+    busy_us: u64,
     counters: DriverCounters,
 }
 
@@ -52,6 +54,7 @@ impl<P: FramePort> StackDriver<P> {
         if !inbox.own(waker.clone()) {
             return Err(StackError::Worker(index));
         }
+        let now_us = (interface.clock)();
         let mut worker = Worker::new(interface, index, port.offload());
         if index == 0 {
             worker.announce();
@@ -64,6 +67,7 @@ impl<P: FramePort> StackDriver<P> {
             waker,
             longest_us,
             polled,
+            busy_us: now_us,
             counters: DriverCounters::default(),
         })
     }
@@ -196,7 +200,11 @@ impl<P: FramePort> StackDriver<P> {
     /// Tells whoever waits how long.
     fn set_sleep(&self, now_us: u64) {
         let worker = &self.worker;
-        let mut longest_us = if self.polled { POLLED_SLEEP_US } else { u64::MAX };
+        let mut longest_us = match now_us.saturating_sub(self.busy_us) {
+            _ if !self.polled => u64::MAX,
+            rest_us if rest_us < POLLED_REST_US => POLLED_SLEEP_US,
+            _ => POLLED_IDLE_SLEEP_US,
+        };
         if !worker.held.is_empty() {
             longest_us = longest_us.min(worker.held.due_us.saturating_sub(now_us).max(SHORT_SLEEP_US));
         }
@@ -243,6 +251,9 @@ impl<P: FramePort> Driver for StackDriver<P> {
         }
         self.hand_over();
         self.work(now_us);
+        if !burst.is_empty() {
+            self.busy_us = now_us;
+        }
         if !drained {
             burst.is_not_all();
         } else if burst.is_empty()
@@ -268,6 +279,9 @@ impl<P: FramePort> Driver for StackDriver<P> {
                 outbox.compact();
                 break;
             }
+        }
+        if outbox.len() < before {
+            self.busy_us = now_us;
         }
         self.work(now_us);
         self.set_sleep(now_us);
