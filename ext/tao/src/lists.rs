@@ -131,23 +131,29 @@ fn read_after(args: &mut Args<'_>) -> Result<Option<(u64, u64)>, Error> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     size: u64,
+    /// It is in one record, so it is of one moment.
+    is_one: bool,
     /// The sum of the versions of what keeps the count, which is written whenever the list changes: none of them ever falls.
     versions: u64,
 }
 
+impl State {
+    fn of_one(size: u64, record: Option<Record<'_>>) -> State {
+        State { size, is_one: true, versions: record.map_or(0, |record| record.version()) }
+    }
+}
+
 async fn state(graph: Graph<'_>, list: List) -> Result<State, Error> {
-    let Some(record) = graph.db.get(graph.objects, &list.count_key()).await? else {
-        return Ok(State { size: 0, versions: 0 });
-    };
-    match Count::read(Some(record.value()))? {
-        Count::Whole(size) => Ok(State { size, versions: record.version() }),
+    let record = graph.db.get(graph.objects, &list.count_key()).await?;
+    match Count::read(record.map(|record| record.value()))? {
+        Count::Whole(size) => Ok(State::of_one(size, record)),
         Count::Sharded(shards) => {
             let shards = graph.db.get_many(graph.objects, &shard_keys(list, shards)).await?;
             let version = |shard: &Option<Record<'_>>| shard.map_or(0, |shard| shard.version());
-            let versions = shards.iter().map(version).fold(record.version(), u64::wrapping_add);
+            let versions = shards.iter().map(version).fold(record.map_or(0, |record| record.version()), u64::wrapping_add);
             // Of several moments, so it may even be below 0; if the versions are the same afterwards, of one.
             let size = signed_sum(shards.iter().map(|shard| shard.map(|shard| shard.value())))?;
-            Ok(State { size: u64::try_from(size).unwrap_or(0), versions })
+            Ok(State { size: u64::try_from(size).unwrap_or(0), is_one: false, versions })
         }
     }
 }
@@ -174,7 +180,7 @@ async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
     loop {
         let before = state(graph, ask.list).await?;
         let is_empty = ask.limit == 0 || ask.low > ask.high;
-        if is_empty || ask.pos >= before.size && state(graph, ask.list).await? == before {
+        if is_empty || ask.pos >= before.size && (before.is_one || state(graph, ask.list).await? == before) {
             return reply(graph, false, &[]);
         }
         let from = match skip(graph, ask, before.size).await? {
@@ -186,7 +192,13 @@ async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
             }
         };
         let page = read_page(graph, from).await?;
-        if ask.pos <= PAGE && state(graph, ask.list).await? == before {
+        // What the page itself knows of the list was read together with its edges.
+        let is_as_before = ask.pos <= PAGE
+            && match page.state {
+                Some(state) if page.is_whole => state == before,
+                _ => state(graph, ask.list).await? == before,
+            };
+        if is_as_before {
             return reply_page(graph, &page, ask.limit);
         }
         spent += page.cost;
@@ -268,6 +280,10 @@ struct Page<'a> {
     found: Vec<Found<'a>>,
     /// Edges whose records have another time than the place where they were met: that of the record is here.
     moved: Vec<Found<'a>>,
+    /// Every place that was met has its edge, with that time.
+    is_whole: bool,
+    /// The list as it was, after the places were met, if its count is in one record.
+    state: Option<State>,
     /// The first place that was met.
     first: Option<(u64, u64)>,
     /// The last place that was met, where there may be more behind it.
@@ -288,22 +304,36 @@ async fn read_page<'a>(graph: Graph<'a>, ask: Ask) -> Result<Page<'a>, Error> {
     let cost = TRY + (places.len() + met.len()) as u64;
     drop(places);
     let ids: Vec<u64> = met.iter().map(|(_, id2)| *id2).collect();
-    let edges = by_id(graph, ask.list, &ids).await?;
+    let (edges, count) = by_id(graph, ask.list, &ids).await?;
+    let state = match Count::read(count.map(|count| count.value()))? {
+        Count::Whole(size) => Some(State::of_one(size, count)),
+        Count::Sharded(_) => None,
+    };
     let (mut found, mut moved) = (Vec::with_capacity(met.len()), Vec::new());
     // An edge that is gone meanwhile is none.
     for ((time, _), edge) in met.iter().zip(edges) {
         let Some(edge) = edge else { continue };
         if edge.time == *time { found.push(edge) } else { moved.push(edge) }
     }
-    Ok(Page { found, moved, first: met.first().copied(), last: met.last().copied().filter(|_| is_full), cost })
+    let is_whole = found.len() == met.len();
+    let (first, last) = (met.first().copied(), met.last().copied().filter(|_| is_full));
+    Ok(Page { found, moved, is_whole, state, first, last, cost })
 }
 
-/// Edges of a list by their records, for each id.
-async fn by_id<'a>(graph: Graph<'a>, list: List, ids: &[u64]) -> Result<Vec<Option<Found<'a>>>, Error> {
-    let keys: Vec<[u8; 21]> = ids.iter().map(|id2| Edge { list, id2: *id2 }.key()).collect();
-    let records = graph.db.get_many(graph.objects, &keys).await?;
+/// Edges of a list by their records, for each id; and the record of the list's count, read together with them.
+async fn by_id<'a>(
+    graph: Graph<'a>,
+    list: List,
+    ids: &[u64],
+) -> Result<(Vec<Option<Found<'a>>>, Option<Record<'a>>), Error> {
+    let (edges, count) = (ids.iter().map(|id2| Edge { list, id2: *id2 }.key()), list.count_key());
+    let edges: Vec<[u8; 21]> = edges.collect();
+    let keys: Vec<&[u8]> = edges.iter().map(|key| &key[..]).chain([&count[..]]).collect();
+    let mut records = graph.db.get_many(graph.objects, &keys).await?;
+    let count = records.pop().flatten();
     let edge = |(id2, record): (&u64, Option<Record<'a>>)| record.map(|record| found_at(*id2, record)).transpose();
-    ids.iter().zip(records).map(edge).collect()
+    let found: Result<_, Error> = ids.iter().zip(records).map(edge).collect();
+    Ok((found?, count))
 }
 
 fn found_at(id2: u64, record: Record<'_>) -> Result<Found<'_>, Error> {
@@ -318,7 +348,7 @@ async fn settle<'a>(graph: Graph<'a>, ask: Ask, mut page: Page<'a>, met: &BTreeS
         missed.remove(&edge.id2);
     }
     let missed: Vec<u64> = missed.into_iter().collect();
-    let missed = by_id(graph, ask.list, &missed).await?;
+    let (missed, _count) = by_id(graph, ask.list, &missed).await?;
     let order = |place: (u64, u64)| (Reverse(place.0), place.1);
     let is_of_page = |edge: &Found<'_>| {
         let place = order((edge.time, edge.id2));
