@@ -48,7 +48,7 @@ impl Server {
     fn load(&self, options: &str) -> Command {
         let socket = self.folder.path().join("socket");
         let mut command = self.command();
-        command.args(["load", "--driver", "dpdk", "--queues", "2", "--address", "10.9.0.2/24", "--json"]);
+        command.args(["load", "--driver", "dpdk", "--address", "10.9.0.2/24", "--json"]);
         command.args(["--eal", &eal("client", &socket)]).args(options.split_whitespace());
         command.stdin(Stdio::null());
         command
@@ -99,6 +99,21 @@ fn a_load_runs_over_shared_memory_as_over_sockets() {
     }
     let stat = server.json("stat --all");
     assert!(stat["counters"]["packets_in"].as_u64() > Some(1000), "{stat}");
+}
+
+#[test]
+fn a_client_has_as_many_queues_as_the_server_has_workers_or_is_refused() {
+    let server = start();
+    server.json("tenant create shop");
+    // The server's side would look at queues that nobody has made.
+    for queues in [1, 3] {
+        let options = format!("--tenant shop --create --fill --records 10 --seconds 0 --queues {queues}");
+        let refused = server.load(&options).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("the server's 2 workers"), "{queues}: {said}");
+    }
+    let right = "--tenant shop --create --fill --records 10 --seconds 0 --deadline 60 --queues 2";
+    assert!(server.load(right).output().unwrap().status.success());
 }
 
 #[test]

@@ -5,9 +5,9 @@
 #![cfg(feature = "dpdk")]
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_net::dpdk::{Eal, Port, PortOptions, QueuePair};
+use sandstorm_net::dpdk::{ClientDevice, DeviceError, DeviceOptions, Eal, Port, PortOptions, QueuePair};
 use sandstorm_net::limits::BURST;
-use sandstorm_net::stack::{Fill, FramePort, OutFrame};
+use sandstorm_net::stack::{Fill, FramePort, Network, OutFrame};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -150,6 +150,24 @@ fn exchange(queues: &mut [QueuePair], seed: u64, frames: usize) {
 }
 
 #[test]
+fn a_client_with_another_number_of_queues_than_the_server_has_workers_is_refused() {
+    alone("a_client_with_another_number_of_queues_than_the_server_has_workers_is_refused", |socket| {
+        let vdev = format!("net_memif0,role=client,id=0,socket={},socket-abstract=no", socket.display());
+        let eal = ["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", &vdev].map(str::to_owned);
+        let options = DeviceOptions {
+            eal: eal.to_vec(),
+            device: String::new(),
+            networks: vec![Network { address: [10, 9, 0, 2].into(), prefix: 24, gateway: None }],
+            port: 0,
+            workers: 2,
+            mtu: None,
+        };
+        let refused = ClientDevice::open(&options, "10.9.0.1:7400".parse().unwrap(), Some(1)).unwrap_err();
+        assert!(matches!(refused, DeviceError::QueuesOfMemory { queues: 1, workers: 2, .. }), "{refused}");
+    });
+}
+
+#[test]
 fn frames_go_both_ways_on_two_queues_whichever_side_listens() {
     for (role, other) in [("client", "server"), ("server", "client")] {
         let name = "frames_go_both_ways_on_two_queues_whichever_side_listens";
@@ -163,7 +181,9 @@ fn frames_go_both_ways_on_two_queues_whichever_side_listens() {
             let mut command = Command::new(this);
             command.args(["--exact", name, "--nocapture"]).env(ALONE, name).env("SANDSTORM_MEMIF_ROLE", role);
             let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success(), "{role}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(said.contains("1 passed"), "{role} did not run: {said}");
             continue;
         }
         alone(name, |socket| {

@@ -36,9 +36,14 @@ impl DeviceArgs {
         let (eal, device) = (eal.clone(), device.clone());
         NetOverrides { driver, eal, device, address: address.clone(), gateway: gateway.clone(), mtu: *mtu }
     }
-    /// The device, for a client of that server.
+    /// The device, for a client of that server, which has so many workers.
     #[cfg(feature = "dpdk")]
-    pub(super) fn drivers(&self, server: SocketAddr, queues: u16) -> Result<Arc<dyn Drivers>, Failure> {
+    pub(super) fn drivers(
+        &self,
+        server: SocketAddr,
+        workers: usize,
+        queues: Option<u16>,
+    ) -> Result<Arc<dyn Drivers>, Failure> {
         let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
         let networks = sandstorm_db::config::networks(&self.address, &self.gateway).map_err(|error| refuse(&error))?;
         let options = sandstorm_net::dpdk::DeviceOptions {
@@ -46,16 +51,22 @@ impl DeviceArgs {
             device: self.device.clone().unwrap_or_default(),
             networks,
             port: server.port(),
-            workers: usize::from(queues),
+            workers,
             mtu: self.mtu,
         };
-        let device = sandstorm_net::dpdk::ClientDevice::open(&options, server).map_err(|error| refuse(&error))?;
+        let device = sandstorm_net::dpdk::ClientDevice::open(&options, server, queues);
+        let device = device.map_err(|error| refuse(&error))?;
         Ok(Arc::new(device))
     }
 
     /// There is none.
     #[cfg(not(feature = "dpdk"))]
-    pub(super) fn drivers(&self, _server: SocketAddr, _queues: u16) -> Result<Arc<dyn Drivers>, Failure> {
+    pub(super) fn drivers(
+        &self,
+        _server: SocketAddr,
+        _workers: usize,
+        _queues: Option<u16>,
+    ) -> Result<Arc<dyn Drivers>, Failure> {
         Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK).code("config"))
     }
 }

@@ -1,5 +1,6 @@
 //! A device with everything that a server's workers, or a client, need of it.
 
+use super::port::find;
 use super::{DpdkError, Eal, Flow, FlowError, Merged, Port, PortCounters, PortInfo, PortOptions, QueuePair, UdpRule};
 use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
 use crate::limits::DPDK_LINK_S;
@@ -38,6 +39,17 @@ pub enum DeviceError {
     /// Nobody is there.
     #[error("nobody is at the other end of {0}: start the server first, or look at the cable")]
     NoLink(String),
+    /// A client over shared memory with another number of queues than the server has workers.
+    #[error("{device} is shared memory, where each side looks at every queue that it has: one for each of the server's {workers} \
+             workers, not {queues}; leave the number of queues out, or say {workers}")]
+    QueuesOfMemory {
+        /// The device.
+        device: String,
+        /// Queues asked for.
+        queues: u16,
+        /// Workers of the server.
+        workers: usize,
+    },
     /// The addresses cannot be used.
     #[error(transparent)]
     Stack(#[from] StackError),
@@ -85,8 +97,7 @@ impl Device {
     /// # Errors
     /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process.
     pub fn open(options: &DeviceOptions) -> Result<(Device, Vec<StackDriver<QueuePair>>), DeviceError> {
-        let queues = u16::try_from(options.workers).unwrap_or(u16::MAX);
-        let (port, pairs) = open(options, queues)?;
+        let (port, pairs) = open(options, |_| Ok(u16::try_from(options.workers).unwrap_or(u16::MAX)))?;
         let interface = interface(&pairs, options)?;
         let drivers = pairs.into_iter().enumerate().map(|(index, pair)| {
             let driver = StackDriver::new(Arc::clone(&interface), index, pair)?;
@@ -140,10 +151,16 @@ impl fmt::Display for Device {
     }
 }
 
-fn open(options: &DeviceOptions, queues: u16) -> Result<(Port, Vec<QueuePair>), DeviceError> {
+/// Starts DPDK and opens the device, with as many queues as `queues` says of it.
+fn open(
+    options: &DeviceOptions,
+    queues: impl FnOnce(&PortInfo) -> Result<u16, DeviceError>,
+) -> Result<(Port, Vec<QueuePair>), DeviceError> {
     // Before DPDK starts, which it does once.
     options.networks.iter().try_for_each(Network::check)?;
     let eal = Eal::start(&options.eal)?;
+    // Before the port is opened: over shared memory it is connected then.
+    let queues = queues(&find(&eal, &options.device)?)?;
     let port_options = PortOptions { mtu: options.mtu, ..PortOptions::new(queues) };
     Ok(Port::open(&eal, &options.device, &port_options)?)
 }
@@ -194,18 +211,39 @@ pub struct ClientDevice {
     port: Port,
 }
 
+/// The driver of memif, shared memory between two processes.
+const MEMIF: &str = "net_memif";
+
+/// Queues of a client: those asked for, or what the device needs towards a server of so many workers. memif's driver looks at every queue that
+/// its own side has, whether or not the peer has one there; nothing tells the server's side how many the peer has.
+fn client_queues(info: &PortInfo, asked: Option<u16>, workers: usize) -> Result<u16, DeviceError> {
+    if info.driver != MEMIF {
+        return Ok(asked.unwrap_or(1));
+    }
+    match asked {
+        Some(queues) if usize::from(queues) != workers => {
+            Err(DeviceError::QueuesOfMemory { device: info.name.clone(), queues, workers })
+        }
+        _ => Ok(u16::try_from(workers).unwrap_or(u16::MAX)),
+    }
+}
+
 /// Ports from which a client's is chosen, as the kernel does.
 const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_999;
 
 impl ClientDevice {
-    /// Starts DPDK and opens the device, to talk to a server. `options.workers` is the number of queues: on a device that is a cable to
-    /// the server, as many as the server has workers. Its `port` is of no meaning.
+    /// Starts DPDK and opens the device, to talk to a server that has `options.workers` workers. Its `port` is of no meaning. Without a
+    /// number of `queues`: over shared memory (memif) as many as the server has workers, else one.
     ///
     /// # Errors
-    /// As [`Device::open`].
-    pub fn open(options: &DeviceOptions, server: SocketAddr) -> Result<ClientDevice, DeviceError> {
-        let queues = u16::try_from(options.workers).unwrap_or(u16::MAX);
-        let (port, pairs) = open(options, queues)?;
+    /// As [`Device::open`]; and another number of queues than the server's workers over memif, which would have the server read and write
+    /// memory that is nobody's.
+    pub fn open(
+        options: &DeviceOptions,
+        server: SocketAddr,
+        queues: Option<u16>,
+    ) -> Result<ClientDevice, DeviceError> {
+        let (port, pairs) = open(options, |info| client_queues(info, queues, options.workers))?;
         // What is announced before there is a link is lost; and who talked from this address before would be believed to have it still.
         let begun = Instant::now();
         while !port.is_up() {

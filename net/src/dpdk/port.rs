@@ -279,7 +279,8 @@ impl OpenPort {
     }
 }
 
-fn find(eal: &Eal, which: &str) -> Result<PortInfo, DpdkError> {
+/// The port of this name or number, or the only one.
+pub(super) fn find(eal: &Eal, which: &str) -> Result<PortInfo, DpdkError> {
     let mut ports = eal.ports()?;
     let number = which.parse().ok();
     let at = match (which, ports.as_slice()) {

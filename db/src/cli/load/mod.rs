@@ -115,9 +115,10 @@ pub(super) struct LoadArgs {
     driver: Option<DriverName>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Queues of the device: over memif, as many as the server has workers
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    queues: u16,
+    /// Queues of the device; over memif no other number than the server's workers is taken [default: over memif as many as the server has
+    /// workers, else 1]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: Option<u16>,
     /// Seconds until a request is given up
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     deadline: f64,
@@ -270,7 +271,8 @@ fn targets(
     if args.driver == Some(DriverName::Dpdk)
         && let Some(server) = targets.first().map(|target| target.config.address)
     {
-        let drivers = args.device.drivers(server, args.queues)?;
+        let workers = usize::try_from(tenants.workers()?).unwrap_or(usize::MAX);
+        let drivers = args.device.drivers(server, workers, args.queues)?;
         targets.iter_mut().for_each(|target| target.config.drivers = Some(Arc::clone(&drivers)));
     }
     Ok(targets)

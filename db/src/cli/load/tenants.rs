@@ -100,6 +100,11 @@ impl<'s> Tenants<'s> {
         Ok(targets)
     }
 
+    /// How many workers the server has.
+    pub(super) fn workers(&self) -> Result<u32, Failure> {
+        Ok(self.session.control().health()?.workers)
+    }
+
     fn make(&mut self, name: &str) -> Result<(Tenant, Option<String>), Failure> {
         let new = CreateTenant { name: name.to_owned(), ..CreateTenant::default() };
         let created = self.session.control().create_tenant(&new)?;
