@@ -12,7 +12,7 @@ use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS};
 use crate::stack::Mac;
 use sandstorm_dpdk_sys as sys;
 use std::ffi::c_char;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a frame around an IP packet: addresses and type, and one VLAN tag.
 pub(super) const FRAME_OVERHEAD: u16 = 18;
@@ -104,7 +104,7 @@ pub(super) struct OpenPort {
     pub(super) info: PortInfo,
     /// Packets that a receive queue holds.
     pub(super) receive_room: u32,
-    /// Groups listened to, each queue's.
+    /// Groups listened to, each queue's. Whoever asks or sets something of the whole device holds this: drivers allow one at a time.
     groups: Mutex<Vec<Vec<Mac>>>,
     pub(super) pools: Vec<Pool>,
     pub(super) eal: Arc<Eal>,
@@ -243,15 +243,21 @@ impl OpenPort {
         self.claim.port
     }
 
+    fn one_at_a_time(&self) -> MutexGuard<'_, Vec<Vec<Mac>>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn is_up(&self) -> bool {
-        // SAFETY: the port is open.
+        let _one_asks = self.one_at_a_time();
+        // SAFETY: the port is open, and nobody else asks.
         unsafe { sys::ss_port_link(self.claim.port) == 1 }
     }
 
     pub(super) fn counters(&self) -> PortCounters {
         // SAFETY: all-zero is a value of the structure, which holds numbers alone.
         let mut said: sys::ss_port_stats = unsafe { std::mem::zeroed() };
-        // SAFETY: the port is open; the structure is filled in, with zeros if the driver does not count.
+        let _one_asks = self.one_at_a_time();
+        // SAFETY: the port is open, and nobody else asks; the structure is filled in, with zeros if the driver does not count.
         unsafe { sys::ss_port_stats(self.claim.port, &mut said) };
         PortCounters {
             received: said.received,
@@ -265,7 +271,7 @@ impl OpenPort {
 
     /// Lets frames to the groups of all queues in. Whether it does: a device that knows no groups lets all in.
     pub(super) fn listen(&self, queue: u16, groups: &[Mac]) -> bool {
-        let mut all = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.one_at_a_time();
         if let Some(own) = all.get_mut(usize::from(queue)) {
             own.clear();
             own.extend_from_slice(groups);

@@ -5,7 +5,7 @@
 //! a received frame are lent only while its buffer is the pair's, and are those that the device says it wrote.
 #![allow(unsafe_code)]
 
-use super::port::{FRAME_OVERHEAD, OpenPort};
+use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
 use crate::driver::Pressure;
 use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK};
 use crate::stack::{FramePort, InFrame, Mac, Offload, OutFrame, Verified};
@@ -262,10 +262,10 @@ impl FramePort for QueuePair {
     fn pressure(&mut self) -> Pressure {
         // SAFETY: the port runs.
         let waiting = unsafe { sys::ss_waiting(self.port.number(), self.queue) };
-        let counters = self.port.counters();
         let filled = u32::try_from(waiting).unwrap_or(0) * 1000 / self.port.receive_room.max(1);
-        // Counted for all queues together, and told to the first, so that a sum over workers is right.
-        let thrown_away = if self.queue == 0 { counters.missed + counters.no_buffer } else { 0 };
+        // Counted for all queues together, and told by the first alone, so that a sum over workers is right.
+        let lost = |counters: PortCounters| counters.missed + counters.no_buffer;
+        let thrown_away = if self.queue == 0 { lost(self.port.counters()) } else { 0 };
         Pressure { filled: filled.min(1000), thrown_away: thrown_away + self.cut }
     }
 
