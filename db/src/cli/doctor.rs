@@ -1,5 +1,6 @@
 //! `sandstorm doctor`: whether this machine is ready for a device past the kernel, and what to do where it is not.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -43,14 +44,19 @@ struct Finding {
 
 /// A vendor whose devices stay with their kernel driver: Mellanox.
 const STAYS_WITH_KERNEL: &str = "0x15b3";
-/// Bytes of hugepages that a server takes with a few workers.
+/// The kernel drivers that its devices stay with: of ConnectX-4 and later, and of ConnectX-3.
+const KEEPERS: [&str; 2] = ["mlx5_core", "mlx4_core"];
+/// Kernel drivers that leave a device to a process.
+const PASS_THROUGH: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
+/// KiB of hugepages that a server takes with a few workers.
 const ENOUGH_HUGE_KB: u64 = 256 << 10;
 /// The most of a file of `/sys` that is looked at, characters.
 const WORD: usize = 200;
 
 pub(super) fn doctor(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
     let mut findings = vec![built()];
-    findings.extend([hugepages(&args.root), iommu(&args.root), locked_memory()]);
+    findings.extend(hugepages(&args.root));
+    findings.extend([iommu(&args.root), locked_memory()]);
     findings.extend(devices(&args.root));
     if let Some(eal) = &args.eal {
         findings.extend(asked(eal)?);
@@ -105,32 +111,65 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn hugepages(root: &Path) -> Finding {
-    let (mut free_kb, mut parts) = (0, Vec::new());
-    for node in names(&root.join("sys/devices/system/node")).iter().filter(|name| name.starts_with("node")) {
-        let folder = root.join("sys/devices/system/node").join(node).join("hugepages");
+/// Hugepages of a memory node.
+#[derive(Default)]
+struct Pages {
+    free_kb: u64,
+    /// What there is, in words.
+    parts: Vec<String>,
+}
+
+/// The hugepages of each memory node.
+fn pages(root: &Path) -> BTreeMap<u32, Pages> {
+    let nodes = root.join("sys/devices/system/node");
+    let mut all = BTreeMap::new();
+    for name in names(&nodes) {
+        let Some(node) = name.strip_prefix("node").and_then(|number| number.parse().ok()) else { continue };
+        let folder = nodes.join(&name).join("hugepages");
+        let pages: &mut Pages = all.entry(node).or_default();
         for size in names(&folder) {
             let kb: u64 = size.trim_start_matches("hugepages-").trim_end_matches("kB").parse().unwrap_or(0);
             let (all, free) =
                 (number(&folder.join(&size).join("nr_hugepages")), number(&folder.join(&size).join("free_hugepages")));
-            free_kb += free * kb;
+            pages.free_kb += free * kb;
             if all > 0 {
-                parts.push(format!("{node}: {free} of {all} pages of {} MiB free", kb >> 10));
+                pages.parts.push(format!("{name}: {free} of {all} pages of {} MiB free", kb >> 10));
             }
         }
     }
-    let advice = "echo 512 > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages (the device's node); without any, \
-                  `--no-huge` in --eal serves memif, but no real device";
-    match free_kb {
-        0 => Finding::new(
-            "hugepages",
-            State::Bad,
-            if parts.is_empty() { "none".to_owned() } else { parts.join(", ") },
-            advice,
-        ),
-        _ if free_kb < ENOUGH_HUGE_KB => Finding::new("hugepages", State::Mind, parts.join(", "), advice),
-        _ => Finding::new("hugepages", State::Good, parts.join(", "), ""),
-    }
+    all
+}
+
+/// Hugepages where they are needed: packets lie on their device's memory node, and nowhere else. Without a device that DPDK could have, anywhere.
+fn hugepages(root: &Path) -> Vec<Finding> {
+    let pages = pages(root);
+    let nodes: BTreeSet<Option<u32>> = match device_nodes(root) {
+        nodes if nodes.is_empty() => [None].into(),
+        nodes => nodes,
+    };
+    nodes.into_iter().map(|node| hugepages_on(&pages, node)).collect()
+}
+
+/// The hugepages of one node, or of all.
+fn hugepages_on(pages: &BTreeMap<u32, Pages>, node: Option<u32>) -> Finding {
+    let of_node = || pages.iter().filter(|(number, _)| node.is_none_or(|node| node == **number));
+    let free_kb: u64 = of_node().map(|(_, pages)| pages.free_kb).sum();
+    let parts: Vec<&str> = of_node().flat_map(|(_, pages)| &pages.parts).map(String::as_str).collect();
+    let found = if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
+    let what =
+        node.map_or_else(|| "hugepages".to_owned(), |node| format!("hugepages of a device's memory node {node}"));
+    let state = match free_kb {
+        0 => State::Bad,
+        _ if free_kb < ENOUGH_HUGE_KB => State::Mind,
+        _ => return Finding::new(what, State::Good, found, ""),
+    };
+    let advice = format!(
+        "echo 512 > /sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages{}; without any, `--no-huge` in --eal serves \
+         memif, but no real device",
+        node.unwrap_or(0),
+        if node.is_some() { "" } else { " (the device's node)" }
+    );
+    Finding::new(what, state, found, advice)
 }
 
 fn iommu(root: &Path) -> Finding {
@@ -161,11 +200,17 @@ fn locked_memory() -> Finding {
     }
 }
 
+/// The folders of all network devices on PCI, by their names.
+fn pci(root: &Path) -> Vec<(String, PathBuf)> {
+    let bus = root.join("sys/bus/pci/devices");
+    let of_network = |folder: &Path| word(&folder.join("class")).is_some_and(|class| class.starts_with("0x02"));
+    let all = names(&bus).into_iter().map(|name| (bus.join(&name), name));
+    all.filter(|(folder, _)| of_network(folder)).map(|(folder, name)| (name, folder)).collect()
+}
+
 /// Every network device on PCI.
 fn devices(root: &Path) -> Vec<Finding> {
-    let bus = root.join("sys/bus/pci/devices");
-    let of_network = |name: &String| word(&bus.join(name).join("class")).is_some_and(|class| class.starts_with("0x02"));
-    let found: Vec<Finding> = names(&bus).into_iter().filter(of_network).map(|name| device(&bus, &name)).collect();
+    let found: Vec<Finding> = pci(root).iter().map(|(name, folder)| device(name, folder)).collect();
     if found.is_empty() {
         let advice = "memif (shared memory) needs none: net/README.md";
         return vec![Finding::new("network devices", State::Mind, "none on PCI", advice)];
@@ -173,36 +218,73 @@ fn devices(root: &Path) -> Vec<Finding> {
     found
 }
 
-fn device(bus: &Path, name: &str) -> Finding {
-    let folder = bus.join(name);
-    let vendor = word(&folder.join("vendor")).unwrap_or_default();
+/// The kernel driver of a device.
+fn driver_of(folder: &Path) -> Option<String> {
+    let path = fs::read_link(folder.join("driver")).ok()?;
+    Some(path.file_name()?.to_string_lossy().into_owned())
+}
+
+fn vendor_of(folder: &Path) -> String {
+    word(&folder.join("vendor")).unwrap_or_default()
+}
+
+/// The memory node of a device; none where it is next to none in particular.
+fn node_of(folder: &Path) -> Option<u32> {
+    word(&folder.join("numa_node"))?.parse().ok()
+}
+
+/// The memory nodes of the devices that DPDK can have as they are.
+fn device_nodes(root: &Path) -> BTreeSet<Option<u32>> {
+    let can_have = |folder: &Path| {
+        let may: &[&str] = if vendor_of(folder) == STAYS_WITH_KERNEL { &KEEPERS } else { &PASS_THROUGH };
+        driver_of(folder).is_some_and(|driver| may.contains(&driver.as_str()))
+    };
+    pci(root).iter().filter(|(_, folder)| can_have(folder)).map(|(_, folder)| node_of(folder)).collect()
+}
+
+fn device(name: &str, folder: &Path) -> Finding {
+    let vendor = vendor_of(folder);
     let id = word(&folder.join("device")).unwrap_or_default();
-    let driver = fs::read_link(folder.join("driver")).ok();
-    let driver = driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     // virtio's are a step further down.
-    let buses = names(&folder).into_iter().filter(|name| name.starts_with("virtio")).map(|name| folder.join(name));
-    let nets: Vec<PathBuf> = buses.chain([folder.clone()]).map(|device| device.join("net")).collect();
+    let buses = names(folder).into_iter().filter(|name| name.starts_with("virtio")).map(|name| folder.join(name));
+    let nets: Vec<PathBuf> = buses.chain([folder.to_owned()]).map(|device| device.join("net")).collect();
     let interfaces: Vec<String> = nets.iter().flat_map(|net| names(net)).collect();
-    let node = word(&folder.join("numa_node")).and_then(|text| text.parse::<i32>().ok()).filter(|node| *node >= 0);
-    let on = node.map_or_else(String::new, |node| format!(", memory node {node}: run workers there"));
-    let what = format!("device {name} ({vendor}:{id})");
+    let on = node_of(folder).map_or_else(String::new, |node| format!(", memory node {node}: run workers there"));
     let is_up = |path: PathBuf| word(&path.join("operstate")).is_some_and(|state| state == "up");
-    let up = |interface: &String| nets.iter().any(|net| is_up(net.join(interface)));
+    let up = interfaces.iter().any(|interface| nets.iter().any(|net| is_up(net.join(interface))));
+    let driver = driver_of(folder);
+    let bound = driver.as_deref().unwrap_or("nothing");
+    let finding = |state, found: String, advice: String| {
+        Finding::new(format!("device {name} ({vendor}:{id})"), state, format!("{found}{on}"), advice)
+    };
+    if vendor == STAYS_WITH_KERNEL {
+        let stays = format!("stays with {bound} ({})", interfaces.join(", "));
+        // A virtual function is the server's alone, whether or not the kernel has it up.
+        return match (KEEPERS.contains(&bound), up && !folder.join("physfn").exists()) {
+            (true, false) => finding(State::Good, stays, String::new()),
+            (true, true) => {
+                let advice = format!(
+                    "every packet on it would go to the server: give it a virtual function (echo 1 > \
+                     /sys/bus/pci/devices/{name}/sriov_numvfs) and name that one with -a"
+                );
+                finding(State::Mind, format!("{stays}, and the kernel uses it"), advice)
+            }
+            (false, _) => {
+                let advice = format!(
+                    "dpdk-devbind.py -b mlx5_core {name} (a ConnectX-3: mlx4_core): DPDK has it through that driver"
+                );
+                finding(State::Bad, format!("bound to {bound}"), advice)
+            }
+        };
+    }
     let bind = format!("dpdk-devbind.py -b vfio-pci {name}");
-    match driver.as_deref() {
-        Some(bound @ ("vfio-pci" | "igb_uio" | "uio_pci_generic")) => {
-            Finding::new(what, State::Good, format!("bound to {bound}{on}"), "")
-        }
-        Some(bound) if vendor == STAYS_WITH_KERNEL => {
-            Finding::new(what, State::Good, format!("stays with {bound} ({}){on}", interfaces.join(", ")), "")
-        }
-        Some(bound) if interfaces.iter().any(up) => {
-            let found = format!("the kernel uses it: {} on {bound}{on}", interfaces.join(", "));
-            let advice = format!("leave it if this machine is reached over it; else take it down, then {bind}");
-            Finding::new(what, State::Mind, found, advice)
-        }
-        Some(bound) => Finding::new(what, State::Bad, format!("bound to {bound}{on}"), bind),
-        None => Finding::new(what, State::Bad, format!("bound to nothing{on}"), bind),
+    if PASS_THROUGH.contains(&bound) {
+        finding(State::Good, format!("bound to {bound}"), String::new())
+    } else if up {
+        let advice = format!("leave it if this machine is reached over it; else take it down, then {bind}");
+        finding(State::Mind, format!("the kernel uses it: {} on {bound}", interfaces.join(", ")), advice)
+    } else {
+        finding(State::Bad, format!("bound to {bound}"), bind)
     }
 }
 
@@ -280,7 +362,7 @@ mod tests {
     #[test]
     fn a_bare_machine_is_told_what_to_do_and_a_ready_one_nothing() {
         let bare = root(&[]);
-        for finding in [hugepages(bare.path()), iommu(bare.path()), devices(bare.path()).remove(0)] {
+        for finding in [hugepages(bare.path()).remove(0), iommu(bare.path()), devices(bare.path()).remove(0)] {
             assert!(finding.state != State::Good && !finding.advice.is_empty(), "{finding:?}");
         }
         let pages = "sys/devices/system/node/node1/hugepages/hugepages-2048kB";
@@ -298,7 +380,8 @@ mod tests {
             (&node, "1\n"),
         ]);
         std::os::unix::fs::symlink("/sys/bus/pci/drivers/vfio-pci", ready.path().join(device).join("driver")).unwrap();
-        assert_eq!(hugepages(ready.path()).text(), "good  hugepages: node1: 500 of 512 pages of 2 MiB free\n");
+        let [huge] = &hugepages(ready.path())[..] else { panic!("one device, one node") };
+        assert_eq!(huge.text(), "good  hugepages of a device's memory node 1: node1: 500 of 512 pages of 2 MiB free\n");
         assert_eq!(iommu(ready.path()).state, State::Good);
         let found = devices(ready.path()).remove(0);
         assert!(
@@ -309,20 +392,63 @@ mod tests {
 
     #[test]
     fn a_device_is_taken_from_the_kernel_only_where_it_has_to_be() {
+        let leave = "leave it if this machine is reached over it";
         for (vendor, driver, operstate, state, says) in [
             ("0x8086", "ice", "down", State::Bad, "dpdk-devbind.py -b vfio-pci 0000:01:00.0"),
-            ("0x8086", "ice", "up", State::Mind, "leave it if this machine is reached over it"),
-            ("0x15b3", "mlx5_core", "up", State::Good, ""),
-            ("0x1af4", "virtio-pci", "up", State::Mind, "leave it if this machine is reached over it"),
+            ("0x8086", "", "down", State::Bad, "dpdk-devbind.py -b vfio-pci 0000:01:00.0"),
+            ("0x8086", "ice", "up", State::Mind, leave),
+            ("0x8086", "vfio-pci", "down", State::Good, ""),
+            ("0x15b3", "mlx5_core", "down", State::Good, ""),
+            ("0x15b3", "mlx5_core", "up", State::Mind, "give it a virtual function"),
+            ("0x15b3", "vfio-pci", "down", State::Bad, "dpdk-devbind.py -b mlx5_core 0000:01:00.0"),
+            ("0x15b3", "", "down", State::Bad, "dpdk-devbind.py -b mlx5_core 0000:01:00.0"),
+            ("0x1af4", "virtio-pci", "up", State::Mind, leave),
         ] {
             let device = "sys/bus/pci/devices/0000:01:00.0";
             let state_of = if driver == "virtio-pci" { "virtio0/net/eth0/operstate" } else { "net/eth0/operstate" };
             let [class, maker, up] = ["class", "vendor", state_of].map(|file| format!("{device}/{file}"));
             let folder = root(&[(&class, "0x020000"), (&maker, vendor), (&up, operstate)]);
+            if !driver.is_empty() {
+                std::os::unix::fs::symlink(format!("/drivers/{driver}"), folder.path().join(device).join("driver"))
+                    .unwrap();
+            }
+            let found = device_of(folder.path());
+            let right = if says.is_empty() { found.advice.is_empty() } else { found.advice.contains(says) };
+            assert!(found.state == state && right, "{vendor} {driver}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_function_of_a_device_that_stays_with_the_kernel_is_the_servers() {
+        let device = "sys/bus/pci/devices/0000:01:00.2";
+        let [class, maker, up, whole] =
+            ["class", "vendor", "net/eth1/operstate", "physfn/vendor"].map(|file| format!("{device}/{file}"));
+        let folder = root(&[(&class, "0x020000"), (&maker, "0x15b3"), (&up, "up"), (&whole, "0x15b3")]);
+        std::os::unix::fs::symlink("/drivers/mlx5_core", folder.path().join(device).join("driver")).unwrap();
+        let found = device_of(folder.path());
+        assert!(found.state == State::Good && found.advice.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn hugepages_count_on_the_memory_node_of_a_device_that_needs_them() {
+        let pages = |node: u32| format!("sys/devices/system/node/node{node}/hugepages/hugepages-2048kB");
+        let (all, free) = (format!("{}/nr_hugepages", pages(0)), format!("{}/free_hugepages", pages(0)));
+        let device = "sys/bus/pci/devices/0000:81:00.0";
+        let [class, vendor, node] = ["class", "vendor", "numa_node"].map(|file| format!("{device}/{file}"));
+        for (of_device, driver, state) in [
+            ("0", "vfio-pci", State::Good),
+            ("1", "vfio-pci", State::Bad),
+            ("-1", "vfio-pci", State::Good),
+            // The kernel's: no packets of ours.
+            ("1", "ice", State::Good),
+        ] {
+            let of_kernel = [(class.as_str(), "0x020000"), (&vendor, "0x8086"), (&node, of_device)];
+            let folder = root(&[&[(all.as_str(), "512"), (&free, "512")], &of_kernel[..]].concat());
             std::os::unix::fs::symlink(format!("/drivers/{driver}"), folder.path().join(device).join("driver"))
                 .unwrap();
-            let found = device_of(folder.path());
-            assert!(found.state == state && found.advice.contains(says), "{vendor} {driver}: {found:?}");
+            let [found] = &hugepages(folder.path())[..] else { panic!("one node") };
+            assert_eq!(found.state, state, "{of_device} {driver}: {found:?}");
+            assert_eq!(found.advice.contains("node1/hugepages"), state == State::Bad, "{found:?}");
         }
     }
 
