@@ -14,12 +14,14 @@ mod bind {
     use std::path::PathBuf;
     use std::process::Command;
 
-    /// Oldest DPDK whose names the shim uses, and the first whose names it has not been tried with.
+    /// Oldest DPDK that has all the names that the shim uses.
     const OLDEST: &str = "21.11";
+    /// The first that the shim has not been tried with: it is taken, and said.
+    const UNTRIED: &str = "23.0";
     /// What we call; drivers are plug-ins, which DPDK loads at run time.
     const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring"];
     /// Functions that DPDK exports and we call.
-    const FUNCTIONS: &str = "ss_.*|rte_eal_(init|cleanup)|rte_eth_dev_(count_avail|start|stop|close|is_valid_port|socket_id|\
+    const FUNCTIONS: &str = "ss_.*|rte_eal_(init|cleanup|process_type)|rte_eth_dev_(count_avail|start|stop|close|is_valid_port|socket_id|\
         rx_intr_enable|rx_intr_disable|rx_intr_ctl_q_get_fd)|rte_eth_(find_next|promiscuous_enable|allmulticast_enable)|rte_strerror|\
         rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|in_use_count)|rte_mp_disable|rte_thread_(register|unregister)|rte_version";
 
@@ -47,6 +49,9 @@ mod bind {
             println!("cargo::rerun-if-changed={file}");
         }
         pkg_config(&["--print-errors", &format!("--atleast-version={OLDEST}")])?;
+        if pkg_config(&[&format!("--atleast-version={UNTRIED}")]).is_ok() {
+            println!("cargo::warning=this DPDK is {UNTRIED} or later, with which Sandstorm has not been tried");
+        }
         // The flags hold what DPDK was built for (`-march`), which its inline functions need, and the configuration to include.
         let flags = pkg_config(&["--cflags"])?;
         let mut shim = cc::Build::new();

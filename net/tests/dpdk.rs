@@ -5,7 +5,7 @@
 #![cfg(feature = "dpdk")]
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_net::dpdk::{Code, DpdkError, Eal, Port, PortOptions, QueuePair, UdpRule};
+use sandstorm_net::dpdk::{Code, DpdkError, Eal, Port, PortOptions, QueuePair, Stage, UdpRule};
 use sandstorm_net::limits::BURST;
 use sandstorm_net::stack::{Fill, FramePort, Mac, OutFrame, Part};
 use std::collections::VecDeque;
@@ -97,30 +97,78 @@ fn a_device_says_what_it_is_and_is_opened_once() {
 #[test]
 fn a_rule_that_a_driver_refuses_is_refused_in_words() {
     alone("a_rule_that_a_driver_refuses_is_refused_in_words", || {
-        let eal = eal(&["net_null0"]);
-        let (port, _queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        let eal = eal(&["net_null0", "net_null1"]);
+        let (port, _queues) = Port::open(&eal, "net_null0", &PortOptions::new(1)).unwrap();
         for rule in [UdpRule::any(false, 4000, 0), UdpRule::to(IpAddr::from([0; 16]), 4000, 0)] {
             let refused = port.validate(&rule).unwrap_err();
             assert!(refused.code.is_unsupported() && refused.to_string().contains("refuses the rule"), "{refused}");
             assert_eq!(port.create(rule).unwrap_err().code, refused.code);
         }
         let isolated = PortOptions { isolate: true, ..PortOptions::new(1) };
-        drop((port, _queues));
-        assert!(Port::open(&eal, "", &isolated).is_err(), "neither the closed device nor one without rules");
+        let refused = Port::open(&eal, "net_null1", &isolated).unwrap_err();
+        assert!(
+            matches!(refused, DpdkError::Configure { stage: Stage::Isolation, code, .. } if code.is_unsupported()),
+            "{refused}"
+        );
+        assert!(Port::open(&eal, "net_null1", &PortOptions::new(1)).is_ok(), "a refused device is not taken");
     });
 }
 
 #[test]
 fn a_start_that_fails_says_why() {
     alone("a_start_that_fails_says_why", || {
-        for bad in ["--help", "--", "zero\0byte", "--proc-type=secondary"] {
-            assert!(matches!(Eal::start(&[bad]), Err(DpdkError::Argument(..))), "{bad:?}");
+        let alone = ["--help", "--", "zero\0byte", "--proc-type=secondary", "--proc-type=auto", "--proc-type"];
+        for bad in alone.map(|bad| vec![bad]).into_iter().chain([
+            vec!["--proc-type", "secondary"],
+            vec!["--no-huge", "--proc-type", "auto", "--no-pci"],
+            vec!["--proc-type", "primary", "--proc-type", "secondary"],
+        ]) {
+            assert!(matches!(Eal::start(&bad), Err(DpdkError::Argument(..))), "{bad:?}");
         }
         let failed =
             Eal::start(&["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", "net_nonsense0"]).unwrap_err();
         let DpdkError::Start { code, arguments, .. } = &failed else { panic!("{failed}") };
         assert!(*code != Code(0) && arguments.contains(&"net_nonsense0".to_owned()), "{failed}");
         assert!(matches!(Eal::start(&["--no-huge"]), Err(DpdkError::StartedBefore)));
+    });
+}
+
+/// Tells the second process which prefix the first one has.
+const SECOND: &str = "SANDSTORM_DPDK_SECOND";
+
+#[test]
+fn a_second_process_with_the_prefix_of_the_first_is_told_so() {
+    let name = "a_second_process_with_the_prefix_of_the_first_is_told_so";
+    alone(name, || {
+        let first = std::env::var(SECOND);
+        let prefix = first.clone().unwrap_or_else(|_| format!("sandstorm-{}", std::process::id()));
+        let started = Eal::start(&["--no-huge", "--no-pci", "-m", "64", "--file-prefix", &prefix]);
+        if first.is_ok() {
+            let said = started.unwrap_err().to_string();
+            assert!(said.contains("--file-prefix") && !said.contains("no right"), "{said}");
+            return;
+        }
+        let _eal = started.unwrap();
+        let this = std::env::current_exe().unwrap();
+        let mut second = Command::new(this);
+        second.args(["--exact", name, "--nocapture"]).env(ALONE, name).env(SECOND, &prefix);
+        let output = second.output().unwrap();
+        let (said, cried) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && said.contains("1 passed"), "{said}\n{cried}");
+    });
+}
+
+#[test]
+fn a_device_has_the_mtu_that_is_asked_for() {
+    alone("a_device_has_the_mtu_that_is_asked_for", || {
+        let eal = eal(&["net_null0,size=9014", "net_null1"]);
+        for (name, mtu) in [("net_null0", Some(9000)), ("net_null1", None)] {
+            let (port, mut queues) = Port::open(&eal, name, &PortOptions { mtu, ..PortOptions::new(1) }).unwrap();
+            let set = usize::from(mtu.unwrap_or(1500));
+            assert_eq!((usize::from(port.info().mtu), queues[0].mtu()), (set, set), "{name}");
+            let longest = vec![1; set + 14];
+            assert_eq!((queues[0].transmit(&[frame(&longest)]), queues[0].send_errors()), (1, 0), "{name}");
+        }
     });
 }
 

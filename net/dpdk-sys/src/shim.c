@@ -73,7 +73,7 @@ int ss_port_configure(uint16_t port, const struct ss_port_conf *conf, struct rte
 {
 	struct rte_eth_dev_info dev;
 	struct rte_eth_conf eth;
-	uint16_t rx = conf->rx_descriptors, tx = conf->tx_descriptors;
+	uint16_t rx = conf->rx_descriptors, tx = conf->tx_descriptors, mtu = 0;
 	uint32_t want;
 	int failed, socket;
 
@@ -99,21 +99,17 @@ int ss_port_configure(uint16_t port, const struct ss_port_conf *conf, struct rte
 		eth.rx_adv_conf.rss_conf.rss_hf = dev.flow_type_rss_offloads &
 			(RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
 	}
-	if (conf->mtu)
-		eth.rxmode.mtu = conf->mtu;
+	eth.rxmode.mtu = conf->mtu;
 	eth.intr_conf.rxq = conf->interrupts != 0;
 	if ((failed = rte_eth_dev_configure(port, conf->queues, conf->queues, &eth)))
 		return failed;
 	if ((failed = rte_eth_dev_adjust_nb_rx_tx_desc(port, &rx, &tx)))
 		return failed;
 	*stage = SS_STAGE_MTU;
-	if (conf->mtu) {
-		uint16_t mtu = 0;
-		failed = rte_eth_dev_set_mtu(port, conf->mtu);
-		/* Some cannot set it, and have it already. */
-		if (failed && (rte_eth_dev_get_mtu(port, &mtu) || mtu != conf->mtu))
-			return failed;
-	}
+	failed = rte_eth_dev_set_mtu(port, conf->mtu);
+	/* Some cannot set it, and have it already. */
+	if (failed && (rte_eth_dev_get_mtu(port, &mtu) || mtu != conf->mtu))
+		return failed;
 	socket = rte_eth_dev_socket_id(port);
 	for (uint16_t queue = 0; queue < conf->queues; queue++) {
 		struct rte_eth_rxconf rxconf = dev.default_rxconf;
@@ -269,6 +265,9 @@ uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, u
 	struct rte_mbuf *mbufs[SS_BURST];
 
 	count = RTE_MIN(count, SS_BURST);
+	/* Not all drivers bear an empty burst. */
+	if (!count)
+		return 0;
 	for (uint16_t at = 0; at < count; at++) {
 		const struct ss_frame *frame = &frames[at];
 		struct rte_mbuf *mbuf = frame->mbuf;

@@ -53,7 +53,6 @@ struct ss_port_conf {
 	uint16_t queues;
 	uint16_t rx_descriptors;
 	uint16_t tx_descriptors;
-	/* 0: as it is. */
 	uint16_t mtu;
 	/* What of `ss_port_info.can` to switch on. */
 	uint32_t want;

@@ -79,12 +79,16 @@ unsafe fn text(from: *const c_char) -> String {
 /// What to do about a start that failed.
 fn hint(code: Code) -> &'static str {
     match code.0 {
-        libc::EACCES | libc::EPERM => "no right to hugepages or devices: run as root, or see `sandstorm doctor`",
+        0 => {
+            "perhaps another process uses this --file-prefix: give each its own, or --in-memory; DPDK printed more above"
+        }
+        libc::EACCES | libc::EPERM => {
+            "no free hugepages, or no right to them or to a device: see `sandstorm doctor`, or run as root"
+        }
         libc::ENOMEM => "not enough memory: reserve hugepages, or use --no-huge with -m",
         libc::ENODEV | libc::EIO => {
             "a device of --vdev or -a cannot be had: look at its name and what DPDK printed above"
         }
-        libc::EALREADY => "another process uses this --file-prefix",
         _ => "look at the arguments and at what DPDK printed above; docs/dpdk.md has working ones",
     }
 }
@@ -107,21 +111,24 @@ impl Eal {
         let thread = std::thread::Builder::new()
             .name("dpdk".to_owned())
             .spawn(move || {
-                let code = initialise(strings);
-                let failed = code.0 != 0;
-                let _starter_waits = report.send(code);
-                if !failed && ends.recv() == Ok(true) {
+                let began = initialise(strings);
+                let _starter_waits = report.send(began);
+                if began.is_ok() && ends.recv() == Ok(true) {
                     // SAFETY: started on this thread; the sender of `true` was the last user.
                     unsafe { sys::rte_eal_cleanup() };
                 }
             })
             .map_err(DpdkError::Thread)?;
         match started.recv() {
-            Ok(Code(0)) => {
+            Ok(Ok(())) => {
                 Ok(Arc::new(Eal { state: Mutex::new(State::default()), end: Some(end), thread: Some(thread) }))
             }
-            code => {
-                let code = code.unwrap_or(Code(libc::EFAULT));
+            Ok(Err(NotBegun::Secondary)) => Err(DpdkError::Secondary),
+            failed => {
+                let code = match failed {
+                    Ok(Err(NotBegun::Refused(code))) => code,
+                    _ => Code(libc::EFAULT),
+                };
                 arguments.shrink_to_fit();
                 Err(DpdkError::Start { arguments, code, hint: hint(code) })
             }
@@ -234,12 +241,13 @@ fn c_strings(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
         all.push("--no-telemetry".to_owned());
     }
     all.extend(arguments.iter().cloned());
+    let kinds = other_kinds(arguments);
     all.into_iter()
         .map(|argument| {
             if ["-h", "--help"].contains(&argument.as_str()) {
                 return Err(DpdkError::Argument(argument, "DPDK would end the process"));
             }
-            if argument == "--" || argument.starts_with("--proc-type=secondary") {
+            if argument == "--" || kinds.contains(&argument) {
                 return Err(DpdkError::Argument(argument, "each server is a primary process of its own"));
             }
             if argument.len() > DPDK_NAME_BYTES {
@@ -250,6 +258,16 @@ fn c_strings(arguments: &[String]) -> Result<Vec<CString>, DpdkError> {
         .collect()
 }
 
+/// Arguments that ask for another kind of process than a primary one, in one word or two. An abbreviated one is found out after the start.
+fn other_kinds(arguments: &[String]) -> Vec<String> {
+    let next = arguments.iter().skip(1).map(String::as_str).chain([""]);
+    let asks = arguments.iter().zip(next).filter(|(argument, next)| match argument.split_once('=') {
+        Some(("--proc-type", kind)) => kind != "primary",
+        _ => *argument == "--proc-type" && *next != "primary",
+    });
+    asks.map(|(argument, _)| argument.clone()).collect()
+}
+
 /// The processors that this thread may use, as DPDK writes them.
 fn processors() -> String {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return "0".to_owned() };
@@ -258,8 +276,17 @@ fn processors() -> String {
     if usable.is_empty() { "0".to_owned() } else { usable.join(",") }
 }
 
-/// Starts DPDK on this thread; 0 if it did.
-fn initialise(arguments: Vec<CString>) -> Code {
+/// Why DPDK did not begin.
+#[derive(Clone, Copy, Debug)]
+enum NotBegun {
+    /// It refused; 0: it gave no reason.
+    Refused(Code),
+    /// It had attached itself to the memory of another process.
+    Secondary,
+}
+
+/// Starts DPDK on this thread.
+fn initialise(arguments: Vec<CString>) -> Result<(), NotBegun> {
     let count = arguments.len();
     // DPDK may write to the array, and keeps pointers to some of the strings: both live as long as the process.
     let pointers: Vec<*mut c_char> =
@@ -269,12 +296,16 @@ fn initialise(arguments: Vec<CString>) -> Code {
     unsafe {
         sys::ss_quiet();
         if sys::rte_eal_init(count as i32, pointers.as_mut_ptr()) < 0 {
-            return Code(sys::ss_errno().max(1));
+            return Err(NotBegun::Refused(Code(sys::ss_errno().max(0))));
+        }
+        if sys::rte_eal_process_type() != sys::rte_proc_type_t_RTE_PROC_PRIMARY {
+            sys::rte_eal_cleanup();
+            return Err(NotBegun::Secondary);
         }
         // Threads of ours can then have caches; there are no secondary processes.
         sys::rte_mp_disable();
     }
-    Code(0)
+    Ok(())
 }
 
 /// Whether this thread is known to DPDK.

@@ -4,7 +4,7 @@ use super::eal::text_of;
 use std::fmt;
 use thiserror::Error;
 
-/// A number with which DPDK says why it refused: the system's `errno`, or one of its own from 1000 on.
+/// A number with which DPDK says why it refused: the system's `errno`, or one of its own from 1000 on; 0 where it does not say.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Code(pub i32);
 
@@ -22,6 +22,9 @@ impl Code {
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("it gave no reason");
+        }
         write!(f, "{} (error {})", text_of(self.0), self.0)
     }
 }
@@ -81,6 +84,11 @@ pub enum DpdkError {
         /// What to do.
         hint: &'static str,
     },
+    /// DPDK found another process with the same memory, and attached itself to that.
+    #[error(
+        "another process uses DPDK's --file-prefix, and each server is a primary process of its own: leave --proc-type out, and name another prefix"
+    )]
+    Secondary,
     /// The system gave no thread for it.
     #[error("cannot start DPDK's thread: {0}")]
     Thread(std::io::Error),

@@ -182,7 +182,7 @@ impl Port {
         }
         eal.claim(port)?;
         let mut claim = Claim { port, configured: false, started: false, eal: Arc::clone(eal) };
-        let mtu = options.mtu.unwrap_or(info.mtu);
+        let mtu = mtu_to_set(options.mtu, &info);
         let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
         // Each worker's cache may hold half as much again as its size, of each pool.
         let cached = u32::from(options.queues) * (DPDK_POOL_CACHE + DPDK_POOL_CACHE / 2);
@@ -318,6 +318,12 @@ fn isolate(port: u16) -> Result<(), DpdkError> {
     Err(DpdkError::Configure { port, stage: Stage::Isolation, code: Code::of(failed) })
 }
 
+/// The MTU that a device is configured with. To leave that out is not to leave it as it is: DPDK then sets 1500.
+fn mtu_to_set(asked: Option<u16>, info: &PortInfo) -> u16 {
+    let most = if info.max_mtu == 0 { u16::MAX } else { info.max_mtu };
+    asked.unwrap_or(info.mtu.min(most))
+}
+
 fn configure(port: u16, options: &PortOptions, info: &PortInfo, pools: &[Pool]) -> Result<(), DpdkError> {
     let checksums = sys::SS_CAN_CHECK_IP | sys::SS_CAN_CHECK_UDP | sys::SS_CAN_FILL_IP | sys::SS_CAN_FILL_UDP;
     let want = if options.checksums { checksums } else { 0 };
@@ -325,7 +331,7 @@ fn configure(port: u16, options: &PortOptions, info: &PortInfo, pools: &[Pool]) 
         queues: options.queues,
         rx_descriptors: options.rx_descriptors,
         tx_descriptors: options.tx_descriptors,
-        mtu: options.mtu.filter(|mtu| *mtu != info.mtu).unwrap_or(0),
+        mtu: mtu_to_set(options.mtu, info),
         want: want | sys::SS_CAN_SPREAD | sys::SS_CAN_SEND_SEGMENTS,
         interrupts: 0,
     };
@@ -363,4 +369,37 @@ pub(super) fn flow_error(said: &sys::ss_flow_error) -> FlowError {
         _ => RulePart::Unspecified,
     };
     FlowError { part, code: Code(said.code), message: string(&said.message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_keeps_the_mtu_that_it_has_and_gets_the_one_that_is_asked_for() {
+        let info = |mtu, max_mtu| PortInfo {
+            port: 0,
+            name: String::new(),
+            driver: String::new(),
+            node: None,
+            mac: Mac::ZERO,
+            mtu,
+            max_mtu,
+            max_queues: 1,
+            checks: (false, false),
+            fills: (false, false),
+            spreads: false,
+        };
+        for (asked, mtu, max_mtu, set) in [
+            (None, 9000, 0, 9000),
+            (None, 9000, 9216, 9000),
+            (None, 1500, 1280, 1280),
+            (Some(9000), 9000, 9216, 9000),
+            (Some(9000), 1500, 9216, 9000),
+            // Which the device refuses, in words.
+            (Some(9000), 1500, 1500, 9000),
+        ] {
+            assert_eq!(mtu_to_set(asked, &info(mtu, max_mtu)), set, "{asked:?} {mtu} {max_mtu}");
+        }
+    }
 }
