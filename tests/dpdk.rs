@@ -74,10 +74,9 @@ fn a_load_runs_over_shared_memory_as_over_sockets() {
     let health = server.json("health");
     assert_eq!(health["data_address"], "10.9.0.1:7400");
     let network = health["network"].as_str().unwrap();
-    assert!(
-        network.contains("net_memif") && network.contains("hand over") && network.contains("no flow rules"),
-        "{network}"
-    );
+    for word in ["net_memif", "hand over", "no flow rules", "LINK DOWN"] {
+        assert!(network.contains(word), "{word}: {network}");
+    }
 
     // Two tenants, with different home workers; values of several packets; sealed, since this is no loopback.
     for (tenant, home) in [("a", 0), ("b", 1)] {
@@ -130,8 +129,13 @@ fn a_client_is_killed_and_the_next_one_is_served() {
         while server.json("stat --all")["counters"]["messages"].as_u64().unwrap() < before + 1000 {
             assert!(begun.elapsed().as_secs() < 120 && load.try_wait().unwrap().is_none(), "the load does not run");
         }
+        assert!(server.json("health")["network"].as_str().unwrap().contains("link up"));
+        assert_eq!(server.json("stat --all")["counters"]["device_link_up"], 1);
         load.kill().unwrap();
         load.wait().unwrap();
+        while server.json("stat --all")["counters"]["device_link_up"] != 0 {
+            assert!(begun.elapsed().as_secs() < 240, "the link is still up");
+        }
     }
     let last = "--tenant shop --records 200 --mix ycsb-a --depth 32 --seconds 10 --warm-up 0 --deadline 60";
     let report = report(&server.load(last).output().unwrap());

@@ -121,7 +121,7 @@ impl Prepared {
             listen: config.listen.clone(),
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
-        metrics.network_is(workers.network());
+        metrics.network_is(workers.network(), workers.device());
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
         Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog })

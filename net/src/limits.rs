@@ -228,6 +228,8 @@ pub const DPDK_SPARE_BUFFERS: u32 = 1023;
 pub const DPDK_FULL_BEFORE_LOOK: u32 = 1000;
 /// Seconds for which a client waits for its device's link: copper takes some.
 pub const DPDK_LINK_S: u64 = 15;
+/// Milliseconds between two looks at a device's link: some drivers ask the kernel, or the wire, each time.
+pub const DPDK_LINK_LOOK_MS: u64 = 1000;
 /// Bytes of one of DPDK's arguments.
 pub const DPDK_NAME_BYTES: usize = 4096;
 

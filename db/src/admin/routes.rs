@@ -455,7 +455,7 @@ async fn health(State(control): State<Arc<Control>>, caller: Result<Caller, Fail
         data_address: control.data.to_string(),
         workers: u32::try_from(control.metrics.workers()).unwrap_or(u32::MAX),
         uptime_s: control.metrics.uptime_s() as u64,
-        network: caller.as_ref().map_or_else(|_| String::new(), |_| control.metrics.network().to_owned()),
+        network: caller.as_ref().map_or_else(|_| String::new(), |_| control.metrics.network()),
         builder: match (&control.pushing.builder, caller) {
             (Ok(builder), Ok(_)) => format!("ok ({})", builder.release()),
             (Err(reason), Ok(_)) => reason.clone(),

@@ -4,6 +4,7 @@
 //! A worker's counters stand in cache lines of their own and have one writer, so counting costs a load and a store, no
 //! locked instruction. Readers add the workers up; a sum is a moment's view, each counter in it is exact.
 
+mod device;
 pub mod text;
 
 #[cfg(test)]
@@ -18,6 +19,8 @@ use sandstorm_net::rpc;
 
 use crate::store::slab_bytes;
 use crate::tenants::Directory;
+use device::Network;
+pub use device::{AskDevice, DEVICE, DeviceState};
 
 /// A count with a single writer: that thread alone may call [`Counter::add`] and [`Counter::set`], any may read. (A
 /// second writer would lose counts, nothing worse.)
@@ -477,7 +480,7 @@ pub struct Metrics {
     started: Instant,
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
     /// What the workers' datagrams come and go through.
-    network: OnceLock<String>,
+    network: OnceLock<Network>,
 }
 
 /// A metric and its values, one a label value.
@@ -496,15 +499,21 @@ impl Metrics {
         Arc::new(Metrics { started: Instant::now(), workers, network: OnceLock::new() })
     }
 
-    /// Says what the workers' datagrams come and go through.
-    pub fn network_is(&self, about: &str) {
+    /// Says what the workers' datagrams come and go through, and whom to ask how it stands if that is a device.
+    pub fn network_is(&self, about: &str, device: Option<AskDevice>) {
         // It is said once, when the workers have started.
-        let _said_before = self.network.set(about.to_owned());
+        let _said_before = self.network.set(Network { about: about.to_owned(), device });
     }
 
-    /// What the workers' datagrams come and go through, in words.
-    pub fn network(&self) -> &str {
-        self.network.get().map_or("", String::as_str)
+    /// What the workers' datagrams come and go through, and how it stands, in words.
+    pub fn network(&self) -> String {
+        let about = self.network.get().map_or("", |network| network.about.as_str());
+        self.device().map_or_else(|| about.to_owned(), |state| format!("{about}; {state}"))
+    }
+
+    /// How the device stands, on a server with one. May ask the device itself.
+    pub fn device(&self) -> Option<DeviceState> {
+        self.network.get()?.device.as_ref()?()
     }
 
     /// Number of workers.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CONTROL, Metric, Reading, SERVER, TenantCounters, WorkerCounters};
+use super::{CONTROL, DEVICE, Metric, Reading, SERVER, TenantCounters, WorkerCounters};
 
 /// Prefix of every name that Prometheus sees.
 const PREFIX: &str = "sandstorm_";
@@ -74,9 +74,10 @@ pub fn page() -> String {
          `GET /metrics` (operator's token) gives them to Prometheus with the prefix `sandstorm_`; `GET /v1/stat` gives \
          them as JSON, with the values of a label behind a dot (`requests.get`); `sandstorm stat` shows their growth.\n",
     );
-    let sections: [(&str, &[Metric]); 4] = [
+    let sections: [(&str, &[Metric]); 5] = [
         ("The server", SERVER),
         ("The control port", CONTROL),
+        ("A device beside the kernel, on servers with one", DEVICE),
         ("Each worker (label `worker`)", WorkerCounters::METRICS),
         ("Each tenant (label `tenant`)", TenantCounters::METRICS),
     ];

@@ -4,6 +4,9 @@ use sandstorm_net::driver::{AnyDriver, Driver, UdpDriver, UdpOptions};
 use std::net::SocketAddr;
 
 use super::start::{WorkerOptions, WorkerStartError};
+use crate::metrics::AskDevice;
+#[cfg(feature = "dpdk")]
+use crate::metrics::DeviceState;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -30,6 +33,23 @@ pub(super) type KeptDevice = Option<sandstorm_net::dpdk::Device>;
 /// Nothing has to.
 #[cfg(not(feature = "dpdk"))]
 pub(super) type KeptDevice = ();
+
+/// Asks the device how it stands.
+#[cfg(feature = "dpdk")]
+pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
+    let watch = device.as_ref()?.watch();
+    Some(Box::new(move || {
+        let (up, counters) = watch.look()?;
+        let sandstorm_net::dpdk::PortCounters { missed, no_buffer, receive_errors, send_errors, .. } = counters;
+        Some(DeviceState { up, missed, no_buffer, receive_errors, send_errors })
+    }))
+}
+
+/// There is none.
+#[cfg(not(feature = "dpdk"))]
+pub(super) fn ask(_device: &KeptDevice) -> Option<AskDevice> {
+    None
+}
 
 impl NetworkOptions {
     /// How further sockets are opened: the ports for clients of memcached are the kernel's in any case.

@@ -27,7 +27,7 @@ use super::sessions::Sessions;
 use super::{Shared, Worker};
 use crate::extensions::{Engine, Watchdog};
 use crate::limits::{BURST, MAX_WORKERS, SESSIONS_PER_PORT};
-use crate::metrics::Metrics;
+use crate::metrics::{AskDevice, Metrics};
 use crate::processors;
 use crate::protocols::{Entrance, Facts};
 use crate::store::Epochs;
@@ -96,7 +96,7 @@ pub struct Workers {
     threads: Vec<JoinHandle<()>>,
     about: String,
     /// Goes after the threads.
-    _device: KeptDevice,
+    device: KeptDevice,
 }
 
 impl Workers {
@@ -148,7 +148,7 @@ impl Workers {
                 shared.ports.iter().for_each(|port| port.waker.wake());
             }
         });
-        let mut workers = Workers { shared, address, listening, threads: Vec::new(), about, _device: device };
+        let mut workers = Workers { shared, address, listening, threads: Vec::new(), about, device };
         for (index, (offered, doors)) in deques.into_iter().zip(doors).enumerate() {
             // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
             workers.start_one(index, (offered, doors), options.pin, epochs, watchdog, metrics)?;
@@ -228,6 +228,11 @@ impl Workers {
     /// What the workers' datagrams come and go through, and who brings them to their workers, in words.
     pub fn network(&self) -> &str {
         &self.about
+    }
+
+    /// Asks the device that the workers' datagrams come and go through how it stands, if they do through one.
+    pub fn device(&self) -> Option<AskDevice> {
+        network::ask(&self.device)
     }
 
     /// Number of workers.

@@ -152,6 +152,9 @@ int ss_port_link(uint16_t port)
 {
 	struct rte_eth_link link;
 
+	/* What was unplugged may tell its last state for ever. */
+	if (rte_eth_dev_is_removed(port))
+		return 0;
 	memset(&link, 0, sizeof(link));
 	return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }

@@ -107,7 +107,7 @@ uint32_t ss_pool_room(uint16_t frame);
 int ss_port_info(uint16_t port, struct ss_port_info *info);
 int ss_port_configure(uint16_t port, const struct ss_port_conf *conf, struct rte_mempool *const *pools, int32_t *stage);
 int ss_port_stats(uint16_t port, struct ss_port_stats *stats);
-/* 1: up, 0: down. */
+/* 1: up, 0: down, or the device is gone. */
 int ss_port_link(uint16_t port);
 /* Lets frames to these groups in, `count` addresses of 6 bytes, or to more than these. */
 int ss_port_listen(uint16_t port, const uint8_t *groups, uint32_t count);

@@ -1,7 +1,9 @@
 //! A device with everything that a server's workers, or a client, need of it.
 
 use super::port::find;
-use super::{DpdkError, Eal, Flow, FlowError, Merged, Port, PortCounters, PortInfo, PortOptions, QueuePair, UdpRule};
+use super::{
+    DpdkError, Eal, Flow, FlowError, Merged, Port, PortCounters, PortInfo, PortOptions, QueuePair, UdpRule, Watch,
+};
 use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
 use crate::limits::DPDK_LINK_S;
 use crate::r2p2::Peer;
@@ -40,8 +42,10 @@ pub enum DeviceError {
     #[error("nobody is at the other end of {0}: start the server first, or look at the cable")]
     NoLink(String),
     /// A client over shared memory with another number of queues than the server has workers.
-    #[error("{device} is shared memory, where each side looks at every queue that it has: one for each of the server's {workers} \
-             workers, not {queues}; leave the number of queues out, or say {workers}")]
+    #[error(
+        "{device} is shared memory, where each side looks at every queue that it has: one for each of the server's {workers} \
+             workers, not {queues}; leave the number of queues out, or say {workers}"
+    )]
     QueuesOfMemory {
         /// The device.
         device: String,
@@ -131,6 +135,11 @@ impl Device {
     /// What the device has counted.
     pub fn counters(&self) -> PortCounters {
         self.port.counters()
+    }
+
+    /// To ask how it stands, without keeping it open.
+    pub fn watch(&self) -> Watch {
+        self.port.watch()
     }
 
     /// Packet buffers that are out.
@@ -238,11 +247,7 @@ impl ClientDevice {
     /// # Errors
     /// As [`Device::open`]; and another number of queues than the server's workers over memif, which would have the server read and write
     /// memory that is nobody's.
-    pub fn open(
-        options: &DeviceOptions,
-        server: SocketAddr,
-        queues: Option<u16>,
-    ) -> Result<ClientDevice, DeviceError> {
+    pub fn open(options: &DeviceOptions, server: SocketAddr, queues: Option<u16>) -> Result<ClientDevice, DeviceError> {
         let (port, pairs) = open(options, |info| client_queues(info, queues, options.workers))?;
         // What is announced before there is a link is lost; and who talked from this address before would be believed to have it still.
         let begun = Instant::now();

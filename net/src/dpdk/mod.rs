@@ -20,5 +20,5 @@ pub use error::{Code, DpdkError, FlowError, RulePart, Stage};
 pub use flow::{Flow, UdpRule};
 pub use merged::Merged;
 pub use pool::Pool;
-pub use port::{Port, PortCounters, PortInfo, PortOptions};
+pub use port::{Port, PortCounters, PortInfo, PortOptions, Watch};
 pub use queue::{Held, QueuePair};

@@ -12,7 +12,7 @@ use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS};
 use crate::stack::Mac;
 use sandstorm_dpdk_sys as sys;
 use std::ffi::c_char;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of a frame around an IP packet: addresses and type, and one VLAN tag.
 pub(super) const FRAME_OVERHEAD: u16 = 18;
@@ -233,8 +233,27 @@ impl Port {
         self.shared.pools.iter().map(Pool::in_use).sum()
     }
 
+    /// To ask how it stands for as long as it is open, without keeping it open.
+    pub fn watch(&self) -> Watch {
+        Watch { port: Arc::downgrade(&self.shared) }
+    }
+
     pub(super) fn shared(&self) -> &Arc<OpenPort> {
         &self.shared
+    }
+}
+
+/// Asks how a port stands, from anywhere.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    port: Weak<OpenPort>,
+}
+
+impl Watch {
+    /// Whether the other end is there, and what the device has counted. None: the port is closed.
+    pub fn look(&self) -> Option<(bool, PortCounters)> {
+        let port = self.port.upgrade()?;
+        Some((port.is_up(), port.counters()))
     }
 }
 

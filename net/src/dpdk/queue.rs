@@ -7,12 +7,13 @@
 
 use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
 use crate::driver::Pressure;
-use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK};
+use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK, DPDK_LINK_LOOK_MS};
 use crate::stack::{FramePort, InFrame, Mac, Offload, OutFrame, Verified};
 use sandstorm_dpdk_sys as sys;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Bytes of an Ethernet header without a tag.
 const ETHERNET: u16 = 14;
@@ -38,6 +39,9 @@ pub struct QueuePair {
     send_errors: u64,
     /// Frames that were too long to be received whole.
     cut: u64,
+    /// When the link was last looked at, and whether it was up; only of the first queue.
+    looked: Option<Instant>,
+    was_up: bool,
     port: Arc<OpenPort>,
 }
 
@@ -64,6 +68,8 @@ impl QueuePair {
             full: 0,
             send_errors: 0,
             cut: 0,
+            looked: None,
+            was_up: false,
             port,
         }
     }
@@ -267,6 +273,16 @@ impl FramePort for QueuePair {
         let lost = |counters: PortCounters| counters.missed + counters.no_buffer;
         let thrown_away = if self.queue == 0 { lost(self.port.counters()) } else { 0 };
         Pressure { filled: filled.min(1000), thrown_away: thrown_away + self.cut }
+    }
+
+    fn came_up(&mut self) -> bool {
+        let soon = |looked: Instant| looked.elapsed() < Duration::from_millis(DPDK_LINK_LOOK_MS);
+        if self.queue != 0 || self.looked.is_some_and(soon) {
+            return false;
+        }
+        self.looked = Some(Instant::now());
+        let up = self.is_up();
+        !std::mem::replace(&mut self.was_up, up) && up
     }
 
     fn send_errors(&self) -> u64 {

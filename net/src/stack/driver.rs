@@ -297,6 +297,10 @@ impl<P: FramePort> Driver for StackDriver<P> {
     }
 
     fn pressure(&mut self) -> Pressure {
+        if self.worker.index == 0 && self.port.came_up() {
+            // It leaves with the next datagrams, or when the port is next looked at.
+            self.worker.announce();
+        }
         self.port.pressure()
     }
 

@@ -68,6 +68,7 @@ impl MemoryNetwork {
             descriptor: None,
             received: Vec::new(),
             room: usize::MAX,
+            came_up: false,
             send_errors: 0,
         };
         (0..queues).map(port).collect()
@@ -128,6 +129,8 @@ pub struct MemoryPort {
     pub descriptor: Option<Arc<OwnedFd>>,
     /// Frames that it takes until it says that it is full; it then stays so until this is set anew.
     pub room: usize,
+    /// Whether it says, once, that its link has come up.
+    pub came_up: bool,
     received: Vec<Vec<u8>>,
     send_errors: u64,
 }
@@ -204,6 +207,10 @@ impl FramePort for MemoryPort {
         let frames = self.network.lock();
         let queue = frames.hosts.get(self.host).and_then(|host| host.queues.get(self.queue)).map_or(0, VecDeque::len);
         Pressure { filled: (queue * 1000 / frames.room.max(1)) as u32, thrown_away: frames.thrown_away }
+    }
+
+    fn came_up(&mut self) -> bool {
+        std::mem::take(&mut self.came_up)
     }
 
     fn send_errors(&self) -> u64 {

@@ -237,6 +237,11 @@ pub trait FramePort: Send {
         Pressure::default()
     }
 
+    /// Whether its link has come up since this was last asked, so that nobody has heard what was said before. Asked often, and cheap.
+    fn came_up(&mut self) -> bool {
+        false
+    }
+
     /// Frames that could not be sent and were dropped.
     fn send_errors(&self) -> u64 {
         0
@@ -288,6 +293,10 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
 
     fn pressure(&mut self) -> Pressure {
         (**self).pressure()
+    }
+
+    fn came_up(&mut self) -> bool {
+        (**self).came_up()
     }
 
     fn send_errors(&self) -> u64 {

@@ -536,3 +536,22 @@ fn the_groups_it_listens_to_are_reported_as_listener_discovery_wants_it() {
     // Both addresses end alike, so that they are asked for in one group.
     assert_eq!((sum.folded(), message[7]), (0xFFFF, 1));
 }
+
+#[test]
+fn who_nobody_could_hear_says_again_who_it_is() {
+    let (net, time) = (network(), Time::new());
+    let mut hosts = host(&net, &time, 1, StackOptions { workers: 2, ..options(1) });
+    let mut other = net.interface(mac(2), 9000, 1).remove(0);
+    hosts.iter_mut().for_each(nothing);
+    let first = other.receive_raw();
+    assert!(!first.is_empty(), "it says so at the start");
+    for (worker, says) in [(0, true), (1, false)] {
+        for came_up in [false, true, false] {
+            hosts[worker].port_mut().came_up = came_up;
+            hosts[worker].pressure();
+            hosts.iter_mut().for_each(nothing);
+            let wanted = if came_up && says { first.clone() } else { Vec::new() };
+            assert_eq!(other.receive_raw(), wanted, "worker {worker}, {came_up}");
+        }
+    }
+}
