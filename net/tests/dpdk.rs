@@ -249,6 +249,45 @@ fn a_frame_that_can_never_be_sent_is_counted_and_holds_nobody_up() {
     });
 }
 
+/// A file of captured frames.
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let header: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1];
+    let mut file: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+    for frame in frames {
+        let length = frame.len() as u32;
+        file.extend([0, 0, length, length].iter().flat_map(|word| word.to_le_bytes()));
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+fn a_frame_that_is_longer_than_the_mtu_is_thrown_away_and_counted() {
+    alone("a_frame_that_is_longer_than_the_mtu_is_thrown_away_and_counted", || {
+        let frames: Vec<Vec<u8>> = [60, 3000, 1514, 9000, 61].map(|length| vec![length as u8; length]).to_vec();
+        let path = std::env::temp_dir().join(format!("sandstorm-{}.pcap", std::process::id()));
+        std::fs::write(&path, capture(&frames)).unwrap();
+        let eal = eal(&[&format!("net_pcap0,rx_pcap={}", path.display())]);
+        std::fs::remove_file(path).unwrap();
+        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        let queue = &mut queues[0];
+        // Those that do not fit a buffer come in several, and do not fit the largest frame either.
+        let mut came = Vec::new();
+        while came.len() < frames.len() {
+            let received = queue.receive(BURST);
+            came.extend((0..received).map(|index| queue.frame(index).unwrap().bytes.to_vec()));
+            assert!(
+                (0..received).all(|index| queue.frame(index).unwrap().bytes.len() > 0 || queue.take(index).is_none())
+            );
+        }
+        let wanted = frames.iter().map(|frame| if frame.len() > 1518 { Vec::new() } else { frame.clone() });
+        assert_eq!(came, wanted.collect::<Vec<_>>());
+        assert_eq!((queue.cut(), queue.pressure().thrown_away), (2, 2));
+        drop((queues, port));
+        assert_eq!(eal.pools_left(), 0, "every buffer is back");
+    });
+}
+
 #[test]
 fn a_frame_that_is_held_outlives_its_queue() {
     alone("a_frame_that_is_held_outlives_its_queue", || {

@@ -213,6 +213,25 @@ uint32_t ss_flags_of(int32_t ip, int32_t l4)
 	return received_flags(ip_says[ip & 3] | l4_says[l4 & 3]);
 }
 
+uint32_t ss_asked_to_fill(const struct ss_frame *frame, uint16_t *l2, uint16_t *l3)
+{
+	uint64_t ol = frame->mbuf->ol_flags;
+	uint32_t flags = 0;
+
+	*l2 = (uint16_t)frame->mbuf->l2_len;
+	*l3 = (uint16_t)frame->mbuf->l3_len;
+	if (ol & RTE_MBUF_F_TX_IP_CKSUM)
+		flags |= SS_FILL_IP;
+	if ((ol & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_UDP_CKSUM)
+		flags |= SS_FILL_UDP;
+	/* Which family it is has to be said, and one of them alone. */
+	if ((ol & RTE_MBUF_F_TX_IPV6) && !(ol & RTE_MBUF_F_TX_IPV4))
+		flags |= SS_IPV6;
+	if (!(ol & RTE_MBUF_F_TX_IPV6) && !(ol & RTE_MBUF_F_TX_IPV4) && flags)
+		flags = UINT32_MAX;
+	return flags;
+}
+
 uint16_t ss_receive(uint16_t port, uint16_t queue, struct ss_frame *frames, uint16_t count)
 {
 	struct rte_mbuf *mbufs[SS_BURST];
@@ -288,6 +307,24 @@ uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, u
 		}
 	}
 	return rte_eth_tx_burst(port, queue, mbufs, count);
+}
+
+uint16_t ss_send_joined(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count)
+{
+	struct rte_mbuf *head = count ? frames[0].mbuf : NULL, *last = NULL;
+
+	for (uint16_t at = 0; at < count; at++) {
+		struct rte_mbuf *mbuf = frames[at].mbuf;
+		mbuf->data_len = (uint16_t)frames[at].len;
+		mbuf->pkt_len = frames[at].len;
+		if (last) {
+			last->next = mbuf;
+			head->nb_segs++;
+			head->pkt_len += frames[at].len;
+		}
+		last = mbuf;
+	}
+	return head ? rte_eth_tx_burst(port, queue, &head, 1) : 0;
 }
 
 void ss_free(struct ss_frame *frames, uint16_t count)

@@ -115,6 +115,8 @@ int ss_port_listen(uint16_t port, const uint8_t *groups, uint32_t count);
 int ss_waiting(uint16_t port, uint16_t queue);
 /* The flags of a frame of whose checksums the device says: 0 nothing, 1 wrong, 2 right, 3 none there but vouched for. */
 uint32_t ss_flags_of(int32_t ip, int32_t l4);
+/* Of a received frame that a device gave back as it had been sent: what was to be filled in, as SS_FILL_* and SS_IPV6, and behind how much. */
+uint32_t ss_asked_to_fill(const struct ss_frame *frame, uint16_t *l2, uint16_t *l3);
 uint16_t ss_receive(uint16_t port, uint16_t queue, struct ss_frame *frames, uint16_t count);
 /* Copies a received frame of several segments; returns its bytes, or 0 if there is no room. */
 uint32_t ss_copy(const struct ss_frame *frame, uint8_t *to, uint32_t room);
@@ -122,6 +124,8 @@ uint32_t ss_copy(const struct ss_frame *frame, uint8_t *to, uint32_t room);
 int ss_allocate(struct rte_mempool *pool, struct ss_frame *frames, uint16_t count);
 /* Returns how many of the first left; the others stay the caller's. */
 uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count);
+/* Sends these, behind each other, as one frame of several segments; for a device that gives back what was sent. Returns 1 if it left. */
+uint16_t ss_send_joined(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count);
 void ss_free(struct ss_frame *frames, uint16_t count);
 int ss_flow_validate(uint16_t port, const struct ss_udp_rule *rule, struct ss_flow_error *error);
 struct rte_flow *ss_flow_create(uint16_t port, const struct ss_udp_rule *rule, struct ss_flow_error *error);
