@@ -277,7 +277,7 @@ fn a_frame_that_is_longer_than_the_mtu_is_thrown_away_and_counted() {
             let received = queue.receive(BURST);
             came.extend((0..received).map(|index| queue.frame(index).unwrap().bytes.to_vec()));
             assert!(
-                (0..received).all(|index| queue.frame(index).unwrap().bytes.len() > 0 || queue.take(index).is_none())
+                (0..received).all(|index| !queue.frame(index).unwrap().bytes.is_empty() || queue.take(index).is_none())
             );
         }
         let wanted = frames.iter().map(|frame| if frame.len() > 1518 { Vec::new() } else { frame.clone() });

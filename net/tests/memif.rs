@@ -235,11 +235,15 @@ fn frames_go_both_ways_on_two_queues_whichever_side_listens() {
 fn a_peer_is_killed_and_comes_back() {
     alone("a_peer_is_killed_and_comes_back", |socket| {
         let (_eal, port, mut queues) = open("server", socket);
-        assert!(!port.is_up());
+        assert!(!port.is_up() && !queues[0].came_up());
         let resting = port.buffers_in_use();
         for round in 0..5 {
             let mut peer = Peer::start("client", socket);
             until("the link is up", || port.is_up());
+            if round == 0 {
+                until("the first queue says that it came up", || queues[0].came_up());
+                assert!(!queues[0].came_up() && !queues[1].came_up(), "once, and no other queue");
+            }
             exchange(&mut queues, round, 1000);
             // In the middle of it: it has frames of ours, and we may have some of its.
             peer.tell(b"r");
