@@ -5,7 +5,7 @@ use super::wire::{Ethernet, arp::Arp, checksum, ethertype, icmp, ip, nd, protoco
 use super::worker::{Out, Worker};
 use super::{FramePort, InFrame, Mac, Network, Never, Offload, OutFrame, StackOptions, Verified};
 use crate::driver::Burst;
-use crate::limits::{CONTROL_FRAMES, HELD_DATAGRAMS};
+use crate::limits::{CONTROL_FRAMES, GRO_SEGMENTS, HELD_DATAGRAMS};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -154,7 +154,10 @@ pub(crate) fn frames(bytes: &[u8]) {
             let mut frame = input.to_vec();
             mend(*choice, &mut frame);
             let before = (burst.len(), worker.queue.frames.len());
-            worker.input(now_us, &InFrame::plain(&frame), &mut burst);
+            // As a port would that hands over what the kernel has coalesced.
+            let segment = usize::from(*choice >> 5) * 3;
+            worker.input(now_us, &InFrame { segment, ..InFrame::plain(&frame) }, &mut burst);
+            assert!(burst.len() - before.0 <= GRO_SEGMENTS, "{} datagrams in a frame", burst.len() - before.0);
             let said: usize = worker.queue.frames.iter().skip(before.1).map(Vec::len).sum();
             // Announcements in defence of an address are seldom.
             assert!(said <= frame.len() + 600, "{said} bytes for {}", frame.len());
