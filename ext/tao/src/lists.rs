@@ -150,7 +150,8 @@ async fn state(graph: Graph<'_>, list: List) -> Result<State, Error> {
         Count::Sharded(shards) => {
             let shards = graph.db.get_many(graph.objects, &shard_keys(list, shards)).await?;
             let version = |shard: &Option<Record<'_>>| shard.map_or(0, |shard| shard.version());
-            let versions = shards.iter().map(version).fold(record.map_or(0, |record| record.version()), u64::wrapping_add);
+            let versions =
+                shards.iter().map(version).fold(record.map_or(0, |record| record.version()), u64::wrapping_add);
             // Of several moments, so it may even be below 0; if the versions are the same afterwards, of one.
             let size = signed_sum(shards.iter().map(|shard| shard.map(|shard| shard.value())))?;
             Ok(State { size: u64::try_from(size).unwrap_or(0), is_one: false, versions })

@@ -132,10 +132,10 @@ fn compare(placed: &Placed, args: &BenchArgs, name: &str, findings: &mut Finding
     let mut points: Vec<Vec<Vec<At>>> = vec![vec![Vec::new(); DEPTHS.len()]; SIDES.len()];
     for _ in 0..short_rounds {
         for (at, depth) in DEPTHS.into_iter().enumerate() {
-            for side in 0..SIDES.len() {
+            for (side, points) in points.iter_mut().enumerate() {
                 let load = placed.load(side, Pace::Closed { depth });
                 let measured = all_of(&run_well(vec![load], short_seconds)?);
-                points[side][at].push((measured.per_s / 1000.0, measured.p99_us));
+                points[at].push((measured.per_s / 1000.0, measured.p99_us));
             }
         }
     }
