@@ -32,6 +32,7 @@ pub use types::*;
 use crate::limits;
 use sandstorm_net::trust::{Disbelief, Words, explain};
 use serde::{Serialize, de::DeserializeOwned};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 /// A connection to a server's control port. Cheap to clone; requests block the calling thread.
@@ -264,8 +265,14 @@ impl Control {
         }
     }
 
+    /// Asks, once more if the connection was lost: it may be an earlier request's, to a server that has gone or has been started anew
+    /// since, and asking changes nothing.
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
-        self.finish(self.with_token(self.agent.get(self.url(path))).call())
+        let ask = || self.finish(self.with_token(self.agent.get(self.url(path))).call());
+        match ask() {
+            Err(ControlError::Lost { .. }) => ask(),
+            answer => answer,
+        }
     }
 
     fn delete(&self, path: &str) -> Result<(), ControlError> {
@@ -315,6 +322,7 @@ impl Control {
         }
         let reason = error.to_string();
         match error {
+            ureq::Error::Io(error) if is_lost(error.kind()) => ControlError::Lost { address, reason },
             ureq::Error::Io(_)
             | ureq::Error::Timeout(_)
             | ureq::Error::HostNotFound
@@ -323,6 +331,12 @@ impl Control {
             _ => ControlError::Protocol { address, reason },
         }
     }
+}
+
+/// Whether that error comes after a connection was made.
+fn is_lost(kind: ErrorKind) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
 /// A request that waits for its turn and for a compiler.

@@ -544,6 +544,9 @@ pub mod control {
     /// How long a connection may wait for a request, or send its header: longer than clients keep idle connections
     /// (15 s). Also how long one may take no byte of its answer.
     pub const HEADER_PATIENCE: Duration = Duration::from_secs(20);
+    /// Bytes of a body that is read before the request is looked at, at most: those of every request but a push. All connections
+    /// together hold 16 MiB of them.
+    pub const SHORT_BODY_BYTES: usize = 64 << 10;
     /// How long the body of a request may take: the largest push at 140 KB/s.
     pub const BODY_PATIENCE: Duration = Duration::from_secs(30);
     /// How long an answer may be worked on: a push that waits for all the others before it, each at its limit.

@@ -14,6 +14,14 @@ pub enum ControlError {
         /// What the system said.
         reason: String,
     },
+    /// The connection ended before the answer came. What changes nothing has been asked twice by then.
+    #[error("the connection to {address} was lost before the answer came: {reason}; {}", LOST)]
+    Lost {
+        /// The control address.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
     /// The token is missing, wrong, or not for this.
     #[error("not authorised: {message}{}", hinted(hint))]
     Unauthorised {
@@ -86,6 +94,9 @@ pub enum ControlError {
     },
 }
 
+/// What to do about a lost connection.
+const LOST: &str = "look whether the change was made before you ask for it again, and whether the server still runs";
+
 fn rendered(diagnostics: &[Diagnostic]) -> String {
     let mut text = String::new();
     for diagnostic in diagnostics {
@@ -129,6 +140,9 @@ impl ControlError {
             | ControlError::OverQuota { message, .. }
             | ControlError::Server { message, .. } => message.clone(),
             ControlError::Unreachable { address, reason } => format!("no answer from {address}: {reason}"),
+            ControlError::Lost { address, reason } => {
+                format!("the connection to {address} was lost before the answer came: {reason}")
+            }
             ControlError::Tls { address, reason, .. } => format!("{address}: {reason}"),
             ControlError::Protocol { address, reason } => format!("answer of {address} not understood: {reason}"),
         }
@@ -146,6 +160,7 @@ impl ControlError {
             ControlError::Unreachable { .. } => {
                 Some("is the server running (`sandstorm serve`), and is the address right?")
             }
+            ControlError::Lost { .. } => Some(LOST),
             ControlError::Tls { hint, .. } => Some(hint),
             ControlError::Protocol { .. } => Some("is this a sandstorm control port of this version?"),
         }
@@ -155,6 +170,7 @@ impl ControlError {
     pub fn code(&self) -> &str {
         match self {
             ControlError::Unreachable { .. } => "unreachable",
+            ControlError::Lost { .. } => "lost",
             ControlError::Unauthorised { .. } => "unauthorised",
             ControlError::Refused { .. } => "refused",
             ControlError::NotFound { .. } => "not_found",

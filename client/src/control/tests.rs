@@ -89,3 +89,36 @@ fn a_server_that_is_not_there_is_unreachable_with_a_hint() {
     assert_eq!(error.code(), "unreachable", "{error:?}");
     assert!(error.to_string().contains("is the server running"), "{error}");
 }
+
+/// Serves connections that take a request and end, then one that is answered; gives back the methods that were asked for.
+fn drop_some(dropped: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        for connection in 0..=dropped {
+            let (stream, _) = listener.accept().unwrap();
+            let head = BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+            asked.extend(head.collect::<Vec<_>>()[0].split(' ').next().map(str::to_owned));
+            if connection == dropped {
+                write!(&stream, "HTTP/1.1 200 x\r\ncontent-length: 2\r\nconnection: close\r\n\r\n[]").unwrap();
+            }
+        }
+        asked
+    });
+    (address, thread)
+}
+
+#[test]
+fn what_changes_nothing_is_asked_again_when_its_connection_is_lost_and_a_change_is_not() {
+    let (address, server) = drop_some(1);
+    assert_eq!(Control::new(&address, None).tenants().unwrap(), vec![]);
+    assert_eq!(server.join().unwrap(), ["GET", "GET"]);
+    let (address, server) = drop_some(2);
+    let control = Control::new(&address, None);
+    let error = control.unload("t", "e").unwrap_err();
+    assert_eq!(error.code(), "lost", "{error:?}");
+    assert!(error.to_string().contains("look whether the change was made"), "{error}");
+    assert_eq!(control.tenants().unwrap(), vec![]);
+    assert_eq!(server.join().unwrap(), ["DELETE", "GET", "GET"]);
+}

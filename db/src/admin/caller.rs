@@ -5,13 +5,14 @@ use std::sync::Arc;
 use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::error::Failure;
+use super::routes::unread;
 use super::{Control, MAX_ARTIFACT_BYTES, MAX_PUSH_BYTES, now_ms};
-use crate::gate::Peer;
+use crate::gate::{Peer, Rest, end_connection, read_short};
 use crate::limits::tenants::CHANGES_PER_S;
 use crate::tenants::{Shown, TenantView, TokenHash};
 
@@ -66,11 +67,12 @@ async fn identify(parts: &Parts, control: &Control) -> Result<(Caller, Shown), F
     }
 }
 
-/// What holds for every request: none comes from a page in a browser, strangers do not keep their connections, and every
-/// error has the same form.
+/// What holds for every request: none comes from a page in a browser, strangers do not keep their connections, nor does who sends
+/// more than was read, and every error has the same form.
 pub(super) async fn guard(State(control): State<Arc<Control>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let stranger = !headers.contains_key(header::AUTHORIZATION);
+    let mut rest = Rest::Something;
     let mut response = if headers.contains_key(header::ORIGIN) {
         let refused = Failure::forbidden("the request comes from a page in a browser (it has an `Origin`)");
         refused.hint("nothing here is for pages; use the command line or a client").into_response()
@@ -79,7 +81,13 @@ pub(super) async fn guard(State(control): State<Arc<Control>>, request: Request,
         let message = "the body that the request announces is longer than any that is taken here";
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).hint("send less").into_response()
     } else {
-        next.run(request).await
+        match read_short(request).await {
+            Ok((request, left)) => {
+                rest = left;
+                next.run(request).await
+            }
+            Err(why) => unread(&why).into_response(),
+        }
     };
     let status = response.status();
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
@@ -87,8 +95,8 @@ pub(super) async fn guard(State(control): State<Arc<Control>>, request: Request,
         let failure = Failure::new(status, "invalid", "the request's path or query is not understood");
         response = failure.hint("names are percent-encoded UTF-8, and a limit is a number").into_response();
     }
-    if stranger || status == StatusCode::UNAUTHORIZED || control.door.is_crowded() {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if stranger || rest == Rest::Something || status == StatusCode::UNAUTHORIZED || control.door.is_crowded() {
+        end_connection(&mut response);
     }
     response
 }

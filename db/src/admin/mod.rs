@@ -71,7 +71,7 @@ pub use plane::{ControlPlane, ControlStartError, Extensions, Served};
 pub use push::{Build, Pushing};
 
 /// Bytes of a request's body, at most, other than a push.
-pub const MAX_BODY_BYTES: usize = 64 << 10;
+pub const MAX_BODY_BYTES: usize = crate::limits::control::SHORT_BODY_BYTES;
 /// Bytes of a push, at most: all source files as JSON, every second byte escaped, and the manifest.
 pub const MAX_PUSH_BYTES: usize = 2 * (crate::builder::limits::SOURCE_BYTES + crate::builder::limits::MANIFEST_BYTES);
 /// Pushes that wait for the builder, at most, all tenants together: one more takes the place of the tenant that has most

@@ -24,7 +24,7 @@ use super::types::{
 use super::{Control, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, rotate, stat};
 use crate::builder::{QueueRefusal, Turn};
 use crate::config::suggest;
-use crate::gate::Peer;
+use crate::gate::{Peer, Unread};
 use crate::limits::control::BODY_PATIENCE;
 use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
 
@@ -125,11 +125,16 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<Control>> for MaybeBody<T> {
 
 async fn body(request: Request, control: &Arc<Control>) -> Result<Bytes, Failure> {
     let bytes = tokio::time::timeout(BODY_PATIENCE, Bytes::from_request(request, control)).await;
-    let late = || {
-        let late = Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time");
-        late.hint(format!("send all of it within {} s", BODY_PATIENCE.as_secs()))
-    };
-    bytes.map_err(|_elapsed| late())?.map_err(|rejection| unreadable(&rejection))
+    bytes.map_err(|_elapsed| unread(&Unread::Late))?.map_err(|rejection| unreadable(&rejection))
+}
+
+/// What a request is told whose body did not come, or came wrong.
+pub(super) fn unread(why: &Unread) -> Failure {
+    match why {
+        Unread::Late => Failure::new(StatusCode::REQUEST_TIMEOUT, "timeout", why.to_string())
+            .hint(format!("send all of it within {} s", BODY_PATIENCE.as_secs())),
+        Unread::Broken(_) => Failure::invalid(why.to_string()).hint("send it whole, as JSON, with its length"),
+    }
 }
 
 fn unreadable(rejection: &BytesRejection) -> Failure {

@@ -5,14 +5,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::connect_info::ConnectInfo;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Request as HttpRequest, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Router, middleware};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -21,7 +22,7 @@ use super::limits::SERVICE_WAITING;
 use super::{BuildError, BuilderConfig, BuilderHandle, PublicKey, Queue, token_file};
 use crate::admin::MAX_PUSHES;
 use crate::config::{BUILDER_PORT, ConfigError, PortTls};
-use crate::gate::{Door, Identity, Limited, Peer, Renewal};
+use crate::gate::{Door, Identity, Limited, Peer, Renewal, Rest, Unread, end_connection, read_short};
 
 /// Why the service does not run.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +130,8 @@ impl BuilderServer {
         let router = Router::new()
             .route("/v1/hello", get(hello))
             .route("/v1/build", post(build).layer(DefaultBodyLimit::max(JSON_BYTES)))
-            .with_state(self.service.clone());
+            .with_state(self.service.clone())
+            .layer(middleware::from_fn(keep_whole));
         let router = router.into_make_service_with_connect_info::<Peer>();
         axum::serve(listener, router).with_graceful_shutdown(stop).await
     }
@@ -168,6 +170,19 @@ fn frame<T: serde::Serialize>(answer: &Result<T, BuildError>, blob: &[u8]) -> Re
         Ok(()) => ([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// Answers what is refused before its body has come so that the connection's next request does not meet a closed one.
+async fn keep_whole(request: HttpRequest, next: Next) -> Response {
+    let (mut response, rest) = match read_short(request).await {
+        Ok((request, rest)) => (next.run(request).await, rest),
+        Err(Unread::Late) => (StatusCode::REQUEST_TIMEOUT.into_response(), Rest::Something),
+        Err(Unread::Broken(_)) => (StatusCode::BAD_REQUEST.into_response(), Rest::Something),
+    };
+    if rest == Rest::Something {
+        end_connection(&mut response);
+    }
+    response
 }
 
 async fn hello(State(service): State<Arc<Service>>, _: Authorised) -> Response {

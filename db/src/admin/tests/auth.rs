@@ -161,3 +161,48 @@ fn wrong_tokens_are_counted_and_health_tells_strangers_no_more_than_that_it_runs
     assert!(text.contains("\"builder\":\"none\"") && !text.contains("secret"), "{text}");
     assert!(server.raw("GET", "/v1/health", Some(&own), b"").1.contains("secret"));
 }
+
+/// The next answer of a connection: its status.
+fn answer(stream: &mut impl std::io::BufRead) -> String {
+    let (mut status, mut length) = (String::new(), 0);
+    stream.read_line(&mut status).unwrap();
+    loop {
+        let mut line = String::new();
+        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "the connection ended after {status:?}");
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    std::io::copy(&mut std::io::Read::take(stream, length), &mut std::io::sink()).unwrap();
+    status.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+/// What is refused, or asks for no body, could be answered when the header has come. The HTTP server would then close the connection,
+/// and whatever is sent on it next would be lost.
+#[test]
+fn a_connection_takes_further_requests_although_a_body_comes_after_its_answer_could_have_gone() {
+    use std::io::{BufReader, Write};
+    let server = Server::without_builder();
+    let token = server.tenant("a");
+    let routes = [("a/extensions/x/suspend", "404"), ("b/extensions/x/resume", "403"), ("a/nowhere", "404")];
+    for (route, status) in routes {
+        let head = format!("host: x\r\nauthorization: Bearer {token}\r\n");
+        let mut stream = std::net::TcpStream::connect(server.admin.address()).unwrap();
+        write!(stream, "POST /v1/tenants/{route} HTTP/1.1\r\n{head}content-length: 2\r\n\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        assert!(stream.peek(&mut [0]).is_err(), "{route}: the answer waits for the body, however long that takes");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(b"{}").unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        assert_eq!(answer(&mut reader), status, "{route}");
+        write!(stream, "GET /v1/tenants/a HTTP/1.1\r\n{head}\r\n").unwrap();
+        assert_eq!(answer(&mut reader), "200", "{route}");
+    }
+    // One that is too long to be waited for says that the connection ends.
+    let head = format!("host: x\r\nauthorization: Bearer {token}\r\ncontent-length: 100000\r\n\r\n");
+    let told = exchange(server.admin.address(), format!("POST /v1/nowhere HTTP/1.1\r\n{head}").as_bytes(), true);
+    assert!(told.starts_with("HTTP/1.1 404 ") && told.contains("connection: close\r\n"), "{told}");
+}
