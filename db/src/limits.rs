@@ -73,9 +73,9 @@ pub const MAX_KEY_BYTES: usize = 64 << 10;
 /// Longest value in bytes. What the wire carries.
 pub const MAX_VALUE_BYTES: usize = 8 << 20;
 
-/// Bytes charged against a table's quota for each record beside its own allocation: its part of the bucket array at middling load,
-/// overflow buckets included (27), and what the slabs need themselves.
-pub const RECORD_CHARGE_BYTES: u64 = 28;
+/// Bytes charged against a table's quota for each record beside its own allocation: its part of the bucket array at middling load
+/// (25), and what the slabs need themselves. Overflow buckets are charged as they come and go, 64 bytes each, however empty.
+pub const RECORD_CHARGE_BYTES: u64 = 26;
 
 /// Bytes charged against an ordered table's quota for each record's key beside the key's own bytes: its entry in the order (a tree's
 /// node is of 5 to 11 of 40 bytes, so 110 bytes at most with the levels above) and what the allocator rounds a long key up by.

@@ -117,18 +117,43 @@ impl Bucket {
         // SAFETY: links name initialised overflow buckets, which are retired after they are unlinked.
         self.link().map(|bucket| unsafe { bucket.as_ref() })
     }
+
+    /// Unlinks all buckets after this one, which hold nothing any more. What is handed to `unlinked` must be retired.
+    ///
+    /// # Safety
+    /// Locked.
+    unsafe fn unlink_rest(&self, unlinked: &mut impl FnMut(Unlinked)) {
+        let mut link = self.link();
+        if link.is_some() {
+            self.slots[LINK_SLOT].empty();
+        }
+        while let Some(bucket) = link {
+            // SAFETY: it was linked up to here, and is freed when `unlinked` drops it, after this read.
+            link = unsafe { bucket.as_ref() }.link();
+            unlinked(Unlinked(bucket));
+        }
+    }
 }
 
 /// Why a record could not be inserted.
 #[derive(Debug)]
 pub(super) struct NoRoom;
 
-/// What became of a bucket that was moved.
+/// Where an inserted record is.
+struct Inserted {
+    /// Buckets in its chain up to it.
+    length: usize,
+    /// The last of them was added for it.
+    added: bool,
+}
+
+/// What moving a bucket has made of the chains that its records went to, also if memory ran out on the way.
+#[derive(Default)]
 pub(super) struct Moved {
-    /// It was its stripe's last.
-    pub(super) was_last: bool,
-    /// Buckets in the longest chain that it was added to.
+    /// Buckets in the longest of them.
     pub(super) longest: usize,
+    /// Overflow buckets that were added.
+    pub(super) added: usize,
 }
 
 /// A bucket array and, while records move, the one they come from.
@@ -308,16 +333,22 @@ impl Buckets {
         }
     }
 
-    /// Inserts a record into this array, behind which `most` buckets may be in a row; answers how many there are up to it.
+    /// Inserts a record into this array, behind which `most` buckets may be in a row.
     ///
     /// # Safety
     /// Locked.
-    unsafe fn insert(&self, hash: u64, record: RecordPtr, most: usize, spares: &mut Spares) -> Result<usize, NoRoom> {
+    unsafe fn insert(
+        &self,
+        hash: u64,
+        record: RecordPtr,
+        most: usize,
+        spares: &mut Spares,
+    ) -> Result<Inserted, NoRoom> {
         let (mut bucket, mut length) = (self.home(hash), 1);
         let last = loop {
             if let Some(slot) = bucket.slots.iter().find(|slot| slot.is_empty()) {
                 slot.fill(hash, record);
-                return Ok(length);
+                return Ok(Inserted { length, added: false });
             }
             if length >= most {
                 return Err(NoRoom);
@@ -340,7 +371,7 @@ impl Buckets {
         // The pointer first: a reader that sees the hash gone then sees the link.
         last.pointer.store(place.as_ptr().map_addr(|addr| addr | 1).cast(), Ordering::Release);
         last.hash.store(0, Ordering::Release);
-        Ok(length + 1)
+        Ok(Inserted { length: length + 1, added: true })
     }
 
     /// The array that takes new records of `hash`, of whose stripe the first `moved` buckets have been moved if it grows: the previous
@@ -358,7 +389,7 @@ impl Buckets {
         }
     }
 
-    /// Inserts a record that is not in the table. `moved` as for [`Buckets::target`].
+    /// Inserts a record that is not in the table; answers whether a bucket was added for it. `moved` as for [`Buckets::target`].
     ///
     /// # Safety
     /// Locked.
@@ -368,46 +399,43 @@ impl Buckets {
         record: RecordPtr,
         moved: usize,
         spares: &mut Spares,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<bool, NoRoom> {
         // SAFETY: locked (caller).
-        unsafe { self.target(hash, moved).insert(hash, record, MAX_CHAIN_BUCKETS, spares) }.map(|_| ())
+        unsafe { self.target(hash, moved).insert(hash, record, MAX_CHAIN_BUCKETS, spares) }.map(|to| to.added)
     }
 
-    /// Empties a slot that `find` answered for `hash`. What is answered must be retired.
+    /// Empties a slot that `find` answered for `hash`. What is handed to `unlinked` must be retired.
     ///
     /// # Safety
     /// Locked, since before the `find`.
-    pub(super) unsafe fn remove(&self, hash: u64, slot: &Slot) -> Option<Unlinked> {
+    pub(super) unsafe fn remove(&self, hash: u64, slot: &Slot, mut unlinked: impl FnMut(Unlinked)) {
         slot.empty();
         // SAFETY: locked (caller).
         unsafe {
-            let here = self.unlink_empty(hash);
-            match self.previous_of(hash) {
-                Some(previous) if here.is_none() => previous.unlink_empty(hash),
-                _ => here,
+            self.unlink_empty(hash, &mut unlinked);
+            if let Some(previous) = self.previous_of(hash) {
+                previous.unlink_empty(hash, &mut unlinked);
             }
         }
     }
 
-    /// Unlinks the last bucket of a chain if it is an empty overflow bucket.
-    unsafe fn unlink_empty(&self, hash: u64) -> Option<Unlinked> {
-        let mut before = self.home(hash);
+    /// Unlinks the overflow buckets at the end of a chain that are empty: all that have become so, in whatever order.
+    unsafe fn unlink_empty(&self, hash: u64, unlinked: &mut impl FnMut(Unlinked)) {
+        let (mut bucket, mut last_used) = (self.home(hash), self.home(hash));
         // SAFETY: the callers of this private function hold the lock.
-        let mut last = unsafe { before.next() }?;
-        // SAFETY: as above.
-        while let Some(next) = unsafe { last.next() } {
-            (before, last) = (last, next);
+        while let Some(next) = unsafe { bucket.next() } {
+            if next.slots.iter().any(|slot| slot.record().is_some()) {
+                last_used = next;
+            }
+            bucket = next;
         }
-        if !last.slots.iter().all(Slot::is_empty) {
-            return None;
-        }
-        let link = before.link();
-        before.slots[LINK_SLOT].empty();
-        link.map(Unlinked)
+        // SAFETY: as above; nothing is left behind it.
+        unsafe { last_used.unlink_rest(unlinked) };
     }
 
-    /// Moves bucket `index` of this stripe's part of the previous array here, however long chains become of it. What is handed to
-    /// `unlinked` must be retired. Refused only where memory is out: what has not moved is found where it was.
+    /// Moves bucket `index` of this stripe's part of the previous array here, however long chains become of it, which `moved` tells;
+    /// answers whether it was the stripe's last. What is handed to `unlinked` must be retired. Refused only where memory is out: what
+    /// has not moved is found where it was.
     ///
     /// # Safety
     /// The lock of the stripe is held.
@@ -415,11 +443,11 @@ impl Buckets {
         &self,
         stripe: usize,
         index: usize,
+        moved: &mut Moved,
         mut unlinked: impl FnMut(Unlinked),
-    ) -> Result<Moved, NoRoom> {
-        let mut longest = 0;
+    ) -> Result<bool, NoRoom> {
         // SAFETY: the array is retired after the last stripe is done, which this one is not: we hold its lock.
-        let Some(previous) = (unsafe { self.previous() }) else { return Ok(Moved { was_last: true, longest }) };
+        let Some(previous) = (unsafe { self.previous() }) else { return Ok(true) };
         let part = previous.count / STRIPES;
         let home = previous.bucket(stripe * part + index.min(part - 1));
         let mut next = Some(home);
@@ -428,25 +456,20 @@ impl Buckets {
                 if let Some(record) = slot.record() {
                     let hash = slot.hash.load(Ordering::Relaxed);
                     // SAFETY: a bucket of the stripe holds hashes of the stripe only, whose lock the caller holds.
-                    let length = unsafe { self.insert(hash, record, usize::MAX, &mut Spares::default())? };
+                    let Inserted { length, added } =
+                        unsafe { self.insert(hash, record, usize::MAX, &mut Spares::default())? };
                     debug_assert!(length <= MAX_MOVED_CHAIN_BUCKETS, "{length} buckets: see `crowds`");
-                    longest = longest.max(length);
+                    moved.longest = moved.longest.max(length);
+                    moved.added += usize::from(added);
                     slot.empty();
                 }
             }
             // SAFETY: locked (caller).
             next = unsafe { bucket.next() };
         }
-        let mut link = home.link();
-        if link.is_some() {
-            home.slots[LINK_SLOT].empty();
-        }
-        while let Some(bucket) = link {
-            // SAFETY: it was linked up to here, and is freed when `unlinked` drops it, after this read.
-            link = unsafe { bucket.as_ref() }.link();
-            unlinked(Unlinked(bucket));
-        }
-        Ok(Moved { was_last: index + 1 >= part, longest })
+        // SAFETY: locked (caller).
+        unsafe { home.unlink_rest(&mut unlinked) };
+        Ok(index + 1 >= part)
     }
 
     /// Notes that a stripe has been moved: what can be given back of the previous array by now, which must be retired.

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::buckets::{Spares, stripe_of};
+use super::buckets::{BUCKET_BYTES, Spares, stripe_of};
 use super::locked::{Found, Fresh, Locked, charge};
 use super::{Exclusive, Stripes, Table};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
@@ -27,8 +27,18 @@ pub(in crate::store) struct Prepared {
     /// Bytes. What is less than none is accounted for when it is certain: others might take the room meanwhile.
     growth: i64,
     records: Vec<Option<Fresh>>,
-    /// Memory for the overflow buckets that they need.
+    /// Memory for the overflow buckets that they need, all of them accounted for.
     spares: Spares,
+}
+
+/// What changes take together.
+struct Growth {
+    /// Bytes that the table has more when all of them are made.
+    bytes: i64,
+    /// Bytes of what is new alone.
+    new: u64,
+    /// Overflow buckets among it.
+    buckets: usize,
 }
 
 /// Inserts of one commit, in the order of their hashes, that meet in a chain, or in a bucket and the one before it.
@@ -129,8 +139,8 @@ impl<'t> Exclusive<'t> {
         {
             locked.bound_garbage()?;
         }
-        let growth = self.reserve(changes)?;
-        let records = self.records_of(changes).inspect_err(|_| self.give_back(growth));
+        let Growth { bytes: growth, buckets, .. } = self.reserve(changes)?;
+        let records = self.records_of(changes, buckets).inspect_err(|_| self.give_back(growth));
         records.map(|(records, spares)| Prepared { growth, records, spares })
     }
 
@@ -142,13 +152,16 @@ impl<'t> Exclusive<'t> {
     /// Makes the changes that were prepared.
     pub(in crate::store) fn install(&mut self, mut prepared: Prepared, changes: &[Change<'_>], now_ms: u64) {
         self.account(prepared.growth.min(0));
+        let (accounted, mut added) = (prepared.spares.left(), 0);
         // First what is new: a bucket that deletes empty would be unlinked, and was counted as room.
         for (change, record) in changes.iter().zip(&mut prepared.records) {
             if let Some((record, index)) = record.take().zip(self.index_of(change.hash)) {
                 let found = self.found(index, change, now_ms);
-                self.locked[index].publish_fresh(change.hash, record, found, &mut prepared.spares);
+                let locked = &mut self.locked[index];
+                added += usize::from(locked.publish_fresh(change.hash, record, found, &mut prepared.spares));
             }
         }
+        self.table.account_buckets(added, accounted);
         for change in changes.iter().filter(|change| change.becomes.is_none()) {
             if let Some(index) = self.index_of(change.hash)
                 && let Some(found) = self.found(index, change, now_ms)
@@ -179,16 +192,16 @@ impl<'t> Exclusive<'t> {
     }
 
     /// Accounts for what the table grows by, making room in a cache.
-    fn reserve(&mut self, changes: &[Change<'_>]) -> Result<i64, StoreError> {
+    fn reserve(&mut self, changes: &[Change<'_>]) -> Result<Growth, StoreError> {
         let config = &self.table.config;
         for _ in 0..COMMIT_EVICTION_ROUNDS {
-            let (growth, new) = self.growth_of(changes);
-            if growth <= 0 || self.account(growth) <= config.quota_bytes {
+            let growth = self.growth_of(changes)?;
+            if growth.bytes <= 0 || self.account(growth.bytes) <= config.quota_bytes {
                 return Ok(growth);
             }
-            self.give_back(growth);
+            self.give_back(growth.bytes);
             // For all that is new: what is evicted may be what was to be replaced. So it is added up again, too.
-            if config.mode != Mode::Cache || new > config.quota_bytes || !self.evict(new) {
+            if config.mode != Mode::Cache || growth.new > config.quota_bytes || !self.evict(growth.new) {
                 break;
             }
         }
@@ -198,20 +211,26 @@ impl<'t> Exclusive<'t> {
         Err(StoreError::OutOfMemory)
     }
 
-    /// Bytes that the table has more when all changes are made, and those of the new records alone.
-    fn growth_of(&self, changes: &[Change<'_>]) -> (i64, u64) {
-        let (mut old_bytes, mut new_bytes) = (0, 0);
+    /// What the changes take, if there is room for each new record in its chain.
+    fn growth_of(&self, changes: &[Change<'_>]) -> Result<Growth, StoreError> {
+        let (mut old_bytes, mut new_bytes, mut buckets) = (0, 0, 0);
+        let mut meeting = Meeting::default();
         for change in changes {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
-            let found = locked.and_then(|locked| locked.find(change.hash, change.key));
+            let locked = locked.ok_or(StoreError::WrongServer)?;
+            let found = locked.find(change.hash, change.key);
             // Of a record that stays under its key, the key counts before and after.
             let key_bytes = self.table.key_charge(change.key.len());
             old_bytes += found.map_or(0, |found| found.record.charged_bytes() + key_bytes);
             if let Some(new) = &change.becomes {
                 new_bytes += charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms) + key_bytes;
+                if found.is_none() {
+                    buckets += usize::from(meeting.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?);
+                }
             }
         }
-        (new_bytes as i64 - old_bytes as i64, new_bytes)
+        new_bytes += (buckets * BUCKET_BYTES) as u64;
+        Ok(Growth { bytes: new_bytes as i64 - old_bytes as i64, new: new_bytes, buckets })
     }
 
     /// Evicts until there is room for so many bytes, from the stripes that are held first; whether anything was.
@@ -237,10 +256,16 @@ impl<'t> Exclusive<'t> {
         left != most
     }
 
-    /// The new records, each with a place that it can have, and memory for the buckets that have to be added.
-    fn records_of(&mut self, changes: &[Change<'_>]) -> Result<(Vec<Option<Fresh>>, Spares), StoreError> {
-        let mut records = Vec::with_capacity(changes.len());
-        let (mut meeting, mut spares) = (Meeting::default(), Spares::default());
+    /// The new records, and memory for the buckets that have to be added for them.
+    fn records_of(
+        &mut self,
+        changes: &[Change<'_>],
+        buckets: usize,
+    ) -> Result<(Vec<Option<Fresh>>, Spares), StoreError> {
+        let (mut records, mut spares) = (Vec::with_capacity(changes.len()), Spares::default());
+        if !(0..buckets).all(|_| spares.add()) {
+            return Err(StoreError::OutOfMemory);
+        }
         for change in changes {
             let Some(new) = &change.becomes else {
                 records.push(None);
@@ -249,12 +274,6 @@ impl<'t> Exclusive<'t> {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index));
             let locked = locked.ok_or(StoreError::WrongServer)?;
             let is_new = locked.find(change.hash, change.key).is_none();
-            if is_new {
-                let adds = meeting.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?;
-                if adds && !spares.add() {
-                    return Err(StoreError::OutOfMemory);
-                }
-            }
             let record = locked.fresh((change.key, is_new), new.value, new.flags, new.expires_at_ms);
             records.push(Some(record.ok_or(StoreError::OutOfMemory)?));
         }

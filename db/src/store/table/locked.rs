@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use super::buckets::{Buckets, Moved, NoRoom, Room, Slot, Spares, stripe_of};
+use super::buckets::{BUCKET_BYTES, Buckets, Moved, Room, Slot, Spares, stripe_of};
 use super::queues::Queue;
 use super::stripe::{State, Stripe};
 use super::{Table, index};
@@ -58,6 +58,16 @@ pub(super) fn charge(key_len: usize, value_len: usize, flags: u32, expires_at_ms
     allocation_bytes(key_len, value_len, flags, expires_at_ms) as u64 + RECORD_CHARGE_BYTES
 }
 
+impl Table {
+    /// Counts overflow buckets against the quota that were added, and no longer those that were unlinked.
+    pub(super) fn account_buckets(&self, added: usize, unlinked: usize) {
+        if added != unlinked {
+            let growth = added.wrapping_sub(unlinked).wrapping_mul(BUCKET_BYTES);
+            self.bytes.fetch_add(growth as u64, Ordering::Relaxed);
+        }
+    }
+}
+
 impl<'t> Locked<'t> {
     fn find_where(&self, hash: u64, matches: impl FnMut(RecordRef<'t>) -> bool) -> Option<Found<'t>> {
         debug_assert_eq!(stripe_of(hash), self.index);
@@ -96,10 +106,14 @@ impl<'t> Locked<'t> {
     pub(super) fn take_out(&mut self, hash: u64, found: Found<'t>) {
         self.stripe.records.sub(1);
         self.stripe.expiring.sub(u64::from(found.record.expires_at_ms() != 0));
+        let mut unlinked = 0;
+        let retire = |bucket| {
+            self.participant.retire(Garbage::Piecemeal(Box::new(bucket)), Charge::NONE);
+            unlinked += 1;
+        };
         // SAFETY: locked: see `Locked`; the slot was found under this lock.
-        if let Some(unlinked) = unsafe { self.buckets.remove(hash, found.slot) } {
-            self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)), Charge::NONE);
-        }
+        unsafe { self.buckets.remove(hash, found.slot, retire) };
+        self.table.account_buckets(0, unlinked);
         if let Some(index) = &self.table.index {
             index.remove(found.record.key());
         }
@@ -142,10 +156,12 @@ impl<'t> Locked<'t> {
         self.bound_garbage()?;
         let old = found.map_or(0, |found| found.record.charged_bytes());
         let mut new = charge(key.len(), parts_len(value), flags, expires_at_ms);
+        let mut bucket = 0;
         if found.is_none() {
             new += self.table.key_charge(key.len());
+            bucket = self.bucket_charge(hash);
         }
-        self.reserve(hash, old, new)?;
+        self.reserve(hash, old, new + bucket)?;
         let version = self.state.last_version + 1;
         let written = RecordPtr::allocate(version, key, value, flags, expires_at_ms)
             .ok_or(StoreError::OutOfMemory)
@@ -154,12 +170,19 @@ impl<'t> Locked<'t> {
                 let replaced = self.find(hash, key);
                 self.publish(hash, record, replaced, (None, &mut Spares::default()))
             });
-        if let Err(error) = written {
-            self.table.bytes.fetch_sub(new.saturating_sub(old), Ordering::Relaxed);
-            return Err(error);
-        }
+        let added = match written {
+            Ok(added) => added,
+            Err(error) => {
+                self.table.bytes.fetch_sub((new + bucket).saturating_sub(old), Ordering::Relaxed);
+                return Err(error);
+            }
+        };
         if old > new {
             self.table.bytes.fetch_sub(old - new, Ordering::Relaxed);
+        }
+        // What was evicted may have left a place.
+        if bucket != 0 && !added {
+            self.table.bytes.fetch_sub(bucket, Ordering::Relaxed);
         }
         self.state.last_version = version;
         if found.is_some_and(|found| found.record.is_expired(now_ms)) {
@@ -201,6 +224,12 @@ impl<'t> Locked<'t> {
         Some(Fresh { record, entry })
     }
 
+    /// Bytes that count against the quota, beside its own, for a new record of `hash`: those of an overflow bucket, if it needs one
+    /// more. Evictions from its chain only leave room.
+    pub(super) fn bucket_charge(&self, hash: u64) -> u64 {
+        if self.room(hash).adds_for(1) { BUCKET_BYTES as u64 } else { 0 }
+    }
+
     /// What the chain can take to which a new record of `hash` would be added.
     pub(super) fn room(&self, hash: u64) -> Room {
         debug_assert_eq!(stripe_of(hash), self.index);
@@ -219,23 +248,31 @@ impl<'t> Locked<'t> {
         if self.state.generation == self.buckets.generation { self.state.moved } else { 0 }
     }
 
-    /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory.
-    pub(super) fn publish_fresh(&mut self, hash: u64, fresh: Fresh, replaced: Option<Found<'t>>, spares: &mut Spares) {
+    /// Publishes a record that was accounted for, and for which there is room and, in `spares`, memory; answers whether a bucket was
+    /// added.
+    pub(super) fn publish_fresh(
+        &mut self,
+        hash: u64,
+        fresh: Fresh,
+        replaced: Option<Found<'t>>,
+        spares: &mut Spares,
+    ) -> bool {
         let mut fresh = std::mem::ManuallyDrop::new(fresh);
         let entry = fresh.entry.take();
         let published = self.publish(hash, fresh.record, replaced, (entry, spares));
         debug_assert!(published.is_ok(), "the caller made sure that there is room");
+        published == Ok(true)
     }
 
     /// Puts an allocated record into its slot, in place of `replaced`. Memory for its key in the index, and for further buckets, was
-    /// taken before, or is taken now.
+    /// taken before, or is taken now. Answers whether a bucket was added, for which the caller accounts.
     fn publish(
         &mut self,
         hash: u64,
         record: RecordPtr,
         replaced: Option<Found<'t>>,
         (entry, spares): (Option<index::Entry>, &mut Spares),
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         // SAFETY: allocated by the caller, and kept at least for this call: the lock keeps others from removing it.
         let new: RecordRef<'_> = unsafe { record.as_ref() };
         self.stripe.expiring.add(u64::from(new.expires_at_ms() != 0));
@@ -249,12 +286,17 @@ impl<'t> Locked<'t> {
             self.stripe.expiring.sub(u64::from(old.record.expires_at_ms() != 0));
             old.slot.replace(record);
             self.retire(old.owned);
-            return Ok(());
+            return Ok(false);
         }
         // A commit has made sure of this for all of its records.
         let refused = self.is_crowded(hash, 1) || !self.enter(new.key(), entry);
-        // SAFETY: locked: see `Locked`; `put` found no record of this key.
-        if refused || unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.is_err() {
+        let inserted = if refused {
+            None
+        } else {
+            // SAFETY: locked: see `Locked`; `put` found no record of this key.
+            unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.ok()
+        };
+        let Some(added) = inserted else {
             self.stripe.expiring.sub(u64::from(new.expires_at_ms() != 0));
             if let Some(index) = &self.table.index {
                 index.remove(new.key());
@@ -262,7 +304,7 @@ impl<'t> Locked<'t> {
             // SAFETY: it never was in the table.
             unsafe { record.free() };
             return Err(StoreError::OutOfMemory);
-        }
+        };
         self.stripe.records.add(1);
         if self.table.config.mode == Mode::Cache {
             if self.state.queues.admit(hash) == Queue::Main {
@@ -270,7 +312,7 @@ impl<'t> Locked<'t> {
             }
             self.drop_stale_entries();
         }
-        Ok(())
+        Ok(added)
     }
 
     /// Enters a key into the index, if there is one; `false` when memory is out.
@@ -412,17 +454,20 @@ impl<'t> Locked<'t> {
             if self.state.all_moved {
                 return false;
             }
-            let retire = |unlinked| self.participant.retire(Garbage::Piecemeal(Box::new(unlinked)), Charge::NONE);
+            let (mut moved, mut unlinked) = (Moved::default(), 0);
+            let retire = |bucket| {
+                self.participant.retire(Garbage::Piecemeal(Box::new(bucket)), Charge::NONE);
+                unlinked += 1;
+            };
             // SAFETY: the lock of the stripe is held: see `Locked`.
-            match unsafe { self.buckets.move_bucket(self.index, self.state.moved, retire) } {
-                Ok(Moved { was_last, longest }) => {
-                    self.state.crowded |= longest > MAX_CHAIN_BUCKETS;
-                    self.state.moved += usize::from(!was_last);
-                    self.state.all_moved = was_last;
-                }
-                // Memory is out: what is left of the bucket stays where it is, where it is found as well.
-                Err(NoRoom) => return false,
-            }
+            let done = unsafe { self.buckets.move_bucket(self.index, self.state.moved, &mut moved, retire) };
+            // Whether it was done or not: what has moved lies there.
+            self.state.crowded |= moved.longest > MAX_CHAIN_BUCKETS;
+            self.table.account_buckets(moved.added, unlinked);
+            // Memory is out: what is left of the bucket stays where it is, where it is found as well.
+            let Ok(was_last) = done else { return false };
+            self.state.moved += usize::from(!was_last);
+            self.state.all_moved = was_last;
             if self.state.all_moved {
                 // SAFETY: as above.
                 let emptied = unsafe { self.buckets.stripe_moved(self.index) };

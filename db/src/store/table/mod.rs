@@ -457,6 +457,19 @@ impl Table {
         unsafe { self.current().longest_chain() }
     }
 
+    /// Overflow buckets.
+    #[cfg(test)]
+    pub(super) fn overflow_buckets(&self, _guard: &Guard<'_>) -> usize {
+        // SAFETY: protected by the guard.
+        unsafe { self.current().overflow_buckets() }
+    }
+
+    /// What an overflow bucket counts that a new record of that hash would need; else 0.
+    #[cfg(test)]
+    pub(super) fn bucket_charge(&self, participant: &Participant, hash: u64) -> u64 {
+        self.lock_stripe(participant, stripe_of(hash)).bucket_charge(hash)
+    }
+
     /// Removes every record, at once for whoever looks; the memory is given back piece by piece.
     pub fn clear(&self, participant: &Participant) {
         self.exclusive(participant, Stripes::ALL).clear();

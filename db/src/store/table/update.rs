@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use parking_lot::MutexGuard;
 
 use super::Table;
-use super::buckets::stripe_of;
+use super::buckets::{BUCKET_BYTES, stripe_of};
 use super::locked::{Found, Locked, charge};
 use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, STRIPES};
 use crate::store::record::{VALUE_PARTS, parts_len};
@@ -274,8 +274,9 @@ impl<'t> Exclusive<'t> {
     fn make_room<R>(&mut self, change: &Change<'_, R>, spared: u64, key_len: usize) -> bool {
         let config = &self.table.config;
         let Change::Put { value, flags, expires_at_ms, .. } = change else { return false };
-        // Whatever the old record gives back left aside.
-        let needed = charge(key_len, parts_len(value.parts()), *flags, *expires_at_ms) + self.table.key_charge(key_len);
+        // Whatever the old record gives back left aside, and with the bucket that it may need.
+        let record = charge(key_len, parts_len(value.parts()), *flags, *expires_at_ms);
+        let needed = record + self.table.key_charge(key_len) + BUCKET_BYTES as u64;
         if config.mode != Mode::Cache || needed > config.quota_bytes {
             return false;
         }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::limits::{CHAIN_RECORDS, DOUBLING_BUCKETS, MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS};
-use crate::store::StoreError;
 use crate::store::slabs::scarce;
 use crate::store::transactions::{Change, CommitError, New, commit};
+use crate::store::{Condition, StoreError};
 
 /// A record whose hash is said, since callers say it: what finding a key of that hash would take some time for.
 fn put_at(table: &Table, participant: &Participant, hash: u64) -> Result<u64, StoreError> {
@@ -175,6 +175,55 @@ fn without_memory_for_a_bucket_a_write_is_refused_and_a_commit_whole() {
     }
     assert_eq!(commit_all(3), Ok(()));
     assert!((1..=12).all(|hash| is_at(&table, &participant, hash)));
+    assert_eq!(table.overflow_buckets(&participant.guard()), 3);
+    assert_eq!(table.stats().bytes, before.bytes * 3 + 3 * 64, "twelve records rather than four, and the buckets");
+    // In an order in which the buckets in the midst of the row are empty before the last.
+    for hash in 1..=12u64 {
+        assert_eq!(table.delete(&participant, hash, &hash.to_le_bytes(), Condition::Always, 0), Ok(true));
+    }
+    assert_eq!((table.stats().bytes, table.overflow_buckets(&participant.guard())), (0, 0));
+}
+
+/// Somebody who fills rows of buckets, and leaves one record in the last of each: cheap, if only records counted.
+#[test]
+fn overflow_buckets_count_against_the_quota_however_empty_they_are() {
+    const QUOTA: u64 = 8_000;
+    let (epochs, table) = super::table(Mode::Store, QUOTA);
+    let mut participant = epochs.register();
+    let held = |participant: &Participant| {
+        let overflow = table.overflow_buckets(&participant.guard()) as u64 * 64;
+        (overflow, overflow + table.stats().records * charge_of_one())
+    };
+    let mut refused = false;
+    for index in 0..buckets(&table) {
+        let first = border(&table, index) + 1;
+        for hash in first..first + CHAIN_RECORDS as u64 {
+            refused |= put_at(&table, &participant, hash).is_err();
+        }
+        for hash in first..first + CHAIN_RECORDS as u64 - 1 {
+            let _may_not_be_there = table.delete(&participant, hash, &hash.to_le_bytes(), Condition::Always, 0);
+        }
+        participant.quiescent();
+        let (_, all) = held(&participant);
+        assert!(all <= QUOTA, "{all} bytes are held at bucket {index}");
+        assert_eq!(table.stats().bytes, all, "and counted");
+    }
+    assert!(refused, "the quota was reached");
+    assert!(held(&participant).0 > QUOTA / 2, "by buckets: {:?}", held(&participant));
+    // What is left is deleted, and all of it is there again.
+    for index in 0..buckets(&table) {
+        let last = border(&table, index) + CHAIN_RECORDS as u64;
+        let _may_not_be_there = table.delete(&participant, last, &last.to_le_bytes(), Condition::Always, 0);
+    }
+    assert_eq!((table.stats().bytes, held(&participant)), (0, (0, 0)));
+}
+
+/// What a record of [`put_at`] counts.
+fn charge_of_one() -> u64 {
+    let (epochs, table) = open_table();
+    let participant = epochs.register();
+    put_at(&table, &participant, 1).expect("there is room");
+    table.stats().bytes
 }
 
 #[test]

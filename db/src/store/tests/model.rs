@@ -240,7 +240,11 @@ impl Run {
             record + RECORD_CHARGE_BYTES + entry
         };
         let stats = self.table.stats();
-        assert_eq!((stats.records, stats.bytes), (live.clone().count() as u64, live.map(bytes).sum()));
+        let overflow = 64 * self.table.overflow_buckets(&self.participant.guard()) as u64;
+        assert_eq!(
+            (stats.records, stats.bytes),
+            (live.clone().count() as u64, live.map(bytes).sum::<u64>() + overflow)
+        );
     }
 }
 
@@ -276,22 +280,24 @@ proptest! {
         for (key, len, delete) in ops {
             let (key, value) = (vec![key], vec![0; len]);
             let hash = table.hash(&key);
-            let used: u64 = sizes.values().sum();
+            let overflow = |participant: &Participant| 64 * table.overflow_buckets(&participant.guard()) as u64;
+            let used: u64 = sizes.values().sum::<u64>() + overflow(&participant);
             if delete {
                 let deleted = table.delete(&participant, hash, &key, Condition::Always, 0);
                 prop_assert_eq!(deleted, Ok(sizes.remove(&key).is_some()), "a delete always works");
             } else {
                 let new = allocation_bytes(1, len, 0, 0) as u64 + RECORD_CHARGE_BYTES + entry;
                 let old = sizes.get(&key).copied().unwrap_or(0);
+                let bucket = if old == 0 { table.bucket_charge(&participant, hash) } else { 0 };
                 let written = table.put(&participant, hash, &key, &value, &Write::default(), 0);
-                if new <= old || used - old + new <= QUOTA {
+                if new <= old || used - old + new + bucket <= QUOTA {
                     prop_assert!(written.is_ok());
                     sizes.insert(key, new);
                 } else {
                     prop_assert_eq!(written, Err(StoreError::OutOfMemory));
                 }
             }
-            prop_assert_eq!(table.stats().bytes, sizes.values().sum::<u64>());
+            prop_assert_eq!(table.stats().bytes, sizes.values().sum::<u64>() + overflow(&participant));
             participant.quiescent();
         }
     }

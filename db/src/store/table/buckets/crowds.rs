@@ -40,6 +40,11 @@ impl Spares {
         place.map(|place| self.0.push(place)).is_some()
     }
 
+    /// How many are left.
+    pub(in crate::store::table) fn left(&self) -> usize {
+        self.0.len()
+    }
+
     /// Memory for a bucket, of the spares or anew.
     pub(super) fn take(&mut self) -> Option<NonNull<Bucket>> {
         match self.0.pop() {
@@ -131,5 +136,76 @@ impl Buckets {
         }
         // SAFETY: protected (caller).
         longest.max(unsafe { self.previous() }.map_or(0, |previous| unsafe { previous.longest_chain() }))
+    }
+
+    /// Overflow buckets of this array and the previous one.
+    ///
+    /// # Safety
+    /// Protected.
+    #[cfg(test)]
+    pub(in crate::store::table) unsafe fn overflow_buckets(&self) -> usize {
+        let mut slots = 0;
+        for index in 0..self.count {
+            // SAFETY: protected (caller).
+            let _ = unsafe {
+                self.walk(self.first_hash(index) as u64, |_| -> Option<()> {
+                    slots += 1;
+                    None
+                })
+            };
+        }
+        // SAFETY: protected (caller).
+        let previous = unsafe { self.previous() };
+        // SAFETY: as above.
+        slots / SLOTS - self.count + previous.map_or(0, |previous| unsafe { previous.overflow_buckets() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Moved, NoRoom};
+    use super::*;
+    use crate::limits::STRIPES;
+    use crate::store::record::RecordPtr;
+    use crate::store::slabs::scarce;
+
+    /// Records whose hashes are these, in an array of their own.
+    fn insert_all(buckets: &Buckets, hashes: impl Iterator<Item = u64>, records: &mut Vec<RecordPtr>) {
+        for hash in hashes {
+            let record = RecordPtr::allocate(1, &hash.to_le_bytes(), [b"", b"", b""], 0, 0).expect("memory");
+            records.push(record);
+            // SAFETY: no other thread knows the array.
+            let inserted = unsafe { buckets.insert_new(hash, record, 0, &mut Spares::default()) };
+            assert!(inserted.is_ok());
+        }
+    }
+
+    #[test]
+    fn a_move_that_runs_out_of_memory_tells_of_the_chains_that_it_made() {
+        // Two buckets a stripe become three: the second takes over half of the first, and half of the second.
+        let previous = Buckets::new(2 * STRIPES, 1, std::ptr::null_mut()).expect("memory");
+        let borders = [1, 2].map(|index| ((index as u128) << 64).div_ceil(3 * STRIPES as u128) as u64);
+        let mut records = Vec::new();
+        insert_all(&previous, (0..CHAIN_RECORDS as u64).map(|n| borders[0] + n), &mut records);
+        insert_all(&previous, [borders[1] - 1].into_iter(), &mut records);
+        insert_all(&previous, (0..5).map(|n| borders[1] + n), &mut records);
+        let larger = Buckets::new(3 * STRIPES, 2, Box::into_raw(previous)).expect("memory");
+        let move_bucket = |index, memory| {
+            let (mut moved, mut unlinked) = (Moved::default(), Vec::new());
+            // SAFETY: no other thread knows the arrays.
+            let done = scarce::with(memory, || unsafe {
+                larger.move_bucket(0, index, &mut moved, |bucket| unlinked.push(bucket))
+            });
+            (done.map_err(|NoRoom| ()), moved.longest, moved.added, unlinked.len())
+        };
+        assert_eq!(move_bucket(0, usize::MAX), (Ok(false), MAX_CHAIN_BUCKETS, 6, 6));
+        // The one bucket that there is memory for makes the chain too long; the other, which none is left for, is short.
+        assert_eq!(move_bucket(1, 1), (Err(()), MAX_CHAIN_BUCKETS + 1, 1, 0));
+        assert_eq!(move_bucket(1, 1), (Ok(true), 2, 1, 1));
+        for record in records {
+            // SAFETY: nobody else knows it, and it is freed once; arrays free no records.
+            unsafe { record.free() };
+        }
+        drop(larger);
     }
 }
