@@ -8,7 +8,10 @@
 //! 2. *Two commits that read what the other one changes cannot both find it unchanged.* Each has locked what it changes, then comes
 //!    a SeqCst fence, then it looks whether what it has read is locked. Of the two fences one is first; the other commit's look then sees
 //!    that lock, or, if it was let go meanwhile, what was written under it (the lock's release, and the fence after the look).
-//! 3. *A change that is not announced* is one of a commit that makes a single one, and keeps everything locked until then that it has
+//! 3. *What takes long to look at comes before the announcement*, so that no reader waits for it: ranges, whose tables are locked as a
+//!    whole from before that look until after the fence. So they are at the fence what they were at the look; and who writes to them
+//!    after the locks were let go, and lets others see that, comes after the announcement.
+//! 4. *A change that is not announced* is one of a commit that makes a single one, and keeps everything locked until then that it has
 //!    read: nobody can tell the moment of its look from that of its change.
 
 use super::sync::{AtomicU64, Lock, Ordering, fence};
@@ -65,15 +68,17 @@ pub(crate) fn is_by_itself(changes: usize, mut stays_locked: impl Iterator<Item 
     changes == 1 && stays_locked.all(|locked| locked)
 }
 
-/// What a commit does between taking its locks and letting go of them, in this order. What `announce` answers takes back, when it is
-/// dropped, what was announced.
+/// What a commit does between taking its locks and letting go of them, in this order. `stays` looks at what is locked until `let_go`, `holds`
+/// at the rest. What `announce` answers takes back, when it is dropped, what was announced.
 pub(crate) fn in_order<P: ?Sized, A, E>(
     parts: &mut P,
+    stays: impl FnOnce(&mut P) -> Result<(), E>,
     announce: impl FnOnce(&mut P) -> A,
     holds: impl FnOnce(&mut P) -> Result<(), E>,
     let_go: impl FnOnce(&mut P),
     make: impl FnOnce(&mut P) -> Result<(), E>,
 ) -> Result<(), E> {
+    stays(parts)?;
     let announced = announce(parts);
     fence(Ordering::SeqCst);
     holds(parts)?;

@@ -3,18 +3,18 @@
 //! Optimistic: whoever prepares a transaction reads without locks and notes the versions (0: no record). [`commit`] then
 //! 1. locks the stripes of what it changes and of what it found absent, tables by address, stripes by number: the order of all
 //!    who take several, so that none of them wait for each other in a ring;
-//! 2. has readers of the stripes that it changes wait (in [`Table::get`]), so that they see all of the changes or none;
-//! 3. looks at what it has read: the versions must be those that were noted. Here, after the fence, is the moment at which the
+//! 2. looks at the ranges that it has read, with all stripes of their tables locked: nobody adds, removes or writes a record there until
+//!    they are let go in step 5, so what a range holds now is what it holds at the moment of the transaction. This takes as long as
+//!    ranges are; writers of these tables wait for it, and readers do not;
+//! 3. has readers of the stripes that it changes wait (in [`Table::get`]), so that they see all of the changes or none;
+//! 4. looks at what it has read: the versions must be those that were noted. Here, after the fence, is the moment at which the
 //!    transaction takes place. A stripe that it has not locked must not be locked by anybody else either: a writer whose
 //!    moment was before would have its lock still, or have installed everything. If one is, all that was read is locked as well,
 //!    once, and looked at again: so nobody is refused because of a neighbour in the same stripe;
-//! 4. lets go of the stripes that it does not change: who may only read a table holds its writers off for a look at most;
-//! 5. takes room and memory for all changes, in all tables; if there is none, nothing has happened;
-//! 6. installs them, and lets go;
-//! 7. does the tables' growth that is due, as any write, with no lock but one.
-//!
-//! A range that was read is looked at again with all stripes of its table locked, in step 3: nobody adds, removes or writes a record
-//! meanwhile, so that what it holds then is what it holds at the moment of the transaction. They are let go in step 4, as below.
+//! 5. lets go of the stripes that it does not change: who may only read a table holds its writers off for a look at most;
+//! 6. takes room and memory for all changes, in all tables; if there is none, nothing has happened;
+//! 7. installs them, and lets go;
+//! 8. does the tables' growth that is due, as any write, with no lock but one.
 //!
 //! Why an absent key is locked: it may come and go between the fence and the look, which a version would show and absence
 //! does not. Why it need not stay locked: who writes it after the look comes after this transaction, and whoever sees that
@@ -240,7 +240,7 @@ impl<'t> Part<'t> {
     }
 }
 
-/// Steps 1 to 7.
+/// Steps 1 to 8.
 fn attempt<'t>(
     parts: &mut [Part<'t>],
     participant: &'t Participant,
@@ -259,13 +259,15 @@ fn attempt<'t>(
     in_order(
         parts,
         |parts| {
+            // With the locks, so that who wrote before has had the time of before, and who writes after has a later one.
+            now_ms.set(participant.epochs().commit_time(now_ms.get()));
+            check_ranges(parts, ranges, now_ms.get())
+        },
+        |parts| {
             let announced = parts.iter().filter(|part| !by_itself && !part.changed.is_empty());
             announced.map(|part| part.table.announce(part.changed)).collect::<Vec<_>>()
         },
-        |parts| {
-            now_ms.set(participant.epochs().commit_time(now_ms.get()));
-            hold(parts, participant, (reads, ranges), now_ms.get())
-        },
+        |parts| hold(parts, participant, reads, now_ms.get()),
         |parts| {
             parts.iter_mut().for_each(Part::keep_changed);
             #[cfg(test)]
@@ -278,24 +280,21 @@ fn attempt<'t>(
     Ok(())
 }
 
-/// Whether all that was read is so at this moment.
-fn hold(
-    parts: &mut [Part<'_>],
-    participant: &Participant,
-    (reads, ranges): (&[Read<'_>], &[RangeRead<'_>]),
-    now_ms: u64,
-) -> Result<(), Failure> {
+/// Whether all records that were read are so at this moment.
+fn hold(parts: &mut [Part<'_>], participant: &Participant, reads: &[Read<'_>], now_ms: u64) -> Result<(), Failure> {
     for read in reads {
         let part = parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
         if !part.map_or(Ok(false), |part| part.holds(participant, read, now_ms))? {
             return Err(Failure::Final(CommitError::Conflict));
         }
     }
-    check_ranges(parts, ranges, now_ms)
+    Ok(())
 }
 
 /// Whether all ranges hold what they did, whose tables are locked.
 fn check_ranges(parts: &mut [Part<'_>], ranges: &[RangeRead<'_>], now_ms: u64) -> Result<(), Failure> {
+    #[cfg(test)]
+    tests::pause::at_ranges();
     let mut expired = ExpiredLeft::ALL;
     for range in ranges {
         let part = parts.iter_mut().find(|part| ptr::eq(part.table, range.table));

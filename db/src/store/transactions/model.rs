@@ -9,7 +9,7 @@
 //! parking_lot does), a record (one word: its version; 0: none; stored with release under the lock and loaded with acquire, as a slot's
 //! pointer is), two keys in two tables, in one table, or in one stripe of it, what [`Commit`] locks, in which order, and how it checks
 //! what it has read (`Part::of`, `Part::holds` and `commit` in `mod.rs`), a snapshot (`snapshot.rs`, without its last resort), and who
-//! retries. There is no growth, no expiry, no quota and no range.
+//! retries. A range is one of a key: its stripe stands for all of its table's. There is no growth, no expiry and no quota.
 //!
 //! Loom remembers who had a word last, not who else: a writer that looked at a word before it writes it would hide an earlier
 //! reader, and orders would not be tried. So who holds a word's lock looks at it by an exchange, which sees the same there.
@@ -90,6 +90,8 @@ enum Left {
     Writers,
     /// A single change is announced only where something that was read was never locked.
     LetGo,
+    /// The lock of a range is let go when it was looked at, before the changes are announced.
+    RangeLock,
 }
 
 thread_local! {
@@ -116,10 +118,11 @@ enum Place {
     OneStripe,
 }
 
-/// A transaction: what it read (key, version) and what it writes (key, version).
+/// A transaction: what it read (key, version), as records and as ranges, and what it writes (key, version).
 #[derive(Default)]
 struct Commit {
     reads: Vec<(usize, u64)>,
+    ranges: Vec<(usize, u64)>,
     writes: Vec<(usize, u64)>,
 }
 
@@ -194,7 +197,7 @@ impl Store {
     fn snapshot(&self) -> Option<[u64; KEYS]> {
         let versions = [self.get(X), self.get(Y)];
         let reads = vec![(X, versions[X]), (Y, versions[Y])];
-        self.commit(&Commit { reads, writes: Vec::new() }).then_some(versions)
+        self.commit(&Commit { reads, ..Commit::default() }).then_some(versions)
     }
 
     /// Whether it was made.
@@ -212,14 +215,32 @@ impl Store {
         let bit = |key: &usize| 1_u64 << self.stripe(*key);
         let changed = commit.writes.iter().fold(0, |stripes, (key, _)| stripes | bit(key));
         let read = commit.reads.iter().filter(|(_, version)| all || *version == 0);
-        let stripes = read.fold(changed, |stripes, (key, _)| stripes | bit(key));
+        let stripes = read.chain(&commit.ranges).fold(changed, |stripes, (key, _)| stripes | bit(key));
         let lock = |stripe: usize| (stripes >> stripe & 1 == 1).then(|| self.locks[stripe].lock());
         let mut held: Held<'_> = [lock(0), lock(1)];
         let stays = if LEFT_OUT.get() == Left::LetGo { stripes } else { changed };
         let reads = commit.reads.iter();
-        let by_itself = is_by_itself(commit.writes.len(), reads.map(|(key, _)| stays & bit(key) != 0));
+        let stay_locked = reads.map(|(key, _)| stays & bit(key) != 0).chain(commit.ranges.iter().map(|_| false));
+        let by_itself = is_by_itself(commit.writes.len(), stay_locked);
+        let let_go = |held: &mut Held<'_>| {
+            for (stripe, lock) in held.iter_mut().enumerate() {
+                if changed >> stripe & 1 == 0 {
+                    *lock = None;
+                }
+            }
+        };
         in_order(
             &mut held,
+            |held| {
+                let same = |(key, version): &(usize, u64)| self.look_held(*key) == *version;
+                if !commit.ranges.iter().all(same) && LEFT_OUT.get() != Left::Validation {
+                    return Err(Failure::Conflict);
+                }
+                if LEFT_OUT.get() == Left::RangeLock {
+                    let_go(held);
+                }
+                Ok(())
+            },
             |_| {
                 let announces = !by_itself && LEFT_OUT.get() != Left::Announcement;
                 let changes = commit.writes.iter().filter(|_| announces);
@@ -241,13 +262,7 @@ impl Store {
                 }
                 Ok(())
             },
-            |held| {
-                for (stripe, lock) in held.iter_mut().enumerate() {
-                    if changed >> stripe & 1 == 0 {
-                        *lock = None;
-                    }
-                }
-            },
+            let_go,
             |_| {
                 for (key, version) in &commit.writes {
                     self.versions[*key].store(*version, Ordering::Release);
@@ -294,7 +309,7 @@ const PLACES: [Place; 3] = [Place::TwoTables, Place::TwoStripes, Place::OneStrip
 /// A commit of both keys, which are at that version.
 fn writes_both(store: &Store, before: u64) {
     let reads = vec![(X, before), (Y, before)];
-    let made = store.commit(&Commit { reads, writes: vec![(X, 10), (Y, 10)] });
+    let made = store.commit(&Commit { reads, writes: vec![(X, 10), (Y, 10)], ..Commit::default() });
     assert!(made, "nobody else writes");
 }
 
@@ -374,7 +389,8 @@ fn without_validation_a_snapshot_holds_half_a_commit() {
 fn adds_one(store: &Store) {
     loop {
         let version = store.get(X);
-        if store.commit(&Commit { reads: vec![(X, version)], writes: vec![(X, version + 1)] }) {
+        let commit = Commit { reads: vec![(X, version)], writes: vec![(X, version + 1)], ..Commit::default() };
+        if store.commit(&commit) {
             return;
         }
         thread::yield_now();
@@ -405,9 +421,13 @@ fn without_validation_an_update_is_lost() {
     additions(Left::Validation);
 }
 
-/// Each reads what the other one writes: both cannot have found the other's as it was.
-fn crossed(left_out: Left, place: Place, before: u64) {
-    let threads: &[fn(&Store)] = &[|store| crosses(store, X, Y), |store| crosses(store, Y, X)];
+/// Each reads what the other one writes, as records or as ranges: both cannot have found the other's as it was.
+fn crossed(left_out: Left, place: Place, before: u64, ranges: usize) {
+    let threads: &[fn(&Store)] = match ranges {
+        0 => &[|store| crosses(store, X, Y, false), |store| crosses(store, Y, X, false)],
+        1 => &[|store| crosses(store, X, Y, false), |store| crosses(store, Y, X, true)],
+        _ => &[|store| crosses(store, X, Y, true), |store| crosses(store, Y, X, true)],
+    };
     explore(
         left_out,
         None,
@@ -421,57 +441,74 @@ fn crossed(left_out: Left, place: Place, before: u64) {
     );
 }
 
-fn crosses(store: &Store, read: usize, written: usize) {
+fn crosses(store: &Store, read: usize, written: usize, as_range: bool) {
     let version = store.get(read);
     // What it met is no conflict if the other one's change was seen at once.
     if version != 10 {
-        store.commit(&Commit { reads: vec![(read, version)], writes: vec![(written, 10)] });
+        let (read, writes) = (vec![(read, version)], vec![(written, 10)]);
+        let (ranges, reads) = if as_range { (read, Vec::new()) } else { (Vec::new(), read) };
+        store.commit(&Commit { reads, ranges, writes });
     }
 }
 
 #[test]
 fn of_two_that_read_what_the_other_writes_one_is_made() {
     for place in PLACES {
-        crossed(Left::Nothing, place, 1);
-        // Absent keys, which are locked.
-        crossed(Left::Nothing, place, 0);
+        for ranges in 0..=2 {
+            crossed(Left::Nothing, place, 1, ranges);
+            // Absent keys, which are locked.
+            crossed(Left::Nothing, place, 0, ranges);
+        }
     }
+}
+
+#[test]
+#[should_panic(expected = "both have read what the other one replaced")]
+fn without_looking_at_ranges_both_are_made() {
+    crossed(Left::Validation, Place::TwoTables, 1, 2);
 }
 
 #[test]
 #[should_panic(expected = "both have read what the other one replaced")]
 fn without_the_fence_both_are_made() {
     // In two tables: in one, what is announced has one order itself.
-    crossed(Left::Fence, Place::TwoTables, 1);
+    crossed(Left::Fence, Place::TwoTables, 1, 0);
 }
 
 #[test]
 #[should_panic(expected = "both have read what the other one replaced")]
 fn without_looking_for_writers_both_are_made() {
-    crossed(Left::Writers, Place::TwoTables, 1);
+    crossed(Left::Writers, Place::TwoTables, 1, 0);
 }
 
 #[test]
 #[should_panic(expected = "both have read what the other one replaced")]
 fn without_validation_both_are_made() {
-    crossed(Left::Validation, Place::TwoTables, 1);
+    crossed(Left::Validation, Place::TwoTables, 1, 0);
 }
 
-/// A transaction has found X absent and writes Y. Somebody writes X, and then looks for Y: the transaction was before, or it did not
-/// happen. Its one change has to be announced, since the lock of X is let go before it is made.
-fn a_single_change(left_out: Left, place: Place) {
-    let threads: &[fn(&Store)] = &[
-        |store| {
-            store.commit(&Commit { reads: vec![(X, 0)], writes: vec![(Y, 10)] });
-        },
-        |store| {
-            store.update(X, |_| 5);
-            let y = store.get(Y);
-            // What is there now was there then, for who came after X.
-            thread::yield_now();
-            assert_eq!(store.get(Y), y, "the transaction found X absent and was made after X was written");
-        },
-    ];
+fn writes_y_without_x(store: &Store) {
+    store.commit(&Commit { reads: vec![(X, 0)], writes: vec![(Y, 10)], ..Commit::default() });
+}
+
+fn writes_y_without_a_range(store: &Store) {
+    store.commit(&Commit { ranges: vec![(X, 0)], writes: vec![(Y, 10)], ..Commit::default() });
+}
+
+fn writes_x_and_looks_for_y(store: &Store) {
+    store.update(X, |_| 5);
+    let y = store.get(Y);
+    // What is there now was there then, for who came after X.
+    thread::yield_now();
+    assert_eq!(store.get(Y), y, "the transaction found X absent and was made after X was written");
+}
+
+/// A transaction has found X absent, or an empty range, and writes Y. Somebody writes X, and then looks for Y: the transaction was
+/// before, or it did not happen. Its one change has to be announced, since the lock of X is let go before it is made.
+fn a_single_change(left_out: Left, place: Place, as_range: bool) {
+    let by_key: &[fn(&Store)] = &[writes_y_without_x, writes_x_and_looks_for_y];
+    let by_range: &[fn(&Store)] = &[writes_y_without_a_range, writes_x_and_looks_for_y];
+    let threads = if as_range { by_range } else { by_key };
     explore(
         left_out,
         None,
@@ -485,11 +522,19 @@ fn a_single_change(left_out: Left, place: Place) {
 
 #[test]
 fn a_single_change_is_made_at_the_moment_of_what_was_read() {
-    PLACES.into_iter().for_each(|place| a_single_change(Left::Nothing, place));
+    for place in PLACES {
+        [false, true].into_iter().for_each(|as_range| a_single_change(Left::Nothing, place, as_range));
+    }
+}
+
+#[test]
+#[should_panic(expected = "was made after X was written")]
+fn a_range_that_is_let_go_before_the_changes_are_announced_is_not_what_it_was() {
+    a_single_change(Left::RangeLock, Place::TwoStripes, true);
 }
 
 #[test]
 #[should_panic(expected = "was made after X was written")]
 fn a_single_change_that_is_not_announced_is_made_later() {
-    a_single_change(Left::LetGo, Place::TwoStripes);
+    a_single_change(Left::LetGo, Place::TwoStripes, false);
 }

@@ -19,6 +19,18 @@ pub(super) mod pause {
 
     thread_local! {
         static NEXT: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+        static RANGES: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    }
+
+    /// Where ranges are looked at.
+    pub(in crate::store::transactions) fn at_ranges() {
+        if let Some(f) = RANGES.take() {
+            f();
+        }
+    }
+
+    pub(in crate::store::transactions) fn next_ranges(f: impl FnOnce() + 'static) {
+        RANGES.set(Some(Box::new(f)));
     }
 
     pub(in crate::store::transactions) fn here() {

@@ -189,3 +189,30 @@ fn a_snapshot_of_a_range_shows_both_records_of_a_commit_or_none() {
         }
     });
 }
+
+/// A range of many rows takes long to look at; who gets a key that the transaction changes does not wait for that.
+#[test]
+fn who_reads_a_change_does_not_wait_until_ranges_were_looked_at() {
+    let (epochs, tables) = tables(1, Mode::Store, u64::MAX);
+    let (participant, tables) = (epochs.register(), std::sync::Arc::new(tables));
+    put(&tables[0], &participant, b"key", b"1");
+    put(&tables[0], &participant, b"other", b"1");
+    let records = read_all(&participant.guard(), &tables[0], Span::new(b"a", b"z", false))
+        .iter()
+        .map(|record| (record.key().to_vec(), record.version()))
+        .collect::<Vec<_>>();
+    let rows = records.iter().map(|(key, version)| (&key[..], *version)).collect();
+    let ranges = [RangeRead { table: &tables[0], span: Span::new(b"a", b"z", false), rows }];
+    let looked = std::sync::Arc::new(AtomicBool::new(false));
+    let (table, has_looked) = (std::sync::Arc::clone(&tables), std::sync::Arc::clone(&looked));
+    pause::next_ranges(move || {
+        let hash = table[0].hash(b"key");
+        assert!(table[0].is_written(hash), "nobody else writes it meanwhile");
+        assert!(!table[0].is_announced(hash), "but it can be read");
+        has_looked.store(true, Ordering::SeqCst);
+    });
+    let mut changes = [writes(&tables[0], b"key", b"2"), writes(&tables[0], b"other", b"2")];
+    assert_eq!(commit_with_ranges(&participant, &[], &ranges, &mut changes, 0), Ok(()));
+    assert!(looked.load(Ordering::SeqCst));
+    assert_eq!(get(&tables[0], &participant, b"key", 0).expect("it is there").0, b"2");
+}
