@@ -23,6 +23,8 @@ const SHORT: u64 = 1_000;
 /// Which of them is which; the id of a list's end.
 const LONG_ID: u64 = 1;
 const SHORT_ID: u64 = 2;
+/// The first of the ids to which no edge goes at first.
+const NEW_ID: u64 = 1 << 40;
 /// Threads that add the edges.
 const WRITERS: u64 = 4;
 /// Calls of a kind that are measured; their median counts.
@@ -62,7 +64,7 @@ fn add_edges(plane: &DataPlane, tenant: u32, id: u64, count: u64, part: u64) {
 fn graph(plane: &DataPlane) -> u32 {
     let (tenant, _) = tenant(plane, "popular", true);
     for (id, ordered) in [(TABLES.objects, false), (TABLES.lists, true)] {
-        let quota_bytes = Some(4 << 30);
+        let quota_bytes = Some(5 << 28);
         let table = NewTable { id: Some(id), ordered, quota_bytes, ..NewTable::named(&format!("t{id}")) };
         plane.directory.create_table("popular", table).expect("a table");
     }
@@ -92,7 +94,7 @@ async fn call(tao: &Tao, kind: &str, id: u64, count: u64, number: u64) {
             assert!((from..).zip(&found).all(|(pos, edge)| (edge.id2, edge.time) == at(pos)), "{id}, from {from}");
         }
     };
-    let middle = count / 2 + number;
+    let (middle, new) = (count / 2 + number, NEW_ID + number);
     match kind {
         "first page" => newest(0)(tao.assoc_range(id, LIKES, 0, PAGE).await.expect("a page")),
         "page in the middle, by position" => {
@@ -111,14 +113,14 @@ async fn call(tao: &Tao, kind: &str, id: u64, count: u64, number: u64) {
             assert_eq!(tao.assoc_get(id, LIKES, &ids, None, None).await.expect("edges").len(), 10);
         }
         "count" => assert_eq!(tao.assoc_count(id, LIKES).await.expect("a count"), count),
-        // Ids that no edge of the list goes to; between two others by time.
-        "add" => assert!(tao.assoc_add(id, LIKES, number, 10 * middle + 5, b"new").await.expect("added")),
+        // Between two others by time.
+        "add" => assert!(tao.assoc_add(id, LIKES, new, 10 * middle + 5, b"new").await.expect("added")),
         "add again, with another time" => {
-            assert!(!tao.assoc_add(id, LIKES, number, 3, b"moved").await.expect("added"));
+            assert!(!tao.assoc_add(id, LIKES, new, 3, b"moved").await.expect("added"));
         }
-        "change of type" => assert!(tao.assoc_change_type(id, LIKES, number, LIKED_BY).await.expect("changed")),
-        "change of type back" => assert!(tao.assoc_change_type(id, LIKED_BY, number, LIKES).await.expect("changed")),
-        "delete" => assert!(tao.assoc_delete(id, LIKES, number).await.expect("deleted")),
+        "change of type" => assert!(tao.assoc_change_type(id, LIKES, new, LIKED_BY).await.expect("changed")),
+        "change of type back" => assert!(tao.assoc_change_type(id, LIKED_BY, new, LIKES).await.expect("changed")),
+        "delete" => assert!(tao.assoc_delete(id, LIKES, new).await.expect("deleted")),
         other => panic!("{other}"),
     }
 }

@@ -53,7 +53,8 @@ const FIRST_PAUSE: Duration = Duration::from_micros(200);
 /// Where reads run. Answers are the same; writes are always the extension's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// On the client, over plain gets, multigets and ranges: a list takes two round trips.
+    /// On the client, over plain gets, multigets and ranges: a list takes two round trips. Only positions beyond 1,000 are the server's to
+    /// find.
     Client,
     /// On the server, as invocations: one round trip each.
     Invocation,
@@ -263,7 +264,8 @@ impl Tao {
     /// As any request.
     pub async fn assoc_range(&self, id1: u64, atype: u32, pos: u64, limit: u32) -> Result<Vec<Assoc>, Error> {
         let limit = limit.min(LIMIT);
-        if self.placement == Placement::Client {
+        // Farther on the server counts, or the places of all edges before would travel.
+        if self.placement == Placement::Client && pos <= reads::PAGE {
             return self.get_list((id1, atype), (u64::MAX, 0), pos, limit).await;
         }
         let tables = self.tables;

@@ -11,7 +11,7 @@ use crate::{Direction, Error, Record, Reply};
 /// some moment of the call.
 const TRIES: u32 = 4;
 /// Records of one range, and keys of one multiget: the most that a server answers at a time.
-const PAGE: u64 = 1_000;
+pub(super) const PAGE: u64 = 1_000;
 
 impl Tao {
     /// The count of a list, if it is kept in one record, or the client may read more than one.
