@@ -16,8 +16,9 @@ use sandstorm_db::store::TableStats;
 use sandstorm_db::tenants::NewTable;
 
 const SORTED: u64 = 2;
-/// So many that their records are read in several steps, and few enough to be read at one moment.
-const ROOMS: u8 = 120;
+/// So many that their records are read in several steps; and few enough that one message's looks (2,048) do for four tries to read
+/// them at one moment, and one more with the writers held off.
+const ROOMS: u8 = 40;
 /// Guests who come and go, in each room.
 const GUESTS: u8 = 4;
 /// Guests of a room, at most; `PAIRS` has it, too.
