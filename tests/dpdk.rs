@@ -116,6 +116,15 @@ fn a_client_has_as_many_queues_as_the_server_has_workers_or_is_refused() {
 }
 
 #[test]
+fn the_doctor_looks_at_shared_memory_without_connecting_to_who_is_at_the_other_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let eal = eal("client", &folder.path().join("socket"));
+    let output = binary().args(["doctor", "--eal", &eal]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("DPDK port net_memif0") && said.contains("not opened"), "{said}");
+}
+
+#[test]
 fn a_client_is_killed_and_the_next_one_is_served() {
     let server = start();
     server.json("tenant create shop --home 1");

@@ -318,6 +318,12 @@ fn asked(eal: &str) -> Result<Vec<Finding>, Failure> {
             info.max_mtu.max(info.mtu),
             info.max_queues
         );
+        if info.is_shared_memory() {
+            // That would take a running server's only peer, with perhaps another number of queues than it needs.
+            let told = format!("{told}; shared memory with another process: not opened");
+            findings.push(Finding::new(what, State::Good, told, ""));
+            continue;
+        }
         let (port, _queues) = match Port::open(&eal, &info.name, &PortOptions::new(info.max_queues.clamp(1, 2))) {
             Ok(opened) => opened,
             Err(error) => {

@@ -220,13 +220,10 @@ pub struct ClientDevice {
     port: Port,
 }
 
-/// The driver of memif, shared memory between two processes.
-const MEMIF: &str = "net_memif";
-
 /// Queues of a client: those asked for, or what the device needs towards a server of so many workers. memif's driver looks at every queue that
 /// its own side has, whether or not the peer has one there; nothing tells the server's side how many the peer has.
 fn client_queues(info: &PortInfo, asked: Option<u16>, workers: usize) -> Result<u16, DeviceError> {
-    if info.driver != MEMIF {
+    if !info.is_shared_memory() {
         return Ok(asked.unwrap_or(1));
     }
     match asked {

@@ -44,6 +44,17 @@ pub struct PortInfo {
     pub spreads: bool,
 }
 
+/// The driver of memif, shared memory between two processes.
+const MEMIF: &str = "net_memif";
+
+impl PortInfo {
+    /// Whether it is memory shared with another process (memif), where both sides need the same number of queues. To open one is to connect
+    /// to that process.
+    pub fn is_shared_memory(&self) -> bool {
+        self.driver == MEMIF
+    }
+}
+
 /// How to open a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortOptions {
