@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{client, client_at, data_plane, library_of, tenant};
 use proptest::prelude::*;
@@ -108,7 +108,10 @@ fn take(client: &Client, model: &mut BTreeMap<Vec<u8>, Vec<u8>>, step: Step) {
             let found = client.range(SORTED, &from, &to, limit, direction).expect("an answer");
             assert_eq!(shown(found), expected, "from {from:?} to {to:?}, {limit}, {direction:?}");
             let page = client.range_at_once(SORTED, &from, &to, limit, direction).expect("an answer");
-            assert_eq!(page.on.is_some(), shown(page.records).len() < super_len(model, &from, &to));
+            let is_all = expected.len() == super_len(model, &from, &to);
+            let on = expected.last().filter(|_| !is_all).map(|(key, _)| key.clone());
+            assert_eq!(shown(page.records), expected, "at once, from {from:?} to {to:?}, {limit}, {direction:?}");
+            assert_eq!(page.on.map(|on| on.to_vec()), on, "from {from:?} to {to:?}, {limit}, {direction:?}");
         }
     }
 }
@@ -165,6 +168,12 @@ fn what_is_no_range_is_refused() {
             client.send(client.batch().range(SORTED, b"", b"", limit, Direction::Forward)).expect("an answer");
         assert!(matches!(&refused[0], Err(Error::Malformed { text }) if text.contains("10000")), "{refused:?}");
     }
+    for (limit, is_refused) in [(500, false), (501, true)] {
+        let batch = client.batch().range(SORTED, b"", b"", limit, Direction::Forward);
+        let answers = client.send(batch.range(SORTED, b"", b"", limit, Direction::Forward)).expect("an answer");
+        let refused = answers.iter().filter(|answer| matches!(answer, Err(Error::TooLarge { .. }))).count();
+        assert_eq!((answers.len(), refused), (2, if is_refused { 2 } else { 0 }), "{answers:?}");
+    }
     let unordered = client.range(1, b"", b"", 10, Direction::Forward);
     assert!(matches!(&unordered, Err(Error::Malformed { text }) if text.contains("--ordered")), "{unordered:?}");
     assert_eq!(client.range(9, b"", b"", 10, Direction::Forward), Err(Error::UnknownTable));
@@ -219,11 +228,13 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
         sum += u32::from(record.value()[0]);
     }
     key[0] = key[0].wrapping_add(args[1]);
-    if tx.get(table, &key).await?.is_none() {
+    let moves = tx.get(table, &key).await?.is_none();
+    if moves {
         tx.delete(table, moved.key()).await?;
         tx.put(table, &key, moved.value())?;
     }
-    db.reply(&sum.to_le_bytes())
+    db.reply(&sum.to_le_bytes())?;
+    db.reply(&[u8::from(moves)])
 }
 "#;
 
@@ -235,19 +246,21 @@ fn a_range_of_one_moment_never_shows_half_of_a_transaction() {
     let records = 24_u8;
     (0..records).for_each(|number| put(&ada, &[number * 10], &[1]));
     let id = plane.directory.snapshot().by_name("ada").expect("ada").tenant.id;
-    let done = AtomicBool::new(false);
+    let (done, ended, moved) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let (plane, done) = (&plane, &done);
+        let (plane, done, ended, moved) = (&plane, &done, &ended, &moved);
         let _says = Says(done);
         for thread in 0..2_u8 {
             scope.spawn(move || {
+                let _says = Says(ended);
                 let client = client_at(plane, id, thread.into());
                 let mut round = thread;
                 while !done.load(Ordering::Acquire) {
                     round = round.wrapping_mul(29).wrapping_add(7);
                     match client.invoke("moves", &[round, round | 1]) {
-                        Ok(sum) => {
-                            assert_eq!(sum[..], u32::from(records).to_le_bytes(), "a transaction sees one moment")
+                        Ok(reply) => {
+                            assert_eq!(reply[..4], u32::from(records).to_le_bytes(), "a transaction sees one moment");
+                            moved.fetch_add(usize::from(reply[4]), Ordering::Release);
                         }
                         Err(Error::Conflict) => {}
                         Err(error) => panic!("{error}"),
@@ -255,11 +268,16 @@ fn a_range_of_one_moment_never_shows_half_of_a_transaction() {
                 }
             });
         }
-        for round in 0..400 {
-            let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
+        // Rounds in which nothing was moved do not count.
+        let mut rounds = 0;
+        while rounds < 400 && !ended.load(Ordering::Acquire) {
+            let before = moved.load(Ordering::Acquire);
+            let direction = if rounds % 2 == 0 { Direction::Forward } else { Direction::Backward };
             let page = ada.range_at_once(SORTED, b"", b"", 1_000, direction).expect("an answer");
             assert_eq!((page.records.len(), page.on), (records.into(), None));
+            rounds += usize::from(moved.load(Ordering::Acquire) != before);
         }
+        assert!(!ended.load(Ordering::Acquire), "nobody who moves records has failed");
     });
 }
 

@@ -5,6 +5,7 @@ mod common;
 #[path = "tao/model.rs"]
 mod model;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -169,13 +170,30 @@ fn all_placements_answer_as_the_model_does() {
 /// Ids that the writers of one test join.
 const IDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
+/// Data tell the time that they were written with.
+fn added(id1: u64, atype: u32, id2: u64, time: u64) -> Op {
+    Op::AssocAdd { id1, atype, id2, time, data: time.to_le_bytes().to_vec() }
+}
+
+/// What holds for the answer to any query of a list, while others write to it too.
+fn check_list(op: &Op, found: &[Edge], limit: usize, (high, low): (u64, u64)) {
+    let distinct: BTreeSet<u64> = found.iter().map(|edge| edge.0).collect();
+    assert_eq!(distinct.len(), found.len(), "{op:?}: each id once: {found:?}");
+    assert!(found.len() <= limit, "{op:?}: {found:?}");
+    assert!(found.is_sorted_by_key(|(id2, time, _)| (Reverse(*time), *id2)), "{op:?}: in order: {found:?}");
+    for (id2, time, data) in found {
+        assert_eq!(time.to_le_bytes()[..], data[..], "{op:?}: time and data of one moment, of {id2}");
+        assert!((low..=high).contains(time), "{op:?}: {id2} at {time}");
+    }
+}
+
 fn random_write(random: &mut Random) -> Op {
     let (id1, atype, id2) = (random.of(&IDS), random.of(&[1, 2, 3, 4]), random.of(&IDS));
     match random.below(8) {
         0 => Op::AssocDelete { id1, atype, id2 },
         1 => Op::AssocChangeType { id1, atype, id2, newtype: random.of(&[1, 2, 3, 4]) },
         2 => Op::ObjAdd { otype: 1, fields: model::Fields::new() },
-        _ => Op::AssocAdd { id1, atype, id2, time: random.below(50), data: vec![random.next() as u8; 20] },
+        _ => added(id1, atype, id2, random.below(50)),
     }
 }
 
@@ -194,6 +212,20 @@ fn write(plane: &DataPlane, tenant: u32, seed: u64, ids: &Mutex<BTreeSet<u64>>) 
     }
 }
 
+/// Asks for a list in which one edge is moved about all the time, and for one that is small.
+fn read_lists(graph: &mut Placed, random: &mut Random) {
+    let limit = random.of(&[1, 3, 20, 100]);
+    for ((id1, atype), times) in [((99, 3), 3_000), ((random.of(&IDS), random.of(&[1, 2, 3, 4])), 50)] {
+        let (pos, low) = (random.of(&[0, 0, 2]), random.below(times));
+        let high = low + random.below(times);
+        let (range, all) = (Op::AssocRange { id1, atype, pos, limit }, (u64::MAX, 0));
+        for (op, times) in [(range, all), (Op::AssocTimeRange { id1, atype, high, low, limit }, (high, low))] {
+            let Answer::List(found) = graph.ask(&op) else { panic!("{op:?}") };
+            check_list(&op, &found, limit as usize, times);
+        }
+    }
+}
+
 #[test]
 fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers() {
     let plane = data_plane(2);
@@ -204,10 +236,10 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
     let mut graph = Placed::new(&plane, id, Placement::Combined);
     graph.declare();
     // One edge that is only ever moved: it is in its list all the time.
-    let moved = |time| Op::AssocAdd { id1: 99, atype: 3, id2: 98, time, data: Vec::new() };
+    let moved = |time| added(99, 3, 98, time);
     graph.ask(&moved(0));
     for id2 in 200..240 {
-        graph.ask(&Op::AssocAdd { id1: 99, atype: 3, id2, time: 1_000 + id2, data: Vec::new() });
+        graph.ask(&added(99, 3, id2, 1_000 + id2));
     }
     let (writing, ids, over) = (AtomicUsize::new(3), Mutex::new(BTreeSet::new()), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -245,11 +277,7 @@ fn edges_inverses_counts_and_ids_agree_whatever_ends_the_calls_among_the_writers
         let mut random = Random(1);
         while !over.load(Ordering::SeqCst) {
             for graph in &mut readers {
-                let (id1, atype) = (random.of(&IDS), random.of(&[1, 2, 3, 4]));
-                let found = graph.ask(&Op::AssocRange { id1, atype, pos: 0, limit: 100 });
-                let Answer::List(found) = found else { panic!("{found:?}") };
-                let distinct: BTreeSet<u64> = found.iter().map(|edge| edge.0).collect();
-                assert_eq!(distinct.len(), found.len(), "each id once: {found:?}");
+                read_lists(graph, &mut random);
                 let one = graph.ask(&Op::AssocGet { id1: 99, atype: 3, id2set: vec![98], high: None, low: None });
                 assert!(matches!(&one, Answer::List(edges) if edges.len() == 1), "{one:?}");
                 assert_eq!(graph.ask(&Op::AssocCount { id1: 99, atype: 3 }), Answer::Count(41));

@@ -334,8 +334,11 @@ impl Port {
                 value.last_mut().into_iter().for_each(|last| *last ^= 1);
                 lies.fetch_add(1, Relaxed);
             }
+            let answer = Operation { status, number, user_flags, ..Operation::new(operation.op) };
+            // No record but more: it says where to go on.
+            let goes_on = operation.op == Op::Range && number == RANGE_MORE;
             let answer =
-                Operation { status, number, user_flags, value: &value, key: &[], ..Operation::new(operation.op) };
+                if goes_on { Operation { key: &value, ..answer } } else { Operation { value: &value, ..answer } };
             encode_operation(&answer, &mut bytes);
         }
         bytes
@@ -378,27 +381,32 @@ impl Store {
         stored.expires.is_none_or(|expires| Instant::now() < expires).then_some(stored)
     }
 
-    /// Three records at most, so that a client has to go on.
+    /// Looks at three records at most, expired ones too, so that a client has to go on.
     fn range(&self, asked: &Operation<'_>) -> Ran {
-        const MOST: u64 = 3;
+        const MOST: usize = 3;
         let (backward, limit) = (asked.number & RANGE_BACKWARD != 0, asked.number & !RANGE_BACKWARD);
-        let inside = |key: &&Vec<u8>| {
-            &key[..] >= asked.key && (asked.value.is_empty() || &key[..] < asked.value) && self.get(key).is_some()
-        };
+        let inside = |key: &&Vec<u8>| &key[..] >= asked.key && (asked.value.is_empty() || &key[..] < asked.value);
         let mut keys: Vec<_> = self.records.keys().map(|(_, key)| key).filter(inside).collect();
         keys.sort();
         if backward {
             keys.reverse();
         }
-        let most = limit.min(MOST) as usize;
-        let more = if keys.len() > most { RANGE_MORE } else { 0 };
-        keys.truncate(most);
-        let mut answer = Vec::new();
+        let mut more = if keys.len() > MOST { RANGE_MORE } else { 0 };
+        keys.truncate(MOST);
+        let (mut answer, mut count) = (Vec::new(), 0);
         for (key, stored) in keys.iter().filter_map(|key| Some((*key, self.get(key)?))) {
+            if count == limit {
+                more = RANGE_MORE;
+                break;
+            }
+            count += 1;
             let row = Row { key, user_flags: stored.flags, version: stored.version, value: &stored.value };
             push_row(&mut answer, &row);
         }
-        (Status::Ok, keys.len() as u64 | more, 0, answer)
+        if let Some(last) = keys.last().filter(|_| count | more == RANGE_MORE) {
+            answer.extend_from_slice(last);
+        }
+        (Status::Ok, count | more, 0, answer)
     }
 
     fn multi_get(&self, mut keys: &[u8]) -> Ran {

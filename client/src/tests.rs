@@ -241,3 +241,32 @@ fn the_blocking_face_does_the_same() {
     let replies = client.send(client.batch().get(TABLE, b"b")).unwrap();
     assert_eq!(replies, [Ok(Reply::Record(None))]);
 }
+
+#[tokio::test]
+async fn a_range_goes_on_where_an_answer_has_no_record_but_more() {
+    let fake = Fake::start(Options::default());
+    let client = Client::connect(config(&fake)).await.unwrap();
+    let key = |number: u8| [b'r', number];
+    for number in 0..20 {
+        let (key, value) = (key(number), [number]);
+        let put = client.put(TABLE, &key, &value);
+        // Long stretches of them have expired, the first and the last among them.
+        if number % 10 == 9 {
+            put.await.unwrap()
+        } else {
+            put.ttl(Duration::from_millis(1)).await.unwrap()
+        };
+    }
+    for number in (0..20).filter(|number| number % 10 != 9) {
+        while client.get(TABLE, &key(number)).await.unwrap().is_some() {}
+    }
+    for (direction, expected) in [(Direction::Forward, [9, 19]), (Direction::Backward, [19, 9])] {
+        for limit in [1, 2, 10] {
+            let found = client.range(TABLE, b"r", b"s", limit, direction).await.unwrap();
+            let found: Vec<u8> = found.iter().map(|record| record.value[0]).collect();
+            assert_eq!(found, expected[..limit.min(2)], "{limit} {direction:?}");
+        }
+    }
+    let page = client.range_at_once(TABLE, &key(10), b"s", 10, Direction::Forward).await.unwrap();
+    assert_eq!(page, RangePage { records: Vec::new(), on: Some(Bytes::copy_from_slice(&key(12))) });
+}

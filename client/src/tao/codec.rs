@@ -1,6 +1,7 @@
 //! What travels to and from the extension `tao`, and how its records are kept, byte by byte: for callers who send messages of
 //! their own making. The heads of `ext/tao/src/lib.rs` say what each means; the extension's tests go through here.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// What one list may be asked for at a time: a higher limit counts as this one.
@@ -155,13 +156,25 @@ pub fn assoc_type_get(tables: &Tables, atype: u32) -> Vec<u8> {
     args(tables, 13, &[&atype.to_le_bytes()])
 }
 
-/// A place in a list.
+/// A place in a list. The first one is the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The edge's time.
     pub time: u64,
     /// The id that the edge goes to.
     pub id2: u64,
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> Ordering {
+        other.time.cmp(&self.time).then(self.id2.cmp(&other.id2))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl Place {

@@ -33,6 +33,7 @@ mod reads;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -335,20 +336,48 @@ impl Tao {
         limit: u32,
         args: impl Fn(u64, u32, Option<Place>) -> Vec<u8>,
     ) -> Result<Vec<Assoc>, Error> {
-        let (mut found, mut after) = (Vec::new(), None);
+        let (mut gathered, mut after) = (Gathered::default(), None);
         loop {
-            let reply = self.ask(&args(pos, limit.saturating_sub(found.len() as u32), after)).await?;
-            let (edges, more) = read(codec::list(&reply))?;
-            found.extend(edges.into_iter().map(|edge| assoc(&reply, edge)));
-            match more {
-                None => return Ok(found),
+            let left = limit.saturating_sub(gathered.found.len() as u32);
+            let reply = self.ask(&args(pos, left, after)).await?;
+            match read(gathered.add(&reply, left))? {
+                None => return Ok(gathered.found),
                 // It has to come nearer, or it would never end.
-                Some(More::Behind(left, place)) if left < pos || left == 0 && after != Some(place) => {
+                Some(More::Behind(left, place)) if left < pos || left == 0 && after.is_none_or(|at| at < place) => {
                     (pos, after) = (left, Some(place));
                 }
                 Some(_) => return read(None),
             }
         }
+    }
+}
+
+/// The edges of a list, as several replies bring them.
+#[derive(Default)]
+struct Gathered {
+    found: Vec<Assoc>,
+    met: BTreeSet<u64>,
+}
+
+impl Gathered {
+    /// Adds a reply to a question for up to `wanted` more; tells how to go on, if there may be more. `None`: it is no reply.
+    fn add(&mut self, reply: &Bytes, wanted: u32) -> Option<Option<More>> {
+        let (edges, more) = codec::list(reply)?;
+        // Within one reply there is no id twice. An edge that others move between two may be in both.
+        let is_first = self.found.is_empty();
+        if !is_first && self.met.is_empty() {
+            self.met = self.found.iter().map(|edge| edge.id2).collect();
+        }
+        let (count, last) = (edges.len(), edges.last().map(|edge| Place { time: edge.time, id2: edge.id2 }));
+        let before = self.found.len();
+        for edge in edges {
+            if is_first || self.met.insert(edge.id2) {
+                self.found.push(assoc(reply, edge));
+            }
+        }
+        // It has as many as were asked for, so the list may go on, and some of them had come before.
+        let lacks = more.is_none() && count as u64 == u64::from(wanted) && self.found.len() - before < count;
+        Some(if lacks { last.map(|last| More::Behind(0, last)) } else { more })
     }
 }
 

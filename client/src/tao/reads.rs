@@ -84,11 +84,9 @@ impl Tao {
                 return Ok(found);
             }
             if tries == TRIES {
-                // One that was moved may have been met twice, or be out of the bounds now.
-                let (mut met, (high, low)) = (BTreeSet::new(), times);
-                found.retain(|edge| (low..=high).contains(&edge.time) && met.insert(edge.id2));
-                found.sort_by_key(|edge| (Reverse(edge.time), edge.id2));
-                return Ok(found);
+                // Where the list goes on, so does who asks, from behind the last place.
+                let last = places.last().filter(|_| places.len() as u64 >= u64::from(limit));
+                return Ok(settled(found, times, last));
             }
         }
     }
@@ -144,6 +142,18 @@ impl Tao {
         }
         Ok(records)
     }
+}
+
+/// Edges of a list that others change, each where its own record has it: one that was moved may have been met twice, or be out of the
+/// bounds now, or behind the last place that was asked for.
+pub(super) fn settled(mut found: Vec<Assoc>, (high, low): (u64, u64), last: Option<&Place>) -> Vec<Assoc> {
+    let (mut met, order) = (BTreeSet::new(), |time, id2| (Reverse(time), id2));
+    found.retain(|edge| {
+        let is_of_page = last.is_none_or(|last| order(edge.time, edge.id2) <= order(last.time, last.id2));
+        is_of_page && (low..=high).contains(&edge.time) && met.insert(edge.id2)
+    });
+    found.sort_by_key(|edge| order(edge.time, edge.id2));
+    found
 }
 
 fn assoc(id2: u64, record: &Record) -> Result<Assoc, Error> {

@@ -1,6 +1,10 @@
 use proptest::prelude::*;
 
+use bytes::Bytes;
+
 use super::codec::{self, Count, Fields, More, Place};
+use super::reads::settled;
+use super::{Assoc, Gathered};
 
 proptest! {
     #[test]
@@ -49,4 +53,59 @@ fn fields_that_are_too_many_or_too_long_are_written_so_that_they_are_refused() {
     let long = Fields::from([(vec![b'x'; 256], "")]);
     assert_eq!(long.to_bytes()[2], 0, "no length of a name");
     assert_eq!(Fields::from([("a", "1")]).get("a"), Some(&b"1"[..]));
+}
+
+fn edge(id2: u64, time: u64) -> Assoc {
+    Assoc { id2, time, data: Bytes::new() }
+}
+
+/// A reply to a query of a list.
+fn reply(edges: &[(u64, u64)], more: Option<(u64, Place)>) -> Bytes {
+    let mut bytes = vec![u8::from(more.is_some())];
+    bytes.extend_from_slice(&(edges.len() as u32).to_le_bytes());
+    for (id2, time) in edges {
+        bytes.extend([id2.to_le_bytes(), time.to_le_bytes()].concat());
+        bytes.extend_from_slice(&0_u32.to_le_bytes());
+    }
+    if let Some((pos, place)) = more {
+        bytes.extend([pos, place.time, place.id2].map(u64::to_le_bytes).concat());
+    }
+    bytes.into()
+}
+
+#[test]
+fn an_edge_that_was_moved_behind_the_last_place_of_a_page_is_none_of_it() {
+    // 5 was at time 90 when its place was read.
+    let found =
+        || [edge(1, 100), edge(5, 10), edge(3, 80), edge(2, 80), edge(7, 80), edge(1, 100), edge(8, 85)].to_vec();
+    let all = [edge(1, 100), edge(8, 85), edge(2, 80), edge(3, 80), edge(7, 80), edge(5, 10)];
+    assert_eq!(settled(found(), (u64::MAX, 0), None), all, "the list ends there: it may have moved to its end");
+    assert_eq!(settled(found(), (u64::MAX, 0), Some(&Place { time: 80, id2: 7 })), all[..5]);
+    assert_eq!(settled(found(), (u64::MAX, 0), Some(&Place { time: 80, id2: 3 })), all[..4]);
+    assert_eq!(settled(found(), (90, 80), Some(&Place { time: 80, id2: 7 })), all[1..5]);
+}
+
+#[test]
+fn places_come_in_the_order_of_their_keys() {
+    let mut places: Vec<_> = (0..30).map(|n| Place { time: n % 4, id2: n * 7 % 10 }).collect();
+    places.sort();
+    assert!(places.is_sorted_by_key(|place| codec::list_key(1, 1, place.time, place.id2)));
+}
+
+#[test]
+fn an_edge_that_moves_between_two_replies_comes_once_and_leaves_room_for_another() {
+    let mut gathered = Gathered::default();
+    let behind = Place { time: 80, id2: 2 };
+    let more = gathered.add(&reply(&[(1, 100), (2, 80)], Some((0, behind))), 5);
+    assert_eq!(more, Some(Some(More::Behind(0, behind))));
+    // 1 was moved behind what came: as many as were asked for are there, but one too few are new.
+    let more = gathered.add(&reply(&[(3, 70), (1, 60), (4, 50)], None), 3);
+    assert_eq!(more, Some(Some(More::Behind(0, Place { time: 50, id2: 4 }))));
+    assert_eq!(gathered.add(&reply(&[(4, 40), (5, 30)], Some((0, Place { time: 30, id2: 5 }))), 1), {
+        Some(Some(More::Behind(0, Place { time: 30, id2: 5 })))
+    });
+    // It has fewer than were asked for, so it is the list's end.
+    assert_eq!(gathered.add(&reply(&[(5, 20)], None), 2), Some(None));
+    assert_eq!(gathered.found, [edge(1, 100), edge(2, 80), edge(3, 70), edge(4, 50), edge(5, 30)]);
+    assert_eq!(gathered.add(&Bytes::from_static(b"no reply"), 1), None);
 }

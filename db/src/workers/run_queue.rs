@@ -66,12 +66,12 @@ pub(crate) struct Turn<T> {
     lane: u32,
     polls: u32,
     /// What it awaits lies further on than was seen at the first look ahead.
-    pub(crate) is_further: bool,
+    is_further: bool,
 }
 
 /// Which look ahead at a task: in a full ring it has both between two of its polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+enum Look {
     /// [`POLLS_AHEAD`] before its poll.
     First,
     /// [`FURTHER_AHEAD`] before it, for those that are further.
@@ -123,21 +123,29 @@ impl<T> RunQueue<T> {
         !self.turns.is_empty()
     }
 
-    /// A task that has its turn some polls after the one that is about to be polled; in a full ring each comes by here once
-    /// between two of its polls.
+    /// Has `fetch` prefetch what tasks await that are polled a little later than the one that is about to be: in a full ring each comes
+    /// by here once between two of its polls, and once more, for the last time, if what it awaits lies further on. `fetch` is told
+    /// whether this is the last look, and answers the CPU time that the task's tenant is charged, and whether it lies further on.
+    /// Tells the CPU time in all, nanoseconds.
     #[inline]
-    pub(crate) fn ahead(&mut self, look: Look) -> Option<&mut Turn<T>> {
-        let at = self.ahead_at(look);
-        self.turns.get_mut(at)
-    }
-
-    /// Charges the tenant of that task.
-    pub(crate) fn charge_ahead(&mut self, look: Look, cpu_ns: u64) {
-        if let Some(turn) = self.turns.get(self.ahead_at(look))
-            && let Some(lane) = self.lanes.get_mut(turn.lane as usize)
-        {
-            lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(cpu_ns).unwrap_or(i64::MAX));
+    pub(crate) fn look_ahead(&mut self, mut fetch: impl FnMut(&mut T, bool) -> (u64, bool)) -> u64 {
+        let mut cpu_ns = 0;
+        for look in [Look::First, Look::Second] {
+            let at = self.ahead_at(look);
+            let Some(ahead) = self.turns.get_mut(at) else { break };
+            let is_last = look == Look::Second;
+            if is_last && !ahead.is_further {
+                break;
+            }
+            let (charge_ns, is_further) = fetch(&mut ahead.task, is_last);
+            ahead.is_further = is_further;
+            if charge_ns > 0 {
+                let lane = &mut self.lanes[ahead.lane as usize];
+                lane.credit_ns = lane.credit_ns.saturating_sub(i64::try_from(charge_ns).unwrap_or(i64::MAX));
+                cpu_ns += charge_ns;
+            }
         }
+        cpu_ns
     }
 
     #[inline]

@@ -21,8 +21,7 @@ use super::assembly::{Ticket, start_response};
 use super::intake::{Intake, Sorter};
 use super::plain;
 use super::port::{Desk, PortState, pooled};
-use super::run_queue::Look;
-use super::tasks::{Caller, Task};
+use super::tasks::Caller;
 use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, SHARED_SLICE_US, TURN_CPU_NS};
 use crate::store::BATCH_AHEAD;
 use crate::tenants::{Snapshot, TableEntry, TenantView};
@@ -284,7 +283,10 @@ impl Worker {
             self.engine.limit_slices(shared.then_some(SHARED_SLICE_US));
             let interleave = self.queue.interleaves() && self.shared.interleave;
             if interleave {
-                cpu_ns += self.fetch_ahead(&next.task);
+                let engine = &mut self.engine;
+                cpu_ns += self.queue.look_ahead(|ahead, is_last| {
+                    engine.fetch_ahead(&mut ahead.invocation, &next.task.invocation, is_last)
+                });
             }
             let before_ns = next.task.invocation.cpu_ns();
             let polled = self.engine.poll(&self.participant, &mut next.task.invocation, self.now_ms, interleave);
@@ -304,29 +306,6 @@ impl Worker {
         self.answer_ended();
         self.offer_tasks();
         polls
-    }
-}
-
-impl Worker {
-    /// Prefetches for tasks that are polled a little later than `next`. Tells the CPU time of other tenants that this took.
-    #[inline]
-    fn fetch_ahead(&mut self, next: &Task) -> u64 {
-        let mut cpu_ns = 0;
-        for look in [Look::First, Look::Second] {
-            let is_last = look == Look::Second;
-            let Some(ahead) = self.queue.ahead(look) else { break };
-            if is_last && !ahead.is_further {
-                break;
-            }
-            let (charge_ns, is_further) =
-                self.engine.fetch_ahead(&mut ahead.task.invocation, &next.invocation, is_last);
-            ahead.is_further = is_further;
-            if charge_ns > 0 {
-                self.queue.charge_ahead(look, charge_ns);
-                cpu_ns += charge_ns;
-            }
-        }
-        cpu_ns
     }
 }
 

@@ -5,6 +5,7 @@
 //! that they are given or memory that is not there.
 #![allow(unsafe_code)]
 
+mod ahead;
 mod budget;
 mod calls;
 mod grants;

@@ -21,8 +21,7 @@ fn count(
     let mut counted = 0;
     for batch in keys.chunks(PLAN) {
         if keys.len() > 1 {
-            batch.iter().for_each(|key| table.prefetch_bucket(table.hash(key)));
-            table.prefetch_records(call.guard, batch.iter().map(|key| table.hash(key)));
+            table.prefetch_keys(call.guard, batch);
         }
         for key in batch {
             counted += i64::from(f(call, key)?);

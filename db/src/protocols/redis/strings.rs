@@ -153,8 +153,7 @@ pub(super) fn mget(call: &mut Call<'_, '_>) -> Outcome {
     call.reply.array(keys.len());
     for batch in keys.chunks(PLAN) {
         if keys.len() > 1 {
-            batch.iter().for_each(|key| table.prefetch_bucket(table.hash(key)));
-            table.prefetch_records(call.guard, batch.iter().map(|key| table.hash(key)));
+            table.prefetch_keys(call.guard, batch);
         }
         for key in batch {
             let found = call.get_of(table, key);

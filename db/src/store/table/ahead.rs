@@ -9,6 +9,8 @@
 
 use std::sync::atomic::Ordering;
 
+use arrayvec::ArrayVec;
+
 use super::Table;
 use super::buckets::{BUCKET_BYTES, bucket_offset, prefetch};
 use crate::limits::RECORD_CHARGE_BYTES;
@@ -55,6 +57,17 @@ impl Table {
         unsafe { self.prefetch_records_pinned(hashes) }
     }
 
+    /// Asks for the buckets of up to [`BATCH_AHEAD`] keys, then for their records.
+    pub fn prefetch_keys(&self, guard: &Guard<'_>, keys: &[&[u8]]) {
+        let mut hashes = ArrayVec::<u64, BATCH_AHEAD>::new();
+        for key in keys.iter().take(BATCH_AHEAD) {
+            let hash = self.hash(key);
+            self.prefetch_bucket(hash);
+            hashes.push(hash);
+        }
+        self.prefetch_records(guard, hashes.iter().copied());
+    }
+
     /// As [`Table::prefetch_record`] for an invocation, without a guard.
     ///
     /// # Safety
@@ -71,6 +84,8 @@ impl Table {
     /// # Safety
     /// As for [`Table::prefetch_record_pinned`].
     pub unsafe fn prefetch_further_pinned(&self, hash: u64) {
+        #[cfg(test)]
+        looked_up::note(hash);
         let lines = self.record_lines.load(Ordering::Relaxed);
         // SAFETY: protected by the pin (caller).
         unsafe { self.current().prefetch_further(hash, lines) }
@@ -106,13 +121,15 @@ impl Table {
                 further |= u64::from(is_further) << at;
             }
         }
-        if further != 0 {
-            for (at, hash) in hashes.take(BATCH_AHEAD).enumerate() {
-                if further >> at & 1 == 1 {
-                    // SAFETY: as above.
-                    unsafe { self.prefetch_further_pinned(hash) }
-                }
+        let (mut rest, mut passed) = (hashes, 0);
+        while further != 0 {
+            let at = further.trailing_zeros() as usize;
+            if let Some(hash) = rest.nth(at - passed) {
+                // SAFETY: as above.
+                unsafe { self.prefetch_further_pinned(hash) }
             }
+            passed = at + 1;
+            further &= further - 1;
         }
     }
 
@@ -127,6 +144,24 @@ impl Table {
 fn lines_of(bytes: u64) -> usize {
     let line = BUCKET_BYTES as u64;
     ((bytes.saturating_sub(8) + line + line / 2) / line).clamp(1, LINES) as usize
+}
+
+/// The hashes of this thread's second looks.
+#[cfg(test)]
+mod looked_up {
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HASHES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn note(hash: u64) {
+        HASHES.with_borrow_mut(|hashes| hashes.push(hash));
+    }
+
+    pub(super) fn take() -> Vec<u64> {
+        HASHES.take()
+    }
 }
 
 #[cfg(test)]
@@ -152,7 +187,20 @@ mod tests {
         let further = (0..RECORDS).filter(|n| table.prefetch_record(&guard, table.hash(&n.to_le_bytes()))).count();
         // By the load, which is between 1/2 and 3/4, one in 16 to one in 6 lies in an overflow bucket.
         assert!((RECORDS as usize / 40..RECORDS as usize / 4).contains(&further), "{further} of {RECORDS}");
-        table.prefetch_records(&guard, (0..2 * BATCH_AHEAD as u64).map(|n| table.hash(&n.to_le_bytes())));
+        // Those that came last.
+        let last = RECORDS - 2 * BATCH_AHEAD as u64..RECORDS;
+        let hashes: Vec<u64> = last.map(|n| table.hash(&n.to_le_bytes())).collect();
+        looked_up::take();
+        table.prefetch_records(&guard, hashes.iter().copied());
+        // SAFETY: protected by the guard.
+        let lies_further = |hash: &u64| unsafe { table.current().prefetch_record(*hash, 1) };
+        let further: Vec<u64> = hashes[..BATCH_AHEAD].iter().copied().filter(lies_further).collect();
+        assert!(!further.is_empty(), "of so many, some lie further on");
+        assert_eq!(looked_up::take(), further, "all of those, and no other, were asked for in a second look");
+        for hash in further {
+            // SAFETY: protected by the guard.
+            assert!(unsafe { table.current().find(hash, |_| true) }.is_some(), "a second look finds it");
+        }
         assert_eq!(table.record_lines.load(Ordering::Relaxed), 3, "16 + 8 + 100 bytes lie on two lines, or three");
     }
 

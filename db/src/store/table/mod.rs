@@ -136,6 +136,8 @@ impl Table {
 
     /// The table's keyed hash of a key; never 0.
     pub fn hash(&self, key: &[u8]) -> u64 {
+        #[cfg(test)]
+        hashed::note();
         rapidhash_v3_seeded(key, &self.secrets).max(1)
     }
 
@@ -565,5 +567,23 @@ impl Drop for Table {
         if let Some(index) = &self.index {
             self.epochs.retire_from_outside(Garbage::Piecemeal(index.clear()));
         }
+    }
+}
+
+/// How many keys this thread has hashed.
+#[cfg(test)]
+pub(crate) mod hashed {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn note() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    pub(crate) fn take() -> u64 {
+        COUNT.take()
     }
 }

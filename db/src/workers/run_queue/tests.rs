@@ -263,3 +263,100 @@ fn lanes_of_those_who_left_are_used_again() {
     }
     assert!(queue.lanes.len() <= LANES_KEPT);
 }
+
+/// What happens to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Look(usize),
+    LastLook(usize),
+    Poll(usize),
+}
+
+/// Polls some tasks of one tenant, of which those with odd numbers lie further on: what happened, in order.
+fn events(tasks: usize, polls: usize) -> Vec<Event> {
+    let (mut queue, mut events) = (RunQueue::new(), Vec::new());
+    (0..tasks).for_each(|task| queue.push(1, 1, task));
+    for _ in 0..polls {
+        let turn = queue.next().expect("there are always tasks");
+        let charged = queue.look_ahead(|task, is_last| {
+            events.push(if is_last { Event::LastLook(*task) } else { Event::Look(*task) });
+            (0, !is_last && *task % 2 == 1)
+        });
+        assert_eq!(charged, 0);
+        events.push(Event::Poll(turn.task));
+        queue.again(turn);
+    }
+    events
+}
+
+#[test]
+fn each_task_is_looked_at_ahead_of_each_of_its_polls_and_again_if_it_lies_further_on() {
+    for tasks in [2, 3, 5, 9, INTERLEAVED - 1, INTERLEAVED] {
+        // Beyond the polls that a task has in a row.
+        let events = events(tasks, (POLLS_IN_A_ROW + 4) * tasks);
+        for task in 0..tasks {
+            let is_of_task = |event: &Event| match *event {
+                Event::Look(of) | Event::LastLook(of) | Event::Poll(of) => of == task,
+            };
+            let mut its: Vec<Event> = events.iter().copied().filter(is_of_task).collect();
+            // Some had their first poll before anybody looked.
+            let first = its.iter().position(|event| matches!(event, Event::Poll(_))).expect("it was polled");
+            its.drain(..=first);
+            let last = its.iter().rposition(|event| matches!(event, Event::Poll(_))).expect("and again");
+            its.truncate(last + 1);
+            let mut between = vec![Event::Look(task), Event::Poll(task)];
+            if task % 2 == 1 {
+                between.insert(1, Event::LastLook(task));
+            }
+            assert!(its.chunks(between.len()).all(|chunk| chunk == between), "{tasks} tasks, {task}: {its:?}");
+            assert!(its.len() >= POLLS_IN_A_ROW * between.len(), "{tasks} tasks, {task}: {its:?}");
+        }
+    }
+}
+
+#[test]
+fn in_a_full_ring_looks_are_as_many_polls_ahead_as_the_limits_say() {
+    let events = events(INTERLEAVED, 4 * INTERLEAVED);
+    let polls =
+        |from: usize, to: usize| events[from..to].iter().filter(|event| matches!(event, Event::Poll(_))).count();
+    let mut seen = 0;
+    for (at, event) in events.iter().enumerate() {
+        let (task, ahead) = match *event {
+            Event::Look(task) => (task, POLLS_AHEAD),
+            Event::LastLook(task) => (task, FURTHER_AHEAD),
+            Event::Poll(_) => continue,
+        };
+        let Some(polled) = (at..events.len()).find(|at| events[*at] == Event::Poll(task)) else { continue };
+        // The one that is about to be polled, and those between.
+        assert_eq!(polls(at, polled), ahead + 1, "{event:?}");
+        seen += 1;
+    }
+    assert!(seen > 4 * INTERLEAVED, "{seen} looks");
+}
+
+#[test]
+fn a_look_ahead_is_charged_to_the_tenant_of_its_task() {
+    let mut queue = RunQueue::new();
+    // In turns, so that every look of the one's poll is at the other.
+    for task in 0..INTERLEAVED {
+        queue.push(task as u32 % 2, 1, task % 2);
+    }
+    let mut charged = [0_i64; 2];
+    for _ in 0..3 * INTERLEAVED {
+        let turn = queue.next().expect("there are always tasks");
+        let before: Vec<i64> = queue.lanes.iter().map(|lane| lane.credit_ns).collect();
+        let mut expected = [0, 0];
+        let told = queue.look_ahead(|task, is_last| {
+            let cost_ns = if is_last { 3 } else { 7 };
+            expected[*task] += cost_ns as i64;
+            (cost_ns, !is_last)
+        });
+        for (lane, before) in queue.lanes.iter().zip(&before) {
+            assert_eq!(before - lane.credit_ns, expected[lane.tenant as usize]);
+        }
+        assert_eq!(told as i64, expected.iter().sum::<i64>());
+        (charged[0], charged[1]) = (charged[0] + expected[0], charged[1] + expected[1]);
+        queue.again(turn);
+    }
+    assert!(charged.iter().all(|charged| *charged > 0), "{charged:?}");
+}

@@ -285,3 +285,21 @@ fn hostile_input_is_refused_within_bounds() {
     let (used, next) = client.session.run(&context, &line, &mut out);
     assert_eq!((used, next), (line.len() / 64, Next::Again));
 }
+
+#[test]
+fn a_command_on_many_keys_hashes_each_once_ahead_and_once_to_read_it() {
+    const KEYS: u64 = 100;
+    let mut place = Place::new();
+    let mut client = place.client(Some("shop"));
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("key{number}")).collect();
+    for command in ["MGET", "EXISTS", "DEL"] {
+        for key in &keys {
+            place.typed(&mut client, &format!("SET {key} 1"));
+        }
+        crate::store::hashed::take();
+        place.typed(&mut client, &format!("{command} {}", keys.join(" ")));
+        let hashed = crate::store::hashed::take();
+        // The first one also with the commands of its batch.
+        assert!((2 * KEYS..=2 * KEYS + 1).contains(&hashed), "{command}: {hashed} hashes of {KEYS} keys");
+    }
+}
