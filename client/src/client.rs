@@ -30,7 +30,7 @@ pub struct Config {
     pub route: Route,
     /// Whether packets are sealed; default: [`Sealing::Auto`].
     pub sealing: Sealing,
-    /// Where drivers come from, for [`crate::raw`] and the load generator; default: kernel sockets.
+    /// Where drivers come from; default: kernel sockets. Over others a client has a thread of its own.
     pub drivers: Option<Arc<dyn Drivers>>,
 }
 
@@ -112,7 +112,7 @@ impl Config {
         self
     }
 
-    /// Over other drivers than kernel sockets; for [`crate::raw`] and the load generator.
+    /// Over other drivers than kernel sockets.
     #[must_use]
     pub fn drivers(mut self, drivers: Arc<dyn Drivers>) -> Config {
         self.drivers = Some(drivers);
@@ -169,7 +169,7 @@ impl std::fmt::Debug for Config {
     }
 }
 
-/// A connection to a server as one tenant: one UDP socket, many requests in flight. Cheap to clone; all clones share it.
+/// A connection to a server as one tenant: one UDP socket (or driver), many requests in flight. Cheap to clone; all clones share it.
 ///
 /// Every request resends until its answer comes or its deadline passes, and the server runs it at most once. A future
 /// that is dropped does not take its request back.

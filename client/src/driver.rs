@@ -1,5 +1,6 @@
 //! What moves a [`crate::Client`]: its socket, its sessions, and a background task that receives and keeps time. Requests
-//! are sent by the task that makes them.
+//! are sent by the task that makes them. Over a driver of another kind than the kernel's sockets a thread stands in for the task, since
+//! such a driver has to be looked at again and again.
 
 use crate::client::{Config, Route, Stats};
 use crate::message::Message;
@@ -7,10 +8,12 @@ use crate::session::{Answer, Session};
 use crate::{Error, limits};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sandstorm_net::driver::{self as net, AnyDriver, Burst, Driver as _, Waker};
 use sandstorm_net::limits::SOCKET_BUFFER;
 use sandstorm_net::r2p2::{Peer, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
@@ -18,14 +21,21 @@ use tokio::task::AbortHandle;
 
 type Waiter = oneshot::Sender<Result<Bytes, Error>>;
 
-/// Owns the background task; the last clone of a client drops it, and the task with it.
+/// Owns what runs in the background; the last clone of a client drops it, and that with it.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
-    task: AbortHandle,
+    background: Background,
+}
+
+/// What receives and keeps time.
+enum Background {
+    Task(AbortHandle),
+    /// There until it is dropped.
+    Thread(Option<JoinHandle<()>>),
 }
 
 struct Shared {
-    socket: UdpSocket,
+    way: Way,
     state: Mutex<State>,
     /// Tells the task that there is a timer before the one it sleeps for, or something to be written.
     wake: Notify,
@@ -42,10 +52,25 @@ struct State {
     current: usize,
     route: Route,
     outbox: Outbox,
+    other: Option<Box<Other>>,
     /// What the task sleeps for at most.
     sleeps_until_us: u64,
     closed: bool,
     stats: Stats,
+}
+
+/// Where datagrams come and go.
+enum Way {
+    Socket(UdpSocket),
+    /// The driver is part of the state; this ends the sleep of its thread.
+    Driver(Waker),
+}
+
+/// A driver of another kind, and what it works with.
+struct Other {
+    driver: AnyDriver,
+    burst: Burst,
+    outbox: net::Outbox,
 }
 
 /// Datagrams that the socket has not taken yet.
@@ -57,22 +82,39 @@ struct Outbox {
     sent: u64,
 }
 
-/// Sends at once what the socket takes.
-struct Sending<'a> {
-    socket: &'a UdpSocket,
-    outbox: &'a mut Outbox,
+/// Sends at once what the socket takes, or queues what a driver sends in a moment.
+enum Sending<'a> {
+    Socket(&'a UdpSocket, &'a mut Outbox),
+    Driver(&'a mut net::Outbox, &'a mut u64),
+}
+
+impl<'a> Sending<'a> {
+    /// None without anything to send over.
+    fn over(way: &'a Way, outbox: &'a mut Outbox, other: Option<&'a mut Box<Other>>) -> Option<Sending<'a>> {
+        match (way, other) {
+            (Way::Socket(socket), _) => Some(Sending::Socket(socket, outbox)),
+            (Way::Driver(_), other) => Some(Sending::Driver(&mut other?.outbox, &mut outbox.sent)),
+        }
+    }
 }
 
 impl Transmit for Sending<'_> {
     fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
-        let Outbox { waiting, bytes, scratch, sent } = &mut *self.outbox;
+        let (socket, outbox) = match self {
+            Sending::Socket(socket, outbox) => (socket, outbox),
+            Sending::Driver(outbox, sent) => {
+                **sent += 1;
+                return outbox.send(peer, parts);
+            }
+        };
+        let Outbox { waiting, bytes, scratch, sent } = &mut **outbox;
         scratch.clear();
         for part in parts {
             scratch.extend_from_slice(part);
         }
         *sent += 1;
         if waiting.is_empty() {
-            match self.socket.try_send_to(scratch, peer) {
+            match socket.try_send_to(scratch, peer) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 // Any other error loses the datagram, as a network may; retransmission and deadlines answer for it.
                 _ => return,
@@ -109,29 +151,44 @@ fn deliver(waiter: Waiter, result: Result<Answer<'_>, Error>) {
 impl Driver {
     /// Binds, logs in at the first port, and moves to the one that the route names.
     pub(crate) async fn connect(config: Config) -> Result<Arc<Driver>, Error> {
-        let socket = UdpSocket::bind(config.local_address()).await?;
-        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER).map_err(std::io::Error::from)?;
-        rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER).map_err(std::io::Error::from)?;
         let first = match config.route {
             Route::Home => 0,
             Route::Worker(worker) => worker,
         };
+        let (way, other) = match &config.drivers {
+            None => (Way::Socket(bind(&config).await?), None),
+            Some(drivers) => {
+                let driver = drivers.open().map_err(|text| Error::Io { text })?;
+                let (burst, outbox) = (driver.burst(), net::Outbox::default());
+                (Way::Driver(driver.waker()), Some(Box::new(Other { driver, burst, outbox })))
+            }
+        };
+        let waiter = other.as_ref().map(|other| other.driver.waiter());
         let (epoch, epoch_ms) = (Instant::now(), now_ms());
-        let session = Session::new(config.worker_address(first)?, config.login(epoch_ms), config.window);
+        let most = other.as_ref().map(|other| other.driver.max_datagram());
+        let session = session(&config, most, config.worker_address(first)?, epoch_ms);
         let route = config.route;
         let state = State {
             sessions: vec![session],
             current: 0,
             route,
             outbox: Outbox::default(),
+            other,
             sleeps_until_us: 0,
             closed: false,
             stats: Stats::default(),
         };
         let (state, wake) = (Mutex::new(state), Notify::new());
-        let shared = Arc::new(Shared { socket, state, wake, epoch, epoch_ms, config });
-        let task = tokio::spawn(run(Guard(Arc::clone(&shared)))).abort_handle();
-        let driver = Arc::new(Driver { shared, task });
+        let shared = Arc::new(Shared { way, state, wake, epoch, epoch_ms, config });
+        let guard = Guard(Arc::clone(&shared));
+        let background = match waiter {
+            None => Background::Task(tokio::spawn(run(guard)).abort_handle()),
+            Some(waiter) => {
+                let thread = std::thread::Builder::new().name("sandstorm-client".to_owned());
+                Background::Thread(Some(thread.spawn(move || run_driver(&guard, &waiter))?))
+            }
+        };
+        let driver = Arc::new(Driver { shared, background });
         driver.settle_route().await?;
         Ok(driver)
     }
@@ -188,7 +245,32 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.task.abort();
+        match &mut self.background {
+            Background::Task(task) => task.abort(),
+            Background::Thread(thread) => {
+                self.shared.state.lock().closed = true;
+                self.shared.rouse();
+                // It is between two looks: the driver is given back when this returns. A panic there was told where it happened.
+                let _ended = thread.take().map(JoinHandle::join);
+            }
+        }
+    }
+}
+
+/// The kernel's socket for a client.
+async fn bind(config: &Config) -> Result<UdpSocket, Error> {
+    let socket = UdpSocket::bind(config.local_address()).await?;
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER).map_err(std::io::Error::from)?;
+    rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER).map_err(std::io::Error::from)?;
+    Ok(socket)
+}
+
+/// A session with one of the server's ports; `most` is what a driver can send at once.
+fn session(config: &Config, most: Option<usize>, port: Peer, epoch_ms: u64) -> Session<Waiter> {
+    let login = config.login(epoch_ms);
+    match most {
+        Some(most) => Session::within(most, port, login, config.window),
+        None => Session::new(port, login, config.window),
     }
 }
 
@@ -216,30 +298,46 @@ impl Shared {
         let now_us = self.now_us();
         let Some(session) = state.sessions.get_mut(state.current) else { return Err(Error::Closed) };
         state.stats.requests += 1;
-        let mut tx = Sending { socket: &self.socket, outbox: &mut state.outbox };
+        let tx = Sending::over(&self.way, &mut state.outbox, state.other.as_mut());
+        let mut tx = tx.ok_or(Error::Closed)?;
         session.submit(now_us, waiter, message, deadline, &mut tx, &mut deliver)?;
         let due_us = session.poll(now_us, &mut tx, &mut deliver).unwrap_or(u64::MAX);
-        let wake = due_us < state.sleeps_until_us || !state.outbox.waiting.is_empty();
+        let waits = match &mut state.other {
+            Some(other) => {
+                other.driver.transmit(&mut other.outbox);
+                !other.outbox.is_empty()
+            }
+            None => !state.outbox.waiting.is_empty(),
+        };
+        let wake = due_us < state.sleeps_until_us || waits;
         state.sleeps_until_us = state.sleeps_until_us.min(due_us);
         drop(guard);
         if wake {
-            self.wake.notify_one();
+            self.rouse();
         }
         Ok(())
     }
 
+    /// Has whoever runs in the background look again.
+    fn rouse(&self) {
+        match &self.way {
+            Way::Socket(_) => self.wake.notify_one(),
+            Way::Driver(waker) => waker.wake(),
+        }
+    }
+
     /// Receives what there is (up to a burst), runs timers, writes. Returns until when to sleep, and whether there may be
     /// more to receive, and whether something waits to be written.
-    fn turn(&self, buffer: &mut [u8]) -> (u64, bool, bool) {
+    fn turn(&self, socket: &UdpSocket, buffer: &mut [u8]) -> (u64, bool, bool) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let now_us = self.now_us();
         let mut more = true;
-        state.outbox.flush(&self.socket);
-        let mut tx = Sending { socket: &self.socket, outbox: &mut state.outbox };
+        state.outbox.flush(socket);
+        let mut tx = Sending::Socket(socket, &mut state.outbox);
         for _ in 0..limits::RECEIVE_BURST {
             // An error is about a datagram sent before; its request is resent.
-            let Ok((len, peer)) = self.socket.try_recv_from(buffer) else {
+            let Ok((len, peer)) = socket.try_recv_from(buffer) else {
                 more = false;
                 break;
             };
@@ -257,6 +355,31 @@ impl Shared {
         (due_us, more, !state.outbox.waiting.is_empty())
     }
 
+    /// The same over a driver; none when the client was dropped.
+    fn turn_of_driver(&self) -> Option<(u64, bool, bool)> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let Other { driver, burst, outbox } = &mut **state.other.as_mut().filter(|_| !state.closed)?;
+        driver.transmit(outbox);
+        let received = driver.receive(burst);
+        let now_us = self.now_us();
+        let mut tx = Sending::Driver(outbox, &mut state.outbox.sent);
+        for (peer, datagram) in burst.iter().take(received) {
+            if let Some(session) = state.sessions.iter_mut().find(|session| session.peer() == peer) {
+                session.receive(now_us, datagram, &mut tx, &mut deliver);
+            }
+        }
+        let mut due_us = u64::MAX;
+        for session in &mut state.sessions {
+            due_us = due_us.min(session.poll(now_us, &mut tx, &mut deliver).unwrap_or(u64::MAX));
+        }
+        driver.transmit(outbox);
+        let waits = !outbox.is_empty();
+        self.follow_home(state);
+        state.sleeps_until_us = due_us;
+        Some((due_us, received > 0, waits))
+    }
+
     /// Sends new requests to the home worker's port, once it is known or after it moved.
     fn follow_home(&self, state: &mut State) {
         if state.route != Route::Home {
@@ -269,7 +392,8 @@ impl Shared {
         }
         let known = state.sessions.iter().position(|session| session.peer() == home);
         state.current = known.unwrap_or_else(|| {
-            state.sessions.push(Session::new(home, self.config.login(self.epoch_ms), self.config.window));
+            let most = state.other.as_ref().map(|other| other.driver.max_datagram());
+            state.sessions.push(session(&self.config, most, home, self.epoch_ms));
             state.sessions.len() - 1
         });
     }
@@ -285,14 +409,31 @@ impl Drop for Guard {
         for session in &mut state.sessions {
             session.close(&Error::Closed, &mut deliver);
         }
+        // Somebody else may have it now.
+        state.other = None;
+    }
+}
+
+/// Looks after a driver until the client is dropped.
+fn run_driver(guard: &Guard, waiter: &net::Waiter) {
+    let shared = &guard.0;
+    while let Some((due_us, more, writing)) = shared.turn_of_driver() {
+        if more {
+            continue;
+        }
+        let wait_us = (due_us != u64::MAX).then(|| due_us.saturating_sub(shared.now_us()).max(1));
+        if waiter.wait(wait_us, writing).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
 async fn run(guard: Guard) {
     let shared = &guard.0;
+    let Way::Socket(socket) = &shared.way else { return };
     let mut buffer = vec![0; sandstorm_net::limits::MAX_DATAGRAM_CEILING];
     loop {
-        let (due_us, more, writing) = shared.turn(&mut buffer);
+        let (due_us, more, writing) = shared.turn(socket, &mut buffer);
         if more {
             tokio::task::yield_now().await;
             continue;
@@ -300,8 +441,8 @@ async fn run(guard: Guard) {
         let due = shared.epoch + Duration::from_micros(due_us.min(u64::from(u32::MAX) * 1_000_000));
         tokio::select! {
             // Errors of the socket come back from receiving and are dealt with there.
-            _ = shared.socket.readable() => {}
-            _ = shared.socket.writable(), if writing => {}
+            _ = socket.readable() => {}
+            _ = socket.writable(), if writing => {}
             () = shared.wake.notified() => {}
             () = tokio::time::sleep_until(due.into()), if due_us != u64::MAX => {}
         }

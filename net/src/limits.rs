@@ -230,6 +230,8 @@ pub const DPDK_FULL_BEFORE_LOOK: u32 = 1000;
 pub const DPDK_LINK_S: u64 = 15;
 /// Milliseconds between two looks at a device's link: some drivers ask the kernel, or the wire, each time.
 pub const DPDK_LINK_LOOK_MS: u64 = 1000;
+/// Connections that a client's device serves at a time, each at a UDP port of its own: as many as a stack has workers.
+pub const DPDK_CONNECTIONS: usize = 64;
 /// Bytes of one of DPDK's arguments.
 pub const DPDK_NAME_BYTES: usize = 4096;
 

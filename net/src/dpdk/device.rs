@@ -1,17 +1,18 @@
 //! A device with everything that a server's workers, or a client, need of it.
 
 use super::port::find;
+use super::shared::SharedPort;
 use super::{
     DpdkError, Eal, Flow, FlowError, Merged, Port, PortCounters, PortInfo, PortOptions, QueuePair, UdpRule, Watch,
 };
 use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
-use crate::limits::DPDK_LINK_S;
+use crate::limits::{DPDK_CONNECTIONS, DPDK_LINK_S};
 use crate::r2p2::Peer;
 use crate::stack::{Interface, Network, StackDriver, StackError, StackOptions, machine_clock};
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
@@ -99,7 +100,7 @@ impl Device {
     /// Starts DPDK, opens the device, and gives a driver for each worker.
     ///
     /// # Errors
-    /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process.
+    /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process: further devices are opened with the same arguments.
     pub fn open(options: &DeviceOptions) -> Result<(Device, Vec<StackDriver<QueuePair>>), DeviceError> {
         let (port, pairs) = open(options, |_| Ok(u16::try_from(options.workers).unwrap_or(u16::MAX)))?;
         let interface = interface(&pairs, options)?;
@@ -167,11 +168,26 @@ fn open(
 ) -> Result<(Port, Vec<QueuePair>), DeviceError> {
     // Before DPDK starts, which it does once.
     options.networks.iter().try_for_each(Network::check)?;
-    let eal = Eal::start(&options.eal)?;
+    let eal = running(&options.eal)?;
     // Before the port is opened: over shared memory it is connected then.
     let queues = queues(&find(&eal, &options.device)?)?;
     let port_options = PortOptions { mtu: options.mtu, ..PortOptions::new(queues) };
     Ok(Port::open(&eal, &options.device, &port_options)?)
+}
+
+/// DPDK as it was started for devices of this process, with its arguments.
+static RUNNING: Mutex<Option<(Vec<String>, Weak<Eal>)>> = Mutex::new(None);
+
+/// Starts DPDK, which can be done once; while it runs, whoever says the same arguments shares it.
+fn running(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = running.as_ref().filter(|(started_with, _)| started_with == arguments);
+    if let Some(eal) = same.and_then(|(_, eal)| eal.upgrade()) {
+        return Ok(eal);
+    }
+    let eal = Eal::start(arguments)?;
+    *running = Some((arguments.to_vec(), Arc::downgrade(&eal)));
+    Ok(eal)
 }
 
 fn interface(pairs: &[QueuePair], options: &DeviceOptions) -> Result<Arc<Interface>, DeviceError> {
@@ -211,12 +227,11 @@ fn keep(port: &Port, rules: impl Iterator<Item = UdpRule> + Clone) -> Result<Vec
     rules.map(|rule| port.create(rule)).collect()
 }
 
-/// A client's device: one connection at a time, over all of the device's queues.
+/// A client's device: many connections, each at a UDP port of its own, over all of the device's queues.
 #[derive(Debug)]
 pub struct ClientDevice {
-    driver: Arc<Mutex<StackDriver<Merged>>>,
-    /// Somebody has it.
-    lent: Arc<AtomicBool>,
+    drivers: Arc<Mutex<VecDeque<OneDriver>>>,
+    interface: Arc<Interface>,
     port: Port,
 }
 
@@ -235,7 +250,7 @@ fn client_queues(info: &PortInfo, asked: Option<u16>, workers: usize) -> Result<
 }
 
 /// Ports from which a client's is chosen, as the kernel does.
-const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_999;
+const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_935;
 
 impl ClientDevice {
     /// Starts DPDK and opens the device, to talk to a server that has `options.workers` workers. Its `port` is of no meaning. Without a
@@ -254,13 +269,16 @@ impl ClientDevice {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Another one than before: packets that are under way for a client before this one are not for it.
+        // Others than before: packets that are under way for a client before this one are not for it.
         let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
         let own = CLIENT_PORTS.start + (now_us % CLIENT_PORTS.len() as u32) as u16;
-        let interface = interface(&pairs, &DeviceOptions { workers: 1, port: own, ..options.clone() })?;
+        let interface = interface(&pairs, &DeviceOptions { workers: DPDK_CONNECTIONS, port: own, ..options.clone() })?;
         let merged = Merged::new(pairs, server.port()).ok_or(StackError::Workers { workers: 0, port: own })?;
-        let driver = StackDriver::new(interface, 0, merged)?;
-        Ok(ClientDevice { driver: Arc::new(Mutex::new(driver)), lent: Arc::default(), port })
+        let merged = Arc::new(Mutex::new(merged));
+        let driver = |index| StackDriver::new(Arc::clone(&interface), index, SharedPort::new(Arc::clone(&merged)));
+        let drivers = (0..DPDK_CONNECTIONS).map(|index| Ok(Arc::new(Mutex::new(driver(index)?))));
+        let drivers = drivers.collect::<Result<_, StackError>>()?;
+        Ok(ClientDevice { drivers: Arc::new(Mutex::new(drivers)), interface, port })
     }
 
     /// Whether the other end is there.
@@ -272,32 +290,47 @@ impl ClientDevice {
     pub fn info(&self) -> &PortInfo {
         self.port.info()
     }
+
+    /// Packet buffers that are out.
+    pub fn buffers_in_use(&self) -> u32 {
+        self.port.buffers_in_use()
+    }
+
+    /// What the connections share.
+    pub fn interface(&self) -> &Arc<Interface> {
+        &self.interface
+    }
 }
 
 impl Drivers for ClientDevice {
     fn open(&self) -> Result<AnyDriver, String> {
-        if self.lent.swap(true, SeqCst) {
-            return Err("over DPDK a process has one connection at a time: use one, with more under way".to_owned());
-        }
-        Ok(AnyDriver::other(Lent { driver: Arc::clone(&self.driver), lent: Arc::clone(&self.lent) }))
+        // Who was given back last is lent last: what is under way for the one before has time to come.
+        let driver = self.drivers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let driver = driver.ok_or_else(|| {
+            format!("a device has {DPDK_CONNECTIONS} connections at a time: use fewer, with more under way")
+        })?;
+        Ok(AnyDriver::other(Lent { driver, home: Arc::clone(&self.drivers) }))
     }
 }
 
-/// The driver while a connection has it: nobody else does, so its lock is always free.
+/// A driver that one connection has at a time, so that its lock is always free.
+type OneDriver = Arc<Mutex<StackDriver<SharedPort>>>;
+
+/// The driver while a connection has it.
 struct Lent {
-    driver: Arc<Mutex<StackDriver<Merged>>>,
-    lent: Arc<AtomicBool>,
+    driver: OneDriver,
+    home: Arc<Mutex<VecDeque<OneDriver>>>,
 }
 
 impl Lent {
-    fn driver(&self) -> MutexGuard<'_, StackDriver<Merged>> {
+    fn driver(&self) -> MutexGuard<'_, StackDriver<SharedPort>> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.lent.store(false, SeqCst);
+        self.home.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(&self.driver));
     }
 }
 

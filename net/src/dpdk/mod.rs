@@ -13,6 +13,7 @@ mod merged;
 mod pool;
 mod port;
 mod queue;
+mod shared;
 
 pub use device::{ClientDevice, Device, DeviceError, DeviceOptions, Steering};
 pub use eal::{Eal, version};
