@@ -50,7 +50,7 @@ pub use listen::parse_listen;
 use net::FileNet;
 #[cfg(not(feature = "dpdk"))]
 pub use net::WITHOUT_DPDK;
-pub use net::{DriverName, NetOverrides, NetSettings, networks};
+pub use net::{DriverName, NetOverrides, NetSettings};
 pub use state::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
@@ -96,8 +96,8 @@ pub struct Config {
     pub allow_plaintext: bool,
     /// Ports for clients of memcached and Redis.
     pub listen: Vec<ListenAt>,
-    /// The device that datagrams come and go through; none: kernel sockets.
-    pub net: Option<NetSettings>,
+    /// What datagrams come and go through.
+    pub net: NetSettings,
     /// Limits of the server.
     pub limits: Limits,
     /// Quotas of a tenant for which none are given.
@@ -331,7 +331,7 @@ impl Config {
         let net = NetSettings::build(file.net, &over.net)?;
         let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
         let config = Config {
-            data: net.as_ref().map_or(data, |net| net.data(data)),
+            data: net.data(data),
             net,
             control,
             control_tls: PortTls::build(&CONTROL_PORT, file.control_tls, &over.control_tls, control)?,

@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sandstorm_net::driver::UdpOptions;
-
 use crate::config::{Config, ConfigError, prepare_state_dir};
 use crate::extensions::{self, Watchdog};
 use crate::janitor::Janitor;
@@ -12,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::store::Epochs;
 use crate::tenants::Directory;
 use crate::tenants::kept::{Journal, KeptError};
-use crate::workers::{NetworkOptions, WorkerOptions, WorkerStartError, Workers};
+use crate::workers::{WorkerOptions, WorkerStartError, Workers};
 
 /// Why a server did not start. Nothing of it is left running.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +85,11 @@ impl DataPlane {
         self.workers.listening()
     }
 
+    /// Packet buffers of the network's device that are out: in its queues, or held. None without such a device.
+    pub fn packet_buffers(&self) -> Option<u32> {
+        self.workers.packet_buffers()
+    }
+
     /// The address of the first worker's port.
     pub fn address(&self) -> SocketAddr {
         self.workers.address()
@@ -102,13 +105,6 @@ impl Prepared {
         let Prepared { epochs, directory } = self;
         let metrics = Metrics::new(config.workers);
         let watchdog = config.beside_workers(Watchdog::spawn)?;
-        #[cfg(feature = "dpdk")]
-        let network = match &config.net {
-            Some(net) => NetworkOptions::Device(net.device_options(config.data.port(), config.workers)),
-            None => NetworkOptions::Sockets(UdpOptions::default()),
-        };
-        #[cfg(not(feature = "dpdk"))]
-        let network = NetworkOptions::Sockets(UdpOptions::default());
         let options = WorkerOptions {
             workers: config.workers,
             address: config.data,
@@ -116,7 +112,7 @@ impl Prepared {
             poll: config.poll,
             steal: config.steal,
             interleave: config.interleave,
-            network,
+            network: config.net.network(config.data.port(), config.workers),
             allow_plaintext: config.allow_plaintext,
             listen: config.listen.clone(),
         };

@@ -1,22 +1,23 @@
-//! Options for a device of DPDK, of the server and of the load generator.
+//! Options for drivers past the kernel's own stack, of the server and of the load generator.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use clap::Args;
-use sandstorm_db::config::{DriverName, NetOverrides};
+use sandstorm_db::config::{DriverName, NetOverrides, NetSettings};
 use sandstorm_net::driver::Drivers;
+use sandstorm_net::stack::ClientInterface;
 
 use super::output::Failure;
 
-/// A device past the kernel.
+/// A device past the kernel's own stack.
 #[derive(Debug, Default, Args)]
 pub(super) struct DeviceArgs {
     /// DPDK's own arguments, in one word, such as "--no-huge --no-pci -m 128 --vdev net_memif0,…"
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
     pub(super) eal: Option<String>,
-    /// DPDK's name or number of the device [default: the only one]
-    #[arg(long, value_name = "NAME")]
+    /// The interface's name (packet), or DPDK's name or number of the device [default: the only one]
+    #[arg(long, visible_alias = "interface", value_name = "NAME")]
     pub(super) device: Option<String>,
     /// This host's address on the device, with the length of its network's prefix; may be given once for IPv4 and once for IPv6
     #[arg(long, value_name = "IP/PREFIX")]
@@ -31,42 +32,50 @@ pub(super) struct DeviceArgs {
 
 impl DeviceArgs {
     /// What the command line says of the network.
-    pub(super) fn overrides(&self, driver: Option<DriverName>) -> NetOverrides {
+    pub(super) fn overrides(&self, driver: Option<DriverName>, offload: Option<bool>) -> NetOverrides {
         let DeviceArgs { eal, device, address, gateway, mtu } = self;
         let (eal, device) = (eal.clone(), device.clone());
-        NetOverrides { driver, eal, device, address: address.clone(), gateway: gateway.clone(), mtu: *mtu }
+        NetOverrides { driver, eal, device, address: address.clone(), gateway: gateway.clone(), mtu: *mtu, offload }
     }
-    /// The device, for a client of that server, which has so many workers.
-    #[cfg(feature = "dpdk")]
+
+    /// Where a client of that server, which has so many workers, gets its drivers from; none: from the kernel.
     pub(super) fn drivers(
         &self,
+        driver: DriverName,
         server: SocketAddr,
         workers: usize,
         queues: Option<u16>,
-    ) -> Result<Arc<dyn Drivers>, Failure> {
-        let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
-        let networks = sandstorm_db::config::networks(&self.address, &self.gateway).map_err(|error| refuse(&error))?;
-        let options = sandstorm_net::dpdk::DeviceOptions {
-            eal: self.eal.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
-            device: self.device.clone().unwrap_or_default(),
-            networks,
-            port: server.port(),
-            workers,
-            mtu: self.mtu,
-        };
-        let device = sandstorm_net::dpdk::ClientDevice::open(&options, server, queues);
-        let device = device.map_err(|error| refuse(&error))?;
-        Ok(Arc::new(device))
+    ) -> Result<Option<Arc<dyn Drivers>>, Failure> {
+        let settings = NetSettings::of(&self.overrides(Some(driver), None));
+        let settings = settings.map_err(|error| Failure::new(error.to_string()).code("config"))?;
+        drivers(&settings, server, workers, queues)
     }
+}
 
-    /// There is none.
-    #[cfg(not(feature = "dpdk"))]
-    pub(super) fn drivers(
-        &self,
-        _server: SocketAddr,
-        _workers: usize,
-        _queues: Option<u16>,
-    ) -> Result<Arc<dyn Drivers>, Failure> {
-        Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK).code("config"))
+/// Where a client of that server, which has so many workers, gets drivers of this kind from; none: from the kernel. `queues` is of DPDK's devices.
+pub(super) fn drivers(
+    settings: &NetSettings,
+    server: SocketAddr,
+    workers: usize,
+    queues: Option<u16>,
+) -> Result<Option<Arc<dyn Drivers>>, Failure> {
+    let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
+    match settings.driver {
+        DriverName::Udp => Ok(None),
+        DriverName::Packet => {
+            let client = ClientInterface::new(settings.interface_options(server.port(), 1));
+            Ok(Some(Arc::new(client.map_err(|error| refuse(&error))?)))
+        }
+        #[cfg(feature = "dpdk")]
+        DriverName::Dpdk => {
+            let options = settings.device_options(server.port(), workers);
+            let device = sandstorm_net::dpdk::ClientDevice::open(&options, server, queues);
+            Ok(Some(Arc::new(device.map_err(|error| refuse(&error))?)))
+        }
+        #[cfg(not(feature = "dpdk"))]
+        DriverName::Dpdk => {
+            let _without = (workers, queues);
+            Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK).code("config"))
+        }
     }
 }

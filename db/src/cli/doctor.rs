@@ -1,20 +1,24 @@
-//! `sandstorm doctor`: whether this machine is ready for a device past the kernel, and what to do where it is not.
+//! `sandstorm doctor`: whether this machine is ready for a driver past the kernel's own stack, and what to do where it is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use sandstorm_net::stack::{FramePort, PacketOptions, PacketPort};
 use serde::Serialize;
 
 use super::output::{Failure, Out};
 
-/// Look at what DPDK needs of this machine.
+/// Look at what DPDK, or an interface with packet sockets, needs of this machine.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
     /// Start DPDK with these arguments, too, and ask its devices what they can do
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
     eal: Option<String>,
+    /// Look at this network interface, for `--driver packet`, in place of what DPDK needs
+    #[arg(long, value_name = "NAME", conflicts_with = "eal")]
+    interface: Option<String>,
     /// The root of the file system to look at
     #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
     root: PathBuf,
@@ -54,6 +58,10 @@ const ENOUGH_HUGE_KB: u64 = 256 << 10;
 const WORD: usize = 200;
 
 pub(super) fn doctor(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
+    if let Some(name) = &args.interface {
+        let findings = vec![socket_on(name), kernels_own(&args.root, name), forwarding(&args.root, name)];
+        return out.show(&findings, |findings| findings.iter().map(Finding::text).collect());
+    }
     let mut findings = vec![built()];
     findings.extend(hugepages(&args.root));
     findings.extend([iommu(&args.root), locked_memory()]);
@@ -91,6 +99,43 @@ fn built() -> Finding {
         Finding::new("this sandstorm", State::Bad, "built without DPDK", advice)
     };
     finding
+}
+
+/// Opens an interface as the server would.
+fn socket_on(name: &str) -> Finding {
+    let what = format!("packet socket on {name}");
+    match PacketPort::open(name, PacketOptions::default()) {
+        Ok(port) if port.was_up() => {
+            Finding::new(what, State::Good, format!("{}, packets of {} bytes", port.mac(), port.mtu()), "")
+        }
+        Ok(_) => Finding::new(what, State::Bad, "the interface is down", format!("ip link set dev {name} up")),
+        Err(error) => Finding::new(what, State::Bad, "cannot be opened", error.to_string()),
+    }
+}
+
+/// The kernel's own address of IPv6, made of the same Ethernet address as the server's.
+fn kernels_own(root: &Path, name: &str) -> Finding {
+    let what = "IPv6 of the kernel's there";
+    if number(&root.join("proc/sys/net/ipv6/conf").join(name).join("disable_ipv6")) != 0 {
+        return Finding::new(what, State::Good, "off", "");
+    }
+    let advice = format!(
+        "sysctl -w net.ipv6.conf.{name}.disable_ipv6=1, if the server is to have an address of IPv6: both have the same link-local one, \
+         and both answer for it"
+    );
+    Finding::new(what, State::Mind, "on", advice)
+}
+
+/// Whether the kernel passes on what is not for itself: it sees the server's packets, too.
+fn forwarding(root: &Path, name: &str) -> Finding {
+    let is_on = |family: &str| number(&root.join(format!("proc/sys/net/{family}/conf/{name}/forwarding"))) != 0;
+    let on: Vec<&str> = ["ipv4", "ipv6"].into_iter().filter(|family| is_on(family)).collect();
+    if on.is_empty() {
+        return Finding::new("forwarding by the kernel", State::Good, "off", "");
+    }
+    let advice: Vec<String> = on.iter().map(|family| format!("net.{family}.conf.{name}.forwarding=0")).collect();
+    let advice = format!("sysctl -w {}: what is for the server would be sent on, or refused", advice.join(" "));
+    Finding::new("forwarding by the kernel", State::Bad, on.join(", "), advice)
 }
 
 /// One word of a file of `/sys`.
@@ -394,6 +439,25 @@ mod tests {
             found.state == State::Good && found.found == "bound to vfio-pci, memory node 1: run workers there",
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn an_interface_that_the_kernel_uses_as_well_is_told_of() {
+        let quiet = root(&[
+            ("proc/sys/net/ipv6/conf/eth1/disable_ipv6", "1\n"),
+            ("proc/sys/net/ipv4/conf/eth1/forwarding", "0\n"),
+        ]);
+        assert_eq!(kernels_own(quiet.path(), "eth1").state, State::Good);
+        assert_eq!(forwarding(quiet.path(), "eth1").state, State::Good);
+        let busy = root(&[
+            ("proc/sys/net/ipv6/conf/eth1/disable_ipv6", "0\n"),
+            ("proc/sys/net/ipv4/conf/eth1/forwarding", "1\n"),
+        ]);
+        assert!(kernels_own(busy.path(), "eth1").advice.contains("net.ipv6.conf.eth1.disable_ipv6=1"));
+        let found = forwarding(busy.path(), "eth1");
+        assert!(found.state == State::Bad && found.advice.contains("net.ipv4.conf.eth1.forwarding=0"), "{found:?}");
+        let missing = socket_on("no such interface");
+        assert!(missing.state == State::Bad && !missing.advice.is_empty(), "{missing:?}");
     }
 
     #[test]

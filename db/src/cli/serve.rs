@@ -54,7 +54,8 @@ pub(super) struct ServeArgs {
     /// A port for Redis clients; with =TENANT/TABLE they need no AUTH. May be repeated
     #[arg(long, value_name = "HOST:PORT[=TENANT[/TABLE]]", value_parser = redis_port)]
     redis: Vec<ListenAt>,
-    /// What moves datagrams: udp (kernel sockets), or dpdk, a device past the kernel (docs/dpdk.md) [default: udp]
+    /// What moves datagrams: udp (kernel sockets); packet, an interface through packet sockets (docs/stack.md); or dpdk, a device past
+    /// the kernel (docs/dpdk.md) [default: udp]
     #[arg(long, value_name = "NAME")]
     driver: Option<DriverName>,
     #[command(flatten)]
@@ -74,6 +75,9 @@ pub(super) struct ServeArgs {
     /// For measuring: invocations read at once instead of taking turns while their records come from memory
     #[arg(long)]
     no_interleave: bool,
+    /// For measuring: the kernel neither coalesces nor segments datagrams, one of them in a call
+    #[arg(long)]
+    no_offload: bool,
     /// Keep nothing: tenants, tables, tokens and extensions are gone when the server ends
     #[arg(long)]
     ephemeral: bool,
@@ -119,7 +123,7 @@ impl ServeArgs {
             allow_plain_control: self.allow_plain_control.then_some(true),
             allow_plaintext: self.allow_plaintext.then_some(true),
             listen: self.memcached.iter().chain(&self.redis).cloned().collect(),
-            net: self.device.overrides(self.driver),
+            net: self.device.overrides(self.driver, self.no_offload.then_some(false)),
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }

@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use sandstorm_net::stack::Network;
+use sandstorm_net::driver::UdpOptions;
+use sandstorm_net::stack::{InterfaceOptions, Network, PacketOptions};
 use serde::Deserialize;
 
 use super::ConfigError;
+use crate::workers::NetworkOptions;
 
 /// How to get a server with DPDK.
 #[cfg(not(feature = "dpdk"))]
@@ -19,6 +21,8 @@ pub enum DriverName {
     /// Kernel sockets.
     #[default]
     Udp,
+    /// An interface of the kernel's through packet sockets, with this server's own stack above.
+    Packet,
     /// A device through DPDK.
     Dpdk,
 }
@@ -29,8 +33,9 @@ impl std::str::FromStr for DriverName {
     fn from_str(text: &str) -> Result<DriverName, String> {
         match text {
             "udp" => Ok(DriverName::Udp),
+            "packet" => Ok(DriverName::Packet),
             "dpdk" => Ok(DriverName::Dpdk),
-            other => Err(format!("{other:?} is none of udp, dpdk")),
+            other => Err(format!("{other:?} is none of udp, packet, dpdk")),
         }
     }
 }
@@ -50,17 +55,23 @@ pub struct NetOverrides {
     pub gateway: Vec<IpAddr>,
     /// See [`NetSettings::mtu`].
     pub mtu: Option<u16>,
+    /// See [`NetSettings::offload`].
+    pub offload: Option<bool>,
 }
 
-/// A device, and this host's addresses on it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What moves datagrams; past the kernel's stack: which device, and this host's addresses on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetSettings {
+    /// Which driver.
+    pub driver: DriverName,
     /// DPDK's arguments.
     pub eal: Vec<String>,
-    /// Its name or number; empty: the only one.
+    /// The interface's name, or DPDK's name or number of the device; empty: the only one.
     pub device: String,
-    /// Addresses: one of each family at most.
+    /// Addresses: one of each family at most; none with kernel sockets.
     pub networks: Vec<Network>,
+    /// Whether the kernel coalesces and segments datagrams, and fills in checksums, where sockets are its own. Off for measuring.
+    pub offload: bool,
     /// Bytes of the largest IP packet; none: as the device has it.
     pub mtu: Option<u16>,
 }
@@ -75,35 +86,68 @@ pub(super) struct FileNet {
     address: Vec<String>,
     gateway: Vec<IpAddr>,
     mtu: Option<u16>,
+    offload: Option<bool>,
+}
+
+impl Default for NetSettings {
+    /// Kernel sockets.
+    fn default() -> NetSettings {
+        let (driver, device) = (DriverName::Udp, String::new());
+        NetSettings { driver, eal: Vec::new(), device, networks: Vec::new(), offload: true, mtu: None }
+    }
 }
 
 impl NetSettings {
-    /// The file's section with the command line over it; none: kernel sockets.
-    pub(super) fn build(file: FileNet, over: &NetOverrides) -> Result<Option<NetSettings>, ConfigError> {
+    /// What the command line says alone.
+    ///
+    /// # Errors
+    /// What of it cannot be.
+    pub fn of(over: &NetOverrides) -> Result<NetSettings, ConfigError> {
+        NetSettings::build(FileNet::default(), over)
+    }
+
+    /// The file's section with the command line over it.
+    pub(super) fn build(file: FileNet, over: &NetOverrides) -> Result<NetSettings, ConfigError> {
         let driver = over.driver.unwrap_or(file.driver);
         let address = if over.address.is_empty() { file.address } else { over.address.clone() };
         let gateway = if over.gateway.is_empty() { file.gateway } else { over.gateway.clone() };
-        let eal = over.eal.clone().or(file.eal);
+        let (eal, device) = (over.eal.clone().or(file.eal), over.device.clone().or(file.device));
+        let (mtu, offload) = (over.mtu.or(file.mtu), over.offload.or(file.offload).unwrap_or(true));
+        let wrong = |text: &str| Err(ConfigError::new(text));
         if driver == DriverName::Udp {
-            if eal.is_some() || !address.is_empty() {
-                return Err(ConfigError::new(
-                    "eal and address are for DPDK: say --driver dpdk, or driver = \"dpdk\" in [net]",
-                ));
+            if eal.is_some() || device.is_some() || !address.is_empty() || !gateway.is_empty() {
+                return wrong(
+                    "eal, device, address and gateway are for drivers past the kernel: say --driver packet or --driver dpdk, or driver = \
+                     \"packet\" in [net]",
+                );
             }
-            return Ok(None);
+            return Ok(NetSettings { offload, ..NetSettings::default() });
+        }
+        if driver == DriverName::Packet {
+            if device.as_deref().is_none_or(str::is_empty) {
+                return wrong("packet sockets need an interface: say --device eth1, or device = \"eth1\" in [net]");
+            }
+            if eal.is_some() {
+                return wrong("eal is for DPDK: leave it out, or say --driver dpdk");
+            }
+            if mtu.is_some() {
+                return wrong(
+                    "packets are as large as the interface has them: `ip link set dev eth1 mtu 9000` in place of mtu",
+                );
+            }
         }
         #[cfg(not(feature = "dpdk"))]
-        let refused: Result<(), ConfigError> = Err(ConfigError::new(WITHOUT_DPDK));
-        #[cfg(feature = "dpdk")]
-        let refused: Result<(), ConfigError> = Ok(());
-        refused?;
-        let settings = NetSettings {
+        if driver == DriverName::Dpdk {
+            return wrong(WITHOUT_DPDK);
+        }
+        Ok(NetSettings {
+            driver,
             eal: eal.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
-            device: over.device.clone().or(file.device).unwrap_or_default(),
+            device: device.unwrap_or_default(),
             networks: networks(&address, &gateway)?,
-            mtu: over.mtu.or(file.mtu),
-        };
-        Ok(Some(settings))
+            offload,
+            mtu,
+        })
     }
 
     /// The address of the first worker: the first of the device's, with the port of `data`.
@@ -112,11 +156,34 @@ impl NetSettings {
         SocketAddr::new(first, data.port())
     }
 
-    /// The same for whoever opens the device.
+    /// The same for whoever opens kernel sockets.
+    pub fn udp_options(&self) -> UdpOptions {
+        UdpOptions { receive_coalesced: self.offload, send_segmented: self.offload, ..UdpOptions::default() }
+    }
+
+    /// The same for whoever opens packet sockets.
+    pub fn interface_options(&self, port: u16, workers: usize) -> InterfaceOptions {
+        let packets = PacketOptions { offload: self.offload, ..PacketOptions::default() };
+        let (interface, networks) = (self.device.clone(), self.networks.clone());
+        InterfaceOptions { interface, networks, port, workers, packets }
+    }
+
+    /// The same for whoever opens a device of DPDK.
     #[cfg(feature = "dpdk")]
     pub fn device_options(&self, port: u16, workers: usize) -> sandstorm_net::dpdk::DeviceOptions {
-        let NetSettings { eal, device, networks, mtu } = self.clone();
+        let NetSettings { eal, device, networks, mtu, .. } = self.clone();
         sandstorm_net::dpdk::DeviceOptions { eal, device, networks, port, workers, mtu }
+    }
+
+    /// What the workers open.
+    pub(crate) fn network(&self, port: u16, workers: usize) -> NetworkOptions {
+        match self.driver {
+            DriverName::Packet => NetworkOptions::Packets(self.interface_options(port, workers)),
+            #[cfg(feature = "dpdk")]
+            DriverName::Dpdk => NetworkOptions::Device(self.device_options(port, workers)),
+            // Without DPDK a configuration that names it is refused.
+            _ => NetworkOptions::Sockets(self.udp_options()),
+        }
     }
 }
 
@@ -124,10 +191,10 @@ impl NetSettings {
 ///
 /// # Errors
 /// Which of them cannot be, and why.
-pub fn networks(addresses: &[String], gateways: &[IpAddr]) -> Result<Vec<Network>, ConfigError> {
+fn networks(addresses: &[String], gateways: &[IpAddr]) -> Result<Vec<Network>, ConfigError> {
     if addresses.is_empty() {
         return Err(ConfigError::new(
-            "a device of DPDK needs an address of its own, which the kernel does not have: say --address 10.0.0.2/24, or address = \
+            "a driver past the kernel needs an address of its own, which the kernel does not have: say --address 10.0.0.2/24, or address = \
              [\"10.0.0.2/24\"] in [net]",
         ));
     }
@@ -161,10 +228,14 @@ mod tests {
     #[test]
     fn kernel_sockets_unless_said_and_devices_say_their_addresses() {
         let parse = |text: &str| Config::parse(text, "c.toml", &Overrides::default());
-        assert_eq!(parse("").unwrap().net, None);
-        assert_eq!(parse("[net]\ndriver = 'udp'").unwrap().net, None);
-        let error = parse("[net]\naddress = ['10.0.0.2/24']").unwrap_err().to_string();
-        assert!(error.contains("--driver dpdk"), "{error}");
+        assert_eq!(parse("").unwrap().net, NetSettings::default());
+        assert_eq!(parse("[net]\ndriver = 'udp'").unwrap().net, NetSettings::default());
+        let single = parse("[net]\noffload = false").unwrap().net.udp_options();
+        assert!(!single.receive_coalesced && !single.send_segmented);
+        for section in ["address = ['10.0.0.2/24']", "eal = '--no-huge'", "device = 'eth1'", "gateway = ['10.0.0.1']"] {
+            let error = parse(&format!("[net]\n{section}")).unwrap_err().to_string();
+            assert!(error.contains("--driver packet"), "{error}");
+        }
         assert!(parse("[net]\ndriver = 'tcp'").is_err());
 
         let device = "[net]\ndriver = 'dpdk'\neal = '--no-huge  -m 64'\naddress = ['10.0.0.2/24', 'fd00::2/64']\ngateway = ['10.0.0.1']";
@@ -176,9 +247,29 @@ mod tests {
             let config = parsed.unwrap();
             assert_eq!(config.data, ([10, 0, 0, 2], 7400).into());
             assert!(config.data_is_public() && !config.may_be_open(), "others reach it");
-            let net = config.net.unwrap();
+            let net = config.net;
             assert_eq!((net.eal.len(), net.networks.len(), net.networks[0].prefix), (3, 2, 24));
             assert_eq!(net.networks[0].gateway, Some(IpAddr::from([10, 0, 0, 1])));
+        }
+    }
+
+    #[test]
+    fn packet_sockets_say_their_interface_and_their_addresses() {
+        let parse = |text: &str| Config::parse(text, "c.toml", &Overrides::default());
+        let interface = "[net]\ndriver = 'packet'\ndevice = 'eth1'\n";
+        let config = parse(&format!("{interface}address = ['fd00::2/64', '10.0.0.2/24']")).unwrap();
+        assert_eq!(config.data, "[fd00::2]:7400".parse().unwrap(), "that of IPv6 was named first");
+        assert!(config.data_is_public() && !config.may_be_open(), "others reach it");
+        let options = config.net.interface_options(7400, 3);
+        assert_eq!((options.interface.as_str(), options.networks.len(), options.workers), ("eth1", 2, 3));
+        for (text, says) in [
+            (interface.to_owned(), "--address 10.0.0.2/24"),
+            ("[net]\ndriver = 'packet'\naddress = ['10.0.0.2/24']".to_owned(), "--device eth1"),
+            (format!("{interface}eal = '-m 64'"), "--driver dpdk"),
+            (format!("{interface}mtu = 9000"), "ip link set"),
+        ] {
+            let error = parse(&text).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
         }
     }
 

@@ -1,6 +1,7 @@
-//! What the workers' datagrams come and go through: kernel sockets, or the queues of a device.
+//! What the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
 
 use sandstorm_net::driver::{AnyDriver, Driver, UdpDriver, UdpOptions};
+use sandstorm_net::stack::{InterfaceOptions, open_interface};
 use std::net::SocketAddr;
 
 use super::start::{WorkerOptions, WorkerStartError};
@@ -13,6 +14,8 @@ use crate::metrics::DeviceState;
 pub enum NetworkOptions {
     /// A kernel socket for each worker.
     Sockets(UdpOptions),
+    /// A packet socket for each worker. Its port and number of workers are the workers'.
+    Packets(InterfaceOptions),
     /// A pair of a device's queues for each worker. Its port and number of workers are the workers'.
     #[cfg(feature = "dpdk")]
     Device(sandstorm_net::dpdk::DeviceOptions),
@@ -51,13 +54,24 @@ pub(super) fn ask(_device: &KeptDevice) -> Option<AskDevice> {
     None
 }
 
+/// Packet buffers that are out.
+#[cfg(feature = "dpdk")]
+pub(super) fn buffers_in_use(device: &KeptDevice) -> Option<u32> {
+    device.as_ref().map(sandstorm_net::dpdk::Device::buffers_in_use)
+}
+
+/// There are none.
+#[cfg(not(feature = "dpdk"))]
+pub(super) fn buffers_in_use((): &KeptDevice) -> Option<u32> {
+    None
+}
+
 impl NetworkOptions {
     /// How further sockets are opened: the ports for clients of memcached are the kernel's in any case.
     pub(super) fn udp(&self) -> UdpOptions {
         match self {
             NetworkOptions::Sockets(udp) => *udp,
-            #[cfg(feature = "dpdk")]
-            NetworkOptions::Device(_) => UdpOptions::default(),
+            _ => UdpOptions::default(),
         }
     }
 }
@@ -68,6 +82,14 @@ pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> 
         NetworkOptions::Sockets(udp) => {
             let drivers = bind_all(options, *udp)?.into_iter().map(AnyDriver::from).collect();
             Ok(Opened { drivers, about: "kernel sockets".to_owned(), device: KeptDevice::default() })
+        }
+        NetworkOptions::Packets(interface) => {
+            let (port, workers) = (options.address.port(), options.workers);
+            let (about, drivers) = open_interface(&InterfaceOptions { port, workers, ..interface.clone() })?;
+            let about = format!("packet sockets, {about}");
+            tracing::info!("network: {about}");
+            let drivers = drivers.into_iter().map(AnyDriver::other).collect();
+            Ok(Opened { drivers, about, device: KeptDevice::default() })
         }
         #[cfg(feature = "dpdk")]
         NetworkOptions::Device(device) => {

@@ -76,6 +76,9 @@ pub enum WorkerStartError {
     /// A port for connections could not be had.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The interface cannot be used.
+    #[error(transparent)]
+    Interface(#[from] sandstorm_net::stack::InterfaceError),
     /// The device cannot be used.
     #[cfg(feature = "dpdk")]
     #[error(transparent)]
@@ -233,6 +236,11 @@ impl Workers {
     /// Asks the device that the workers' datagrams come and go through how it stands, if they do through one.
     pub fn device(&self) -> Option<AskDevice> {
         network::ask(&self.device)
+    }
+
+    /// Packet buffers of the network's device that are out: in its queues, or held. None without such a device.
+    pub fn packet_buffers(&self) -> Option<u32> {
+        network::buffers_in_use(&self.device)
     }
 
     /// Number of workers.

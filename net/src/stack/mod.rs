@@ -30,6 +30,8 @@ pub use interface::{Clock, Interface, Network, StackError, StackOptions, machine
 #[cfg(any(test, feature = "sim"))]
 pub use memory::{Faults, MemoryNetwork, MemoryPort};
 pub use neighbours::NeighbourCounters;
-pub use packet::{PacketError, PacketOptions, PacketPort};
+pub use packet::{
+    ClientInterface, InterfaceError, InterfaceOptions, PacketError, PacketOptions, PacketPort, open_interface,
+};
 pub use port::{Fill, FramePort, InFrame, Mac, Never, Offload, OutFrame, Part, Verified};
 pub use wire::Refused;

@@ -110,7 +110,8 @@ pub(super) struct LoadArgs {
     /// In which way it is bad
     #[arg(long, default_value = "loop", value_name = "WAY")]
     bad: String,
-    /// What moves datagrams: udp (kernel sockets), or dpdk, a device past the kernel, with one connection [default: udp]
+    /// What moves datagrams: udp (kernel sockets), packet (packet sockets), or dpdk, a device past the kernel
+    /// [default: udp]
     #[arg(long, value_name = "NAME")]
     driver: Option<DriverName>,
     #[command(flatten)]
@@ -268,12 +269,12 @@ fn targets(
 ) -> Result<Vec<Target>, Failure> {
     let lists = plan.mix.classes().any(Class::is_of_graph).then(|| format!("{}_lists", args.table));
     let mut targets = tenants.prepare(names, (&args.table, lists.as_deref()), &args.extensions(plan), tell)?;
-    if args.driver == Some(DriverName::Dpdk)
+    if let Some(driver) = args.driver
         && let Some(server) = targets.first().map(|target| target.config.address)
     {
         let workers = usize::try_from(tenants.workers()?).unwrap_or(usize::MAX);
-        let drivers = args.device.drivers(server, workers, args.queues)?;
-        targets.iter_mut().for_each(|target| target.config.drivers = Some(Arc::clone(&drivers)));
+        let drivers = args.device.drivers(driver, server, workers, args.queues)?;
+        targets.iter_mut().for_each(|target| target.config.drivers = drivers.clone());
     }
     Ok(targets)
 }

@@ -5,9 +5,12 @@
 //! kernel says so in a header of virtio's in front of each frame. Several workers share an interface by a program that gives each socket
 //! the frames for its worker's UDP port, and the first one all others.
 
+mod device;
 mod sys;
 #[cfg(test)]
 mod tests;
+
+pub use device::{ClientInterface, InterfaceError, InterfaceOptions, open_interface};
 
 use super::wire::{ETHERNET, ethertype, protocol};
 use super::{FramePort, InFrame, Mac, Never, Offload, OutFrame, Verified};
@@ -18,7 +21,7 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use sys::Arrived;
+use sys::{Arrived, Told};
 use thiserror::Error;
 
 /// How to open a port.
@@ -70,9 +73,7 @@ const STRIDE: usize = (VNET + ETHERNET + 65_535).next_multiple_of(64);
 #[derive(Debug)]
 pub struct PacketPort {
     socket: Arc<OwnedFd>,
-    interface: i32,
-    mac: Mac,
-    mtu: usize,
+    told: Told,
     offload: bool,
     bytes: Vec<u8>,
     arrived: Vec<Arrived>,
@@ -96,15 +97,13 @@ impl PacketPort {
             error => PacketError::Other(name.to_owned(), error),
         };
         let socket = sys::open().map_err(explain)?;
-        let (interface, mac, mtu) = sys::interface(socket.as_fd(), name).map_err(explain)?;
+        let told = sys::interface(socket.as_fd(), name).map_err(explain)?;
         sys::set_up(socket.as_fd()).map_err(explain)?;
         crate::driver::set_buffers(socket.as_fd(), options.buffer);
-        sys::bind(socket.as_fd(), interface).map_err(explain)?;
+        sys::bind(socket.as_fd(), told.index).map_err(explain)?;
         Ok(PacketPort {
             socket: Arc::new(socket),
-            interface,
-            mac,
-            mtu,
+            told,
             offload: options.offload,
             bytes: vec![0; BURST * STRIDE],
             arrived: Vec::with_capacity(BURST),
@@ -113,6 +112,11 @@ impl PacketPort {
             pressure: Pressure::default(),
             errors: 0,
         })
+    }
+
+    /// Whether the interface was up when this was opened.
+    pub fn was_up(&self) -> bool {
+        self.told.up
     }
 
     /// Ports for `workers` workers, in their order, of which the first has UDP port `port`.
@@ -181,11 +185,11 @@ impl FramePort for PacketPort {
     type Shared = Never;
 
     fn mac(&self) -> Mac {
-        self.mac
+        self.told.mac
     }
 
     fn mtu(&self) -> usize {
-        self.mtu
+        self.told.mtu
     }
 
     fn coalesces(&self) -> bool {
@@ -198,7 +202,7 @@ impl FramePort for PacketPort {
 
     fn listen(&mut self, groups: &[Mac]) -> bool {
         // Groups are joined for good: the stack's do not change.
-        groups.iter().all(|group| sys::join(self.socket.as_fd(), self.interface, *group).is_ok())
+        groups.iter().all(|group| sys::join(self.socket.as_fd(), self.told.index, *group).is_ok())
     }
 
     fn receive(&mut self, most: usize) -> usize {

@@ -9,8 +9,9 @@ use crate::driver::filter::Instruction;
 use crate::limits::BURST;
 use crate::stack::Mac;
 use rustix::io::Errno;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::mem::{MaybeUninit, size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -113,8 +114,19 @@ pub(super) fn open() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The number of an interface, its Ethernet address and MTU.
-pub(super) fn interface(fd: BorrowedFd<'_>, name: &str) -> Result<(i32, Mac, usize), Errno> {
+/// What the kernel says of an interface.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// Its number.
+    pub(super) index: i32,
+    pub(super) mac: Mac,
+    pub(super) mtu: usize,
+    /// It was brought up.
+    pub(super) up: bool,
+}
+
+/// Looks an interface up.
+pub(super) fn interface(fd: BorrowedFd<'_>, name: &str) -> Result<Told, Errno> {
     let name = CString::new(name).map_err(|_| Errno::NODEV)?;
     // SAFETY: an ifreq is plain data for which zeros are valid.
     let mut request: libc::ifreq = unsafe { zeroed() };
@@ -135,6 +147,8 @@ pub(super) fn interface(fd: BorrowedFd<'_>, name: &str) -> Result<(i32, Mac, usi
     // SAFETY: as above.
     let mtu = unsafe { ask(libc::SIOCGIFMTU)?.ifru_mtu };
     // SAFETY: as above.
+    let flags = unsafe { ask(libc::SIOCGIFFLAGS)?.ifru_flags };
+    // SAFETY: as above.
     let address = unsafe { ask(libc::SIOCGIFHWADDR)?.ifru_hwaddr };
     if address.sa_family != libc::ARPHRD_ETHER {
         return Err(Errno::AFNOSUPPORT);
@@ -143,7 +157,56 @@ pub(super) fn interface(fd: BorrowedFd<'_>, name: &str) -> Result<(i32, Mac, usi
     for (place, byte) in mac.iter_mut().zip(address.sa_data) {
         *place = byte as u8;
     }
-    Ok((index, Mac(mac), usize::try_from(mtu).unwrap_or(0)))
+    let up = i32::from(flags) & libc::IFF_UP != 0;
+    Ok(Told { index, mac: Mac(mac), mtu: usize::try_from(mtu).unwrap_or(0), up })
+}
+
+/// The kernel's own addresses, with the names of the interfaces that have them; none if it does not tell.
+pub(super) fn kernels_addresses() -> Vec<(IpAddr, String)> {
+    let mut first = ptr::null_mut();
+    // SAFETY: `first` lives across the call, which sets it to a list that is given back below.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Vec::new();
+    }
+    let (mut found, mut next) = (Vec::new(), first);
+    while !next.is_null() {
+        // SAFETY: an entry of the list, which lives until it is given back.
+        let entry = unsafe { &*next };
+        // SAFETY: an entry's address is null or that of a socket address as long as its family says.
+        if let Some(ip) = unsafe { ip_of(entry.ifa_addr) } {
+            // SAFETY: an entry's name is a string that ends with a zero.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            found.push((ip, name.to_string_lossy().into_owned()));
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list is given back once, and nothing of it is kept.
+    unsafe { libc::freeifaddrs(first) };
+    found
+}
+
+/// The address of IPv4 or IPv6 in a socket address.
+///
+/// # Safety
+/// `address` is null or points to a socket address that is as long as its family says.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: as promised by the caller: each is read only where the family says that it is one.
+    unsafe {
+        match i32::from((*address).sa_family) {
+            libc::AF_INET => {
+                let v4 = ptr::read_unaligned(address.cast::<libc::sockaddr_in>());
+                Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
+            }
+            libc::AF_INET6 => {
+                let v6 = ptr::read_unaligned(address.cast::<libc::sockaddr_in6>());
+                Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Sets what is common to all sockets of ours: frames come and go behind a header of virtio's, tags are told of, nothing that was sent

@@ -1,0 +1,126 @@
+//! A network interface of Linux with everything that a server's workers, or a client, need of it.
+
+use super::{PacketError, PacketOptions, PacketPort, sys};
+use crate::driver::{AnyDriver, Drivers};
+use crate::stack::{FramePort, Interface, Network, StackDriver, StackError, StackOptions, machine_clock};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
+use thiserror::Error;
+
+/// Which interface, and how it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceOptions {
+    /// The interface's name, such as `eth1`.
+    pub interface: String,
+    /// This host's addresses there, which the kernel does not have: one of each family at most.
+    pub networks: Vec<Network>,
+    /// UDP port of the first worker; worker `n` has this port plus `n`.
+    pub port: u16,
+    /// Workers, a packet socket each.
+    pub workers: usize,
+    /// How the sockets are opened.
+    pub packets: PacketOptions,
+}
+
+/// Why an interface cannot be used.
+#[derive(Debug, Error)]
+pub enum InterfaceError {
+    /// No packet socket can be had.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// The addresses cannot be used.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// Nothing comes or goes there.
+    #[error("the network interface {0:?} is down: bring it up with `ip link set dev {0} up`")]
+    Down(String),
+    /// The kernel would answer for it, too.
+    #[error(
+        "the kernel has the address {0} on {1}, and would answer for it, too: choose another of that network, or take it away with \
+         `ip addr del`"
+    )]
+    Kernels(IpAddr, String),
+}
+
+impl InterfaceOptions {
+    /// Opens packet sockets, and looks at what the kernel has on its interfaces.
+    fn ports(&self, workers: usize) -> Result<Vec<PacketPort>, InterfaceError> {
+        self.networks.iter().try_for_each(Network::check)?;
+        let ports = PacketPort::open_all(&self.interface, self.packets, self.port, workers)?;
+        if ports.iter().any(|port| !port.was_up()) {
+            return Err(InterfaceError::Down(self.interface.clone()));
+        }
+        let kernels = sys::kernels_addresses();
+        let both = self.networks.iter().find_map(|own| kernels.iter().find(|(ip, _)| *ip == own.address));
+        match both {
+            Some((ip, name)) => Err(InterfaceError::Kernels(*ip, name.clone())),
+            None => Ok(ports),
+        }
+    }
+
+    fn stack(&self) -> Result<StackOptions, StackError> {
+        let network = self.networks.first().copied().ok_or(StackError::NoAddress)?;
+        let (networks, workers) = (self.networks.clone(), self.workers);
+        Ok(StackOptions { networks, workers, ..StackOptions::new(network, self.port) })
+    }
+}
+
+/// Opens an interface in the calling thread's network namespace, and gives a driver for each worker; and tells of it, in words.
+///
+/// # Errors
+/// [`InterfaceError`]: what is refused, and what to do.
+pub fn open_interface(options: &InterfaceOptions) -> Result<(String, Vec<StackDriver<PacketPort>>), InterfaceError> {
+    let stack = options.stack()?;
+    let ports = options.ports(options.workers)?;
+    let first = ports.first().ok_or(StackError::Workers { workers: options.workers, port: options.port })?;
+    let steering = if options.workers > 1 { "the kernel brings each packet to its worker" } else { "one worker" };
+    let about = format!("{} ({}, packets of {} bytes): {steering}", options.interface, first.mac(), first.mtu());
+    let interface = Interface::new(first, stack, machine_clock())?;
+    let numbered = ports.into_iter().enumerate();
+    let drivers = numbered.map(|(index, port)| StackDriver::new(Arc::clone(&interface), index, port));
+    Ok((about, drivers.collect::<Result<Vec<_>, StackError>>()?))
+}
+
+/// A client's interface: a packet socket, and a UDP port, for each connection.
+#[derive(Debug)]
+pub struct ClientInterface {
+    options: InterfaceOptions,
+    /// The next connection's port, less the first of [`CLIENT_PORTS`].
+    next: AtomicU16,
+}
+
+/// Ports from which a client's are chosen, as the kernel does.
+const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_999;
+
+impl ClientInterface {
+    /// A client at these addresses. `port` and `workers` of the options are of no meaning.
+    ///
+    /// # Errors
+    /// As [`open_interface`].
+    pub fn new(options: InterfaceOptions) -> Result<ClientInterface, InterfaceError> {
+        // Other ports than those of a client before: packets that are under way for that one are not for this.
+        let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
+        let next = AtomicU16::new((now_us % CLIENT_PORTS.len() as u32) as u16);
+        let client = ClientInterface { options: InterfaceOptions { workers: 1, ..options }, next };
+        client.driver()?;
+        Ok(client)
+    }
+
+    fn driver(&self) -> Result<StackDriver<PacketPort>, InterfaceError> {
+        let port = CLIENT_PORTS.start + self.next.fetch_add(1, Relaxed) % CLIENT_PORTS.len() as u16;
+        let options = InterfaceOptions { port, ..self.options.clone() };
+        let mut ports = options.ports(1)?;
+        let opened = ports.pop().ok_or(StackError::Workers { workers: 1, port })?;
+        // Every socket sees the frames for all connections.
+        let stack = StackOptions { answer_closed_ports: false, ..options.stack()? };
+        Ok(StackDriver::new(Interface::new(&opened, stack, machine_clock())?, 0, opened)?)
+    }
+}
+
+impl Drivers for ClientInterface {
+    fn open(&self) -> Result<AnyDriver, String> {
+        self.driver().map(AnyDriver::other).map_err(|error| error.to_string())
+    }
+}

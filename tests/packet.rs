@@ -1,0 +1,271 @@
+//! Promise: the server serves over packet sockets (`--driver packet`), past the kernel's stack, whoever has the kernel's own at the other
+//! end: gets, puts, values of several packets, ranges, calls, several workers, IPv4 and IPv6, sealed. What it cannot be started with is
+//! said in words. Each test makes two network namespaces with a pair of virtual interfaces between them, which takes root; without it each
+//! says so and ends. Runs the real binary.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use sandstorm_client::blocking::Client;
+use sandstorm_client::{Config, Direction, PutOptions};
+use serde_json::Value;
+
+const KERNEL: [&str; 2] = ["10.67.0.1", "fd67::1"];
+const OURS: [&str; 2] = ["10.67.0.2", "fd67::2"];
+const TENANT: u32 = 1;
+const TABLE: u64 = 1;
+const TOKEN: &str = "a-token-of-twenty-letters-and-more";
+/// What may take long on a busy machine is waited for so long.
+const PATIENT: Duration = sandstorm_client::limits::MAX_DEADLINE;
+
+/// Two namespaces, gone when this is.
+struct Lab {
+    kernel: String,
+    ours: String,
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for name in [&self.kernel, &self.ours] {
+            let _gone = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+fn run(line: &str) -> Result<(), String> {
+    let mut words = line.split_whitespace();
+    let output =
+        Command::new(words.next().unwrap()).args(words).output().map_err(|error| format!("{line}: {error}"))?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{line}: {complaint}")) }
+}
+
+/// What a command says that has to fail.
+fn error_of(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap_or_else(|_| panic!("{said}"));
+    last["error"]["message"].as_str().unwrap().to_owned()
+}
+
+impl Lab {
+    /// None if this machine does not let us.
+    fn new() -> Option<Lab> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let name = |side| format!("sandstorm-packet-{}-{number}-{side}", std::process::id());
+        let lab = Lab { kernel: name("k"), ours: name("s"), folder: tempfile::tempdir().unwrap() };
+        let (k, s) = (&lab.kernel, &lab.ours);
+        let lines = [
+            format!("ip netns add {k}"),
+            format!("ip netns add {s}"),
+            // Only the server is to answer on its side.
+            format!("ip netns exec {s} sysctl -qw net.ipv6.conf.default.disable_ipv6=1"),
+            format!("ip -n {k} link add kern0 type veth peer name ours0 netns {s}"),
+            format!("ip -n {s} link set ours0 up"),
+            format!("ip -n {s} link set lo up"),
+            format!("ip -n {k} link set kern0 up"),
+            format!("ip -n {k} addr add {}/24 dev kern0", KERNEL[0]),
+            format!("ip -n {k} addr add {}/64 dev kern0 nodad", KERNEL[1]),
+        ];
+        for line in lines {
+            if let Err(why) = run(&line) {
+                println!("skipped: no network namespaces here: {why}");
+                return None;
+            }
+        }
+        Some(lab)
+    }
+
+    /// The command line on the server's side.
+    fn sandstorm(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.ours, env!("CARGO_BIN_EXE_sandstorm")]).args(words);
+        for name in ["SANDSTORM_SERVER", "SANDSTORM_TOKEN", "SANDSTORM_TENANT", "RUST_LOG"] {
+            command.env_remove(name);
+        }
+        command.env("SANDSTORM_STATE", self.folder.path().join("state")).stdin(Stdio::null());
+        command
+    }
+
+    fn serve(&self, words: &[&str]) -> Command {
+        let mut command = self.sandstorm(&["serve", "--json", "--driver", "packet", "--control", "127.0.0.1:0"]);
+        command.args(["--ephemeral", "--no-pin"]).args(words);
+        command
+    }
+
+    /// What a server that does not start says.
+    fn refused(&self, words: &[&str]) -> String {
+        error_of(&self.serve(words).output().unwrap())
+    }
+}
+
+/// A server in the lab; ended when dropped.
+struct Server<'l> {
+    lab: &'l Lab,
+    process: Child,
+    control: String,
+}
+
+impl Lab {
+    fn start(&self, workers: &str) -> Server<'_> {
+        let file = self.folder.path().join("server.toml");
+        let text = format!(
+            "[net]\ndriver = \"packet\"\ndevice = \"ours0\"\naddress = [\"{}/24\", \"{}/64\"]\n\n\
+             [[tenants]]\nname = \"shop\"\nid = {TENANT}\ntoken = \"{TOKEN}\"\nhome_worker = 1\n\
+             tables = [{{ name = \"t\", id = {TABLE}, ordered = true }}]\n",
+            OURS[0], OURS[1]
+        );
+        std::fs::write(&file, text).unwrap();
+        let mut command = self.serve(&["--workers", workers, "--config"]);
+        let mut process = command.arg(&file).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+        assert_eq!(said["data"], format!("{}:7400", OURS[0]));
+        Server { lab: self, process, control: said["control"].as_str().unwrap().to_owned() }
+    }
+}
+
+impl Server<'_> {
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.lab.sandstorm(words).arg("--json").env("SANDSTORM_SERVER", &self.control).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        let _ended_already = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+/// Does something on the kernel's side.
+fn at_kernel<T: Send>(lab: &Lab, what: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let file = File::open(Path::new("/run/netns").join(&lab.kernel)).unwrap();
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            what()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn extension() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext/get").canonicalize().unwrap()
+}
+
+#[test]
+fn a_client_of_the_kernels_stack_is_served_over_packet_sockets() {
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.start("3");
+    let network = server.json(&["health"])["network"].as_str().unwrap().to_owned();
+    assert!(network.contains("packet sockets, ours0") && network.contains("kernel brings"), "{network}");
+    server.json(&["--tenant", "shop", "ext", "push", extension().to_str().unwrap()]);
+    for ip in OURS {
+        at_kernel(&lab, || {
+            let address = SocketAddr::new(ip.parse().unwrap(), 7400);
+            let config = Config::new(address, TENANT).token(TOKEN).deadline(PATIENT);
+            assert!(config.is_sealed(), "it is no loopback");
+            let client = Client::connect(config).expect("the server answers");
+            assert_eq!(
+                (client.run(|client| async move { client.workers() }), client.get(TABLE, b"nobody")),
+                (3, Ok(None))
+            );
+            // From nothing to hundreds of packets, each way.
+            for len in [0usize, 1, 100, 1399, 1400, 1500, 5_000, 64 << 10, 500_000] {
+                let key = format!("{ip} {len:07}").into_bytes();
+                let value: Vec<u8> = (0..len).map(|at| (at * 31 + len) as u8).collect();
+                client.put(TABLE, &key, &value, &PutOptions::default()).expect("there is room");
+                let record = client.get(TABLE, &key).expect("an answer").expect("just put");
+                assert!(record.value == value, "{len} bytes by {ip}");
+                let args = [&TABLE.to_le_bytes()[..], &key].concat();
+                if len <= 64 << 10 {
+                    assert!(client.invoke("get", &args).expect("an answer") == value, "{len} bytes by {ip}, called");
+                }
+            }
+            let found = client.range(TABLE, ip.as_bytes(), b"", 3, Direction::Forward).expect("an answer");
+            let lens: Vec<usize> = found.iter().map(|record| record.value.len()).collect();
+            assert_eq!(lens, [0, 1, 100]);
+            assert_eq!(client.delete(TABLE, format!("{ip} {:07}", 1).as_bytes()), Ok(true));
+        });
+    }
+    let counters = server.json(&["stat", "--all"])["counters"].clone();
+    assert!(counters["packets_in"].as_u64() > Some(1000), "{counters}");
+    assert_eq!(counters["packets_handed_over"], 0, "the kernel's program chooses the worker: {counters}");
+}
+
+#[test]
+fn a_load_runs_over_packet_sockets_on_both_sides() {
+    let Some(lab) = Lab::new() else { return };
+    run(&format!("ip -n {} link add far0 type veth peer name near0", lab.ours)).unwrap();
+    ["far0", "near0"].iter().for_each(|name| run(&format!("ip -n {} link set {name} up", lab.ours)).unwrap());
+    let mut command = lab.serve(&["--device", "near0", "--address", "10.68.0.2/24", "--workers", "2", "--no-builder"]);
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let said: Value = serde_json::from_str(&line).expect("the server says where it is");
+    let server = Server { lab: &lab, process, control: said["control"].as_str().unwrap().to_owned() };
+    // Longer and longer: the machine may stand still.
+    let ran = ["1", "10", "60"].iter().any(|seconds| {
+        let line = format!(
+            "load --tenant a --create --fill --records 300 --value-bytes 5000 --mix get=60,put=40 --depth 8 --verify-every 1 --warm-up 0 \
+             --deadline 60 --connections 3 --seconds {seconds} --driver packet --device far0 --address 10.68.0.1/24"
+        );
+        let report = server.json(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(report["wrong"], 0, "{report}");
+        report["classes"].as_array().unwrap().iter().all(|row| row["ok"].as_u64() > Some(0))
+    });
+    assert!(ran, "not all were answered");
+}
+
+#[test]
+fn what_it_cannot_be_started_with_is_said() {
+    let Some(lab) = Lab::new() else { return };
+    let there = ["--device", "ours0", "--no-builder", "--workers", "1"];
+    run(&format!("ip -n {} addr add 10.67.0.9/24 dev ours0", lab.ours)).unwrap();
+    for (words, says) in [
+        (&["--device", "nosuch0", "--address", "10.67.0.2/24"][..], "no network interface \"nosuch0\""),
+        (&["--device", "lo", "--address", "10.67.0.2/24"], "does not carry Ethernet"),
+        (&["--address", "10.67.0.2/24"], "--device eth1"),
+        (&["--device", "ours0"], "--address 10.0.0.2/24"),
+        (&["--device", "ours0", "--address", "10.67.0.9/24"], "the kernel has the address 10.67.0.9 on ours0"),
+        (&["--device", "ours0", "--address", "10.67.0.0/24"], "stands for its network"),
+    ] {
+        let said = lab.refused(&[words, &there[2..]].concat());
+        assert!(said.contains(says), "{words:?}: {said}");
+    }
+    // Without the right to packet sockets.
+    let mut bare = Command::new("ip");
+    bare.args(["netns", "exec", &lab.ours, "setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"]);
+    bare.args([env!("CARGO_BIN_EXE_sandstorm"), "serve", "--json", "--driver", "packet", "--ephemeral"]);
+    bare.args(["--control", "127.0.0.1:0"]);
+    bare.args(there).args(["--address", "10.67.0.2/24", "--state"]).arg(lab.folder.path().join("bare"));
+    match bare.stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let said = error_of(&output);
+            assert!(said.contains("cap_net_raw"), "{said}");
+        }
+        Err(why) => println!("skipped: no setpriv here: {why}"),
+    }
+    let doctor = |name: &str| {
+        let output = lab.sandstorm(&["doctor", "--interface", name]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(doctor("ours0").starts_with("good  packet socket on ours0"), "{}", doctor("ours0"));
+    run(&format!("ip -n {} link set ours0 down", lab.ours)).unwrap();
+    let said = lab.refused(&[&there[..], &["--address", "10.67.0.2/24"]].concat());
+    assert!(said.contains("ip link set dev ours0 up"), "{said}");
+    assert!(doctor("ours0").contains("-> ip link set dev ours0 up"), "{}", doctor("ours0"));
+}
