@@ -102,6 +102,32 @@ fn so_has_that_of_a_process_for_each_tenant() {
 }
 
 #[test]
+fn every_driver_is_a_row_or_says_why_it_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().to_str().expect("a name").to_owned();
+    let tiny = ["backends", "--records", "2000", "--rounds", "1", "--seconds", "0.1", "--out", &out];
+    let (_, data) = bench_until_measured(&tiny, &folder.path().join("report.json"));
+    let found = &data["experiments"][0];
+    let (rows, ratios, _) = shape(found);
+    let tables = found["tables"].as_array().expect("tables");
+    let is_of_drivers = |table: &&Value| table["of"] == "driver";
+    assert_eq!(tables.iter().filter(is_of_drivers).count(), 3, "two depths, and two sizes of values");
+    assert!(rows.iter().all(|rows| *rows > 0) && ratios >= 10, "{found}");
+    let notes = found["notes"].to_string();
+    let drivers = ["one datagram a call", "GSO and GRO", "af_packet", "af_xdp", "memif"];
+    for (at, driver) in drivers.iter().enumerate() {
+        let has = |table: &Value| {
+            let rows = table["rows"].as_array().expect("rows");
+            rows.iter().any(|row| row["name"].as_str().is_some_and(|name| name.contains(driver)))
+        };
+        let in_all = tables.iter().filter(is_of_drivers).all(has);
+        let why = at >= 2 && notes.contains(&format!("skipped: {driver}"));
+        assert!(in_all != why, "{driver}: {found}");
+    }
+    println!("{notes}");
+}
+
+#[test]
 fn what_there_is_not_is_said() {
     for (arguments, expected) in [
         (&["nonsense"][..], "invalid value 'nonsense'"),

@@ -28,11 +28,11 @@ const ROUNDS: usize = 5;
 
 /// How much is under way.
 #[derive(Clone, Copy)]
-struct Shape {
-    name: &'static str,
-    sockets: usize,
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    pub(super) sockets: usize,
     /// On each socket.
-    depth: usize,
+    pub(super) depth: usize,
 }
 
 const ONE: Shape = Shape { name: "one at a time", sockets: 1, depth: 1 };
@@ -42,6 +42,20 @@ const DEEP: Shape = Shape { name: "one socket, 64 under way, offloads on", socke
 
 fn driver() -> Result<UdpDriver, Failure> {
     UdpDriver::bind(([127, 0, 0, 1], 0).into(), UdpOptions::default()).map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Sends back what comes, until it is stopped.
+pub(super) fn answer(driver: &mut impl Driver, stopped: &AtomicBool) {
+    let (mut burst, mut outbox) = (driver.burst(), Outbox::default());
+    while !stopped.load(Relaxed) {
+        if driver.receive(&mut burst) == 0 && outbox.is_empty() {
+            std::hint::spin_loop();
+            continue;
+        }
+        burst.iter().for_each(|(peer, datagram)| outbox.send(peer, &[datagram]));
+        driver.transmit(&mut outbox);
+        burst.clear();
+    }
 }
 
 /// A thread on the first processor that sends back what comes; ends with this value.
@@ -59,16 +73,7 @@ impl Echo {
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             stage::bind_to_first();
-            let (mut burst, mut outbox) = (driver.burst(), Outbox::default());
-            while !stopped.load(Relaxed) {
-                if driver.receive(&mut burst) == 0 && outbox.is_empty() {
-                    std::hint::spin_loop();
-                    continue;
-                }
-                burst.iter().for_each(|(peer, datagram)| outbox.send(peer, &[datagram]));
-                driver.transmit(&mut outbox);
-                burst.clear();
-            }
+            answer(&mut driver, &stopped);
         });
         Ok(Echo { address, stop, thread: Some(thread) })
     }
@@ -85,13 +90,15 @@ impl Drop for Echo {
 }
 
 /// One of the asking sockets.
-struct Asker {
-    driver: UdpDriver,
+struct Asker<D> {
+    driver: D,
     outbox: Outbox,
     answered: Instant,
+    /// It has had an answer: the way is known, and all go that are to be under way.
+    found: bool,
 }
 
-impl Asker {
+impl<D: Driver> Asker<D> {
     fn ask(&mut self, to: SocketAddr, begun: Instant, count: usize) {
         let now_ns = begun.elapsed().as_nanos() as u64;
         for _ in 0..count {
@@ -101,16 +108,26 @@ impl Asker {
     }
 }
 
-/// Asks in a closed loop.
+/// Asks an echo in a closed loop.
 fn echoes(shape: Shape, seconds: f64) -> Result<Measured, Failure> {
     let echo = Echo::start()?;
+    ask(echo.address, shape, seconds, driver)
+}
+
+/// Asks whoever sends back what comes, in a closed loop, over drivers of any kind.
+pub(super) fn ask<D: Driver>(
+    to: SocketAddr,
+    shape: Shape,
+    seconds: f64,
+    open: impl Fn() -> Result<D, Failure>,
+) -> Result<Measured, Failure> {
     let begun = Instant::now();
-    let asker = |_| Ok(Asker { driver: driver()?, outbox: Outbox::default(), answered: begun });
-    let mut askers = (0..shape.sockets).map(asker).collect::<Result<Vec<Asker>, Failure>>()?;
+    let asker = |_| Ok(Asker { driver: open()?, outbox: Outbox::default(), answered: begun, found: false });
+    let mut askers = (0..shape.sockets).map(asker).collect::<Result<Vec<Asker<D>>, Failure>>()?;
     let mut burst: Burst = askers[0].driver.burst();
     let (counts_from, ends) = (Duration::from_secs_f64(seconds / 4.0), Duration::from_secs_f64(seconds * 1.25));
     let mut latencies_ns: Vec<u64> = Vec::new();
-    askers.iter_mut().for_each(|asker| asker.ask(echo.address, begun, shape.depth));
+    askers.iter_mut().for_each(|asker| asker.ask(to, begun, 1));
     while begun.elapsed() < ends {
         for asker in &mut askers {
             let answered = asker.driver.receive(&mut burst);
@@ -118,7 +135,7 @@ fn echoes(shape: Shape, seconds: f64) -> Result<Measured, Failure> {
             if answered == 0 {
                 if asker.answered.elapsed() > LOST {
                     asker.answered = Instant::now();
-                    asker.ask(echo.address, begun, shape.depth);
+                    asker.ask(to, begun, if asker.found { shape.depth } else { 1 });
                 }
                 continue;
             }
@@ -130,7 +147,9 @@ fn echoes(shape: Shape, seconds: f64) -> Result<Measured, Failure> {
             }
             burst.clear();
             asker.answered = Instant::now();
-            asker.ask(echo.address, begun, answered);
+            let next = if asker.found { answered } else { shape.depth };
+            asker.found = true;
+            asker.ask(to, begun, next);
         }
     }
     latencies_ns.sort_unstable();

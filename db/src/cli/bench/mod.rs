@@ -1,6 +1,7 @@
 //! `sandstorm bench`: experiments, each one command: a server on one core, the load generator on another, rounds interleaved,
 //! ratios with their spread. What they find is printed, and with `--out` written as a page and as JSON.
 
+mod backends;
 mod disturbed;
 mod echo;
 mod economy;
@@ -121,6 +122,13 @@ const EXPERIMENTS: &[Experiment] = &[
         canonical: true,
         peers: &[],
         run: echo::echo,
+    },
+    Experiment {
+        name: "backends",
+        help: "An echo, gets and calls over every driver: kernel sockets, packet sockets, AF_XDP, memif; by the size of the value",
+        canonical: false,
+        peers: &[],
+        run: backends::backends,
     },
     Experiment {
         name: "growth",
@@ -262,6 +270,9 @@ pub(super) struct BenchArgs {
     /// Be the other process of `isolation`
     #[arg(long, hide = true)]
     partner: Option<isolation::Partner>,
+    /// Be the echo of `backends`, over the driver of these options
+    #[arg(long, hide = true, num_args = 0.., allow_hyphen_values = true)]
+    echo: Option<Vec<String>>,
     /// Write report.html and report.json into this folder
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -301,6 +312,9 @@ impl BenchArgs {
 pub(super) fn bench(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
     if let Some(partner) = args.partner {
         return partner.serve();
+    }
+    if let Some(over) = &args.echo {
+        return backends::answer(over);
     }
     let asked = args.asked();
     for peer in asked.iter().flat_map(|experiment| experiment.peers) {

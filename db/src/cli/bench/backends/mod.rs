@@ -1,0 +1,234 @@
+//! `sandstorm bench backends`: one source over every driver that this machine has: an echo, gets, calls; and what a get costs the server
+//! by the size of its value.
+
+mod answer;
+mod child;
+mod lab;
+mod over;
+
+pub(super) use answer::answer;
+
+use std::sync::Arc;
+
+use sandstorm_client::load::peer::{Ask, PeerLoad, Speech};
+use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad};
+
+use self::lab::Lab;
+use self::over::{Backend, Kind};
+use super::echo::{self, Shape};
+use super::measure::{Figure, Measured, P50_US, Side, THOUSAND_PER_S, alone, by_turns, run_peer};
+use super::own::table_of;
+use super::peer::{self, Peer};
+use super::report::{Findings, Ratio, Spread, Table, Target};
+use super::{BenchArgs, stage};
+use crate::cli::output::Failure;
+
+/// Messages under way.
+const DEPTHS: [usize; 2] = [1, 64];
+/// Values whose gets are compared, bytes, and how many records there are of each: few enough for the caches, so that what is compared is
+/// the way of the bytes and not of the cache lines.
+const VALUES: [usize; 2] = [64, 8192];
+const VALUE_RECORDS: u64 = 1024;
+/// Seconds of one measurement, and rounds.
+const SECONDS: f64 = 0.5;
+const ROUNDS: usize = 5;
+/// Gets over memif, of memcached's over TCP, one at a time; and of the echo of the same driver.
+const OF_MEMCACHED: f64 = 30.0;
+const OF_ECHO: f64 = 0.5;
+/// CPU time of a get of the larger value, of that of the smaller.
+const LARGE_TO_SMALL: f64 = 1.5;
+
+/// What is asked of each driver.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Echo,
+    Get,
+    Call,
+}
+
+const WHATS: [(What, &str); 3] = [(What::Echo, "bare echo"), (What::Get, "gets"), (What::Call, "calls of one get")];
+
+/// Everybody who is there.
+struct Everybody<'a> {
+    args: &'a BenchArgs,
+    backends: Vec<Backend>,
+    memcached: Option<Peer>,
+    data: Data,
+}
+
+pub(super) fn backends(args: &BenchArgs) -> Result<Findings, Failure> {
+    let about = format!(
+        "One server over each driver, in a process of its own whose worker has the first core while all others are stopped; the generator, over \
+         the same driver, on the second; rounds by turns. {} records. An echo sends back datagrams of 128 B and does nothing else.",
+        args.records()
+    );
+    let mut findings = Findings::new("backends", about);
+    let everybody = Everybody::start(args, &mut findings)?;
+    for depth in DEPTHS {
+        everybody.compare(depth, &mut findings)?;
+    }
+    everybody.values(&mut findings)?;
+    Ok(findings)
+}
+
+impl Everybody<'_> {
+    /// Starts what this machine lets us start, and says why of what it does not.
+    fn start<'a>(args: &'a BenchArgs, findings: &mut Findings) -> Result<Everybody<'a>, Failure> {
+        let lab = Lab::new().map(Arc::new);
+        let filled = [Data::new(0, args.records()), sized(args, 0), sized(args, 1)];
+        let mut backends = Vec::new();
+        for kind in Kind::ALL {
+            match Backend::start(kind, &lab, &filled) {
+                Ok(backend) => backends.push(backend),
+                Err(error) if kind.is_everywhere() => return Err(error.about(kind.name())),
+                Err(error) => findings.notes.push(format!("skipped: {}: {}", kind.name(), error.message)),
+            }
+        }
+        let data = Data::new(0, args.records());
+        let memcached = match peer::is_installed(peer::MEMCACHED) {
+            Ok(()) => {
+                let memcached = Peer::memcached()?;
+                sandstorm_client::load::peer::fill(&ask_memcached(&memcached, &data, Ask::Set))?;
+                Some(memcached)
+            }
+            Err(error) => {
+                findings.notes.push(format!("skipped: memcached: {}", error.message));
+                None
+            }
+        };
+        stage::stay_off_first(1);
+        Ok(Everybody { args, backends, memcached, data })
+    }
+
+    /// All drivers with so many under way.
+    fn compare(&self, depth: usize, findings: &mut Findings) -> Result<(), Failure> {
+        let seconds = self.args.seconds(SECONDS);
+        let kinds = self.backends.iter().flat_map(|backend| WHATS.map(|(what, name)| (backend, what, name)));
+        let asked: Vec<(&Backend, What, &str)> = kinds.collect();
+        let mut names: Vec<String> =
+            asked.iter().map(|(backend, _, what)| format!("{}: {what}", backend.kind.name())).collect();
+        names.extend(self.memcached.iter().map(|_| "memcached, TCP, 16 connections, one get at a time".to_owned()));
+        let named: Vec<&str> = names.iter().map(String::as_str).collect();
+        let sides = by_turns(self.args.rounds(ROUNDS), &named, |side| match (asked.get(side), &self.memcached) {
+            (Some((backend, what, _)), _) => backend.measure(*what, &self.data, depth, seconds),
+            (None, Some(memcached)) => run_peer(&ask_memcached(memcached, &self.data, Ask::Get(1)), seconds),
+            (None, None) => Ok(Measured::NOTHING),
+        })?;
+        let (ours, theirs) = sides.split_at(asked.len());
+        findings.tables.push(drivers_table(&format!("{depth} under way"), &self.backends, ours));
+        if !theirs.is_empty() {
+            findings.tables.push(table_of(&format!("A peer, beside {depth} under way"), theirs));
+        }
+        self.ratios(depth, ours, theirs.first(), findings);
+        Ok(())
+    }
+
+    fn ratios(&self, depth: usize, ours: &[Side], theirs: Option<&Side>, findings: &mut Findings) {
+        for (backend, sides) in self.backends.iter().zip(ours.chunks(WHATS.len())) {
+            let [echo, gets, calls] = sides else { continue };
+            let name = backend.kind.name();
+            let is_memif = backend.kind == Kind::Memif && depth > 1;
+            let mut ratio = |what: &str, [one, other]: [&Side; 2], (unit, figure): (_, Figure), target| {
+                let spreads = [one.spread(figure), other.spread(figure)];
+                let what = format!("{name}, {depth} under way: {what}");
+                findings.ratios.push(Ratio::of(what, unit, [&spreads[0], &spreads[1]], target));
+            };
+            let rate: (_, Figure) = ("thousand/s", THOUSAND_PER_S);
+            if depth == 1 {
+                ratio("p50 of gets / of a bare echo", [gets, echo], ("us", P50_US), None);
+            } else {
+                ratio("gets / bare echo", [gets, echo], rate, is_memif.then_some(Target::AtLeast(OF_ECHO)));
+            }
+            ratio("calls of one get / gets", [calls, gets], rate, None);
+            if let (Some(theirs), true) = (theirs, depth > 1) {
+                let target = is_memif.then_some(Target::AtLeast(OF_MEMCACHED));
+                ratio("gets / memcached's over TCP, one at a time", [gets, theirs], rate, target);
+            }
+        }
+    }
+
+    /// What a get costs the server by the size of its value.
+    fn values(&self, findings: &mut Findings) -> Result<(), Failure> {
+        let [small, large] = VALUES;
+        let seconds = self.args.seconds(SECONDS);
+        let asked: Vec<(&Backend, usize)> =
+            self.backends.iter().flat_map(|backend| [0, 1].map(|size| (backend, size))).collect();
+        let names = vec![""; asked.len()];
+        let mut costs = vec![Vec::new(); asked.len()];
+        let sides = by_turns(self.args.rounds(ROUNDS), &names, |side| {
+            let (backend, size) = asked[side];
+            let (busy_us, read) = backend.server.busy()?;
+            let measured = backend.measure(What::Get, &sized(self.args, size), DEPTHS[1], seconds)?;
+            let (busy_after_us, read_after) = backend.server.busy()?;
+            costs[side].push((busy_after_us - busy_us) as f64 * 1000.0 / (read_after - read) as f64);
+            Ok(measured)
+        })?;
+        let columns = [
+            format!("server's ns a get, {small} B"),
+            format!("the same, {large} B"),
+            format!("thousand gets/s, {small} B"),
+            format!("the same, {large} B"),
+        ];
+        let title = format!("Values of {small} B and {large} B, {} under way", DEPTHS[1]);
+        let mut table = Table::new(title, "driver", columns);
+        for ((backend, costs), sides) in self.backends.iter().zip(costs.chunks(2)).zip(sides.chunks(2)) {
+            let ([small_ns, large_ns], [small_side, large_side]) = (costs, sides) else { continue };
+            let (small_ns, large_ns) = (Spread::of(small_ns.clone()), Spread::of(large_ns.clone()));
+            let what = format!("{}: the server's time for a get of {large} B / of {small} B", backend.kind.name());
+            let target = (backend.kind == Kind::Memif).then_some(Target::AtMost(LARGE_TO_SMALL));
+            findings.ratios.push(Ratio::of(what, "ns", [&large_ns, &small_ns], target));
+            let rates = [small_side, large_side].map(|side| side.spread(THOUSAND_PER_S));
+            table.row(backend.kind.name(), [small_ns, large_ns].into_iter().chain(rates).collect());
+        }
+        findings.tables.push(table);
+        findings.notes.push(
+            "The server's time is that of its worker's turns in which there was something to do (`busy_us` of its metrics), since a thread \
+             that polls takes all of its core whether it works or not."
+                .into(),
+        );
+        Ok(())
+    }
+}
+
+/// The records of one size: keys of a length that no others have, so that all of them are there at the same time.
+fn sized(args: &BenchArgs, size: usize) -> Data {
+    let mut data = Data::new(0, args.records().min(VALUE_RECORDS));
+    data.key_len += size + 1;
+    data.value_len = VALUES[size];
+    data
+}
+
+fn ask_memcached(memcached: &Peer, data: &Data, ask: Ask) -> PeerLoad {
+    PeerLoad::new(memcached.address, Speech::Memcached, ask, data.clone())
+}
+
+/// A row for each driver.
+fn drivers_table(title: &str, backends: &[Backend], sides: &[Side]) -> Table {
+    let columns = WHATS.map(|(_, name)| format!("{name}, thousand/s"));
+    let latencies = WHATS.map(|(_, name)| format!("{name}, p50, us"));
+    let mut table = Table::new(title, "driver", columns.into_iter().chain(latencies));
+    for (backend, sides) in backends.iter().zip(sides.chunks(WHATS.len())) {
+        let of = |figure: Figure| sides.iter().map(move |side| side.spread(figure));
+        table.row(backend.kind.name(), of(THOUSAND_PER_S).chain(of(P50_US)).collect());
+    }
+    table
+}
+
+impl Backend {
+    /// One measurement, while nobody else runs.
+    fn measure(&self, what: What, data: &Data, depth: usize, seconds: f64) -> Result<Measured, Failure> {
+        let class = match what {
+            What::Echo => {
+                let _awake = self.echo.awake();
+                let shape = Shape { name: "", sockets: 1, depth };
+                return echo::ask(self.echo.address()?, shape, seconds, || self.open_to_echo());
+            }
+            What::Get => Class::Get,
+            What::Call => Class::InvokeGet,
+        };
+        let _awake = self.server.process.awake();
+        let data = Data { table: self.server.tenant.table, ..data.clone() };
+        let load = TenantLoad::new("bench", self.config()?, data, Mix::only(class));
+        alone(load.pace(Pace::Closed { depth }), class, seconds)
+    }
+}

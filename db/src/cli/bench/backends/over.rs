@@ -1,0 +1,208 @@
+//! The drivers, each with a server and an echo at the other end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandstorm_client::load::{Data, fill};
+use sandstorm_client::{Config, Sealing};
+use sandstorm_db::config::{DriverName, NetOverrides, NetSettings};
+use sandstorm_net::driver::{AnyDriver, Drivers, UdpDriver, UdpOptions};
+use sandstorm_net::stack::ClientInterface;
+
+use super::super::stage;
+use super::child::{self, Process, Server};
+use super::lab::{Inside, Lab};
+use crate::cli::output::Failure;
+
+/// How long an answer may take: a machine that does much else is slow, not broken.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Kernel sockets, a datagram a call.
+    Single,
+    /// Kernel sockets that segment and coalesce.
+    Offload,
+    /// Packet sockets at both ends of a pair of interfaces.
+    Packet,
+    /// AF_XDP through DPDK, and packet sockets at the other end.
+    Xdp,
+    /// Shared memory, through DPDK.
+    Memif,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 5] = [Kind::Single, Kind::Offload, Kind::Packet, Kind::Xdp, Kind::Memif];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Single => "kernel UDP, one datagram a call",
+            Kind::Offload => "kernel UDP with GSO and GRO",
+            Kind::Packet => "af_packet over veth",
+            Kind::Xdp => "af_xdp over veth",
+            Kind::Memif => "memif",
+        }
+    }
+
+    /// Whether every machine has it.
+    pub(super) fn is_everywhere(self) -> bool {
+        matches!(self, Kind::Single | Kind::Offload)
+    }
+}
+
+/// Kernel sockets that are opened so.
+#[derive(Debug)]
+struct Sockets(UdpOptions);
+
+impl Drivers for Sockets {
+    fn open(&self) -> Result<AnyDriver, String> {
+        let bound = UdpDriver::bind(([127, 0, 0, 1], 0).into(), self.0);
+        bound.map(AnyDriver::from).map_err(|error| error.to_string())
+    }
+}
+
+/// A driver with what is at its other end.
+pub(super) struct Backend {
+    pub(super) kind: Kind,
+    pub(super) server: Server,
+    pub(super) echo: Process,
+    /// To the server, and to the echo.
+    ways: [Arc<dyn Drivers>; 2],
+    /// Where sockets of the shared memory are.
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// A server's address, and its client's, of a pair.
+fn addresses(pair: usize) -> [String; 2] {
+    [1, 2].map(|host| format!("10.98.{pair}.{host}/24"))
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+impl Backend {
+    /// Starts a server and an echo, fills the server's table, and has both sleep.
+    pub(super) fn start(kind: Kind, lab: &Result<Arc<Lab>, String>, data: &[Data]) -> Result<Backend, Failure> {
+        let backend = match kind {
+            Kind::Single | Kind::Offload => Backend::sockets(kind),
+            Kind::Packet | Kind::Xdp => match lab {
+                Ok(lab) => Backend::pairs(kind, lab),
+                Err(why) => Err(Failure::new(why.clone())),
+            },
+            Kind::Memif => Backend::memif(),
+        }?;
+        stage::stay_off_first(1);
+        backend.fill(data)?;
+        Ok(backend)
+    }
+
+    /// Writes records, and lets nobody run any more.
+    fn fill(&self, data: &[Data]) -> Result<(), Failure> {
+        let (_server, _echo) = (self.server.process.awake(), self.echo.awake());
+        for data in data {
+            let data = Data { table: self.server.tenant.table, ..data.clone() };
+            fill(&self.config()?, &data, &mut |_, _| {})?;
+        }
+        Ok(())
+    }
+
+    fn sockets(kind: Kind) -> Result<Backend, Failure> {
+        let offload = kind == Kind::Offload;
+        let flags = if offload { Vec::new() } else { words("--no-offload") };
+        let settings = NetSettings { offload, ..NetSettings::default() };
+        let way: Arc<dyn Drivers> = Arc::new(Sockets(settings.udp_options()));
+        let server = Server::start(&[words("--data 127.0.0.1:0"), flags.clone()].concat(), None)?;
+        let echo = child::echo(&flags, None)?;
+        Ok(Backend { kind, server, echo, ways: [Arc::clone(&way), way], _folder: None })
+    }
+
+    fn pairs(kind: Kind, lab: &Arc<Lab>) -> Result<Backend, Failure> {
+        let first = if kind == Kind::Xdp { 2 } else { 0 };
+        let pairs = [first, first + 1];
+        #[cfg(not(feature = "dpdk"))]
+        if kind == Kind::Xdp {
+            return Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK));
+        }
+        for pair in pairs {
+            lab.pair(&format!("served{pair}"), &format!("asking{pair}")).map_err(Failure::new)?;
+        }
+        let [at_server, at_echo] = pairs.map(|pair| {
+            let [address, _] = addresses(pair);
+            let driver = match kind {
+                Kind::Xdp => vec![
+                    "--driver".into(),
+                    "dpdk".into(),
+                    "--eal".into(),
+                    format!("--no-huge --no-pci --no-shconf -m 128 --vdev net_af_xdp0,iface=served{pair}"),
+                ],
+                _ => words(&format!("--driver packet --device served{pair}")),
+            };
+            [driver, words(&format!("--address {address}"))].concat()
+        });
+        let server = Server::start(&at_server, Some(lab))?;
+        let echo = child::echo(&at_echo, Some(lab))?;
+        let way = |pair: usize| -> Result<Arc<dyn Drivers>, Failure> {
+            let [_, address] = addresses(pair);
+            let (driver, device) = (Some(DriverName::Packet), Some(format!("asking{pair}")));
+            // A program of XDP's sees frames before the kernel has filled in what was left to it.
+            let offload = (kind == Kind::Xdp).then_some(false);
+            let over = NetOverrides { driver, device, address: vec![address], offload, ..NetOverrides::default() };
+            let settings = NetSettings::of(&over).map_err(|error| Failure::new(error.to_string()))?;
+            let opened = lab.within(|| ClientInterface::new(settings.interface_options(0, 1)))?;
+            let drivers = opened.map_err(|error| Failure::new(error.to_string()))?;
+            Ok(Arc::new(Inside { lab: Arc::clone(lab), drivers }))
+        };
+        Ok(Backend { kind, server, echo, ways: [way(pairs[0])?, way(pairs[1])?], _folder: None })
+    }
+
+    /// Both connections are devices of one DPDK here, which starts once.
+    #[cfg(feature = "dpdk")]
+    fn memif() -> Result<Backend, Failure> {
+        const EAL: &str = "--no-huge --no-pci --no-shconf -m 128";
+        let folder = tempfile::tempdir()?;
+        let vdev = |name: usize, role: &str, pair: usize| {
+            let socket = folder.path().join(format!("socket{pair}"));
+            format!("--vdev net_memif{name},role={role},id=0,socket={},socket-abstract=no", socket.display())
+        };
+        let at = |pair: usize| {
+            let [address, _] = addresses(pair);
+            let eal = format!("{EAL} {}", vdev(0, "server", pair));
+            [words("--driver dpdk --eal"), vec![eal], words(&format!("--address {address}"))].concat()
+        };
+        let pairs = [4, 5];
+        // Those who listen come first.
+        let server = Server::start(&at(pairs[0]), None)?;
+        let echo = child::echo(&at(pairs[1]), None)?;
+        let eal = format!("{EAL} {} {}", vdev(0, "client", pairs[0]), vdev(1, "client", pairs[1]));
+        let way = |index: usize, to: std::net::SocketAddr| -> Result<Arc<dyn Drivers>, Failure> {
+            let [_, address] = addresses(pairs[index]);
+            let (driver, device) = (Some(DriverName::Dpdk), Some(format!("net_memif{index}")));
+            let (eal, address) = (Some(eal.clone()), vec![address]);
+            let over = NetOverrides { driver, device, eal, address, ..NetOverrides::default() };
+            let settings = NetSettings::of(&over).map_err(|error| Failure::new(error.to_string()))?;
+            let drivers = crate::cli::device::drivers(&settings, to, 1, None)?;
+            drivers.ok_or_else(|| Failure::new("memif is no kernel socket"))
+        };
+        let ways = [way(0, server.process.address()?)?, way(1, echo.address()?)?];
+        Ok(Backend { kind: Kind::Memif, server, echo, ways, _folder: Some(folder) })
+    }
+
+    /// There is none.
+    #[cfg(not(feature = "dpdk"))]
+    fn memif() -> Result<Backend, Failure> {
+        Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK))
+    }
+
+    /// How clients reach the server: plain, over every driver alike.
+    pub(super) fn config(&self) -> Result<Config, Failure> {
+        let config = Config::new(self.server.process.address()?, self.server.tenant.id);
+        let config = config.token(self.server.tenant.token.clone()).deadline(DEADLINE).sealing(Sealing::Never);
+        Ok(config.drivers(Arc::clone(&self.ways[0])))
+    }
+
+    pub(super) fn open_to_echo(&self) -> Result<AnyDriver, Failure> {
+        self.ways[1].open().map_err(Failure::new)
+    }
+}
