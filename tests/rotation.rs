@@ -18,9 +18,7 @@ use sandstorm_db::tenants::TokenHash;
 use sandstorm_net::rpc::{Op, Operation, Status};
 
 fn try_connect(plane: &DataPlane, tenant: u32, token: &str) -> Result<Client, sandstorm_client::Error> {
-    Client::connect(
-        sandstorm_client::Config::new(plane.address(), tenant).token(token.to_owned()).deadline(common::PATIENT),
-    )
+    Client::connect(common::network::config(plane, tenant).token(token.to_owned()).deadline(common::PATIENT))
 }
 
 fn connect(plane: &DataPlane, tenant: u32, token: &str) -> Client {

@@ -238,8 +238,9 @@ fn from_another_address_than_loopback_plain_packets_are_refused_unless_allowed()
         let plane = DataPlane::start(&config_file).expect("a data plane starts");
         let (id, token) = tenant(&plane, "alice", false);
         let mut wire = Wire::new(&plane, 0, id);
-        wire.socket = UdpSocket::bind((ip, 0)).expect("a socket");
-        wire.socket.connect(plane.address()).expect("an address");
+        let socket = UdpSocket::bind((ip, 0)).expect("a socket");
+        socket.connect(plane.address()).expect("an address");
+        wire.socket = socket.into();
         wire.socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         let hello = wire.one(Operation::hello(token.as_bytes()));
         assert_eq!(hello.status, if allow.is_empty() { Status::SealRequired } else { Status::Ok }, "{}", hello.text());

@@ -2,8 +2,9 @@
 //! from `ext/`.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod network;
+
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -28,18 +29,31 @@ pub fn data_plane(workers: usize) -> DataPlane {
     data_plane_with(&format!("workers = {workers}\npin = false\n"))
 }
 
-/// A data plane configured by `text`, on free ports of loopback.
+/// A data plane configured by `text`, on free ports of loopback, or whatever [`network`] has in their place.
 pub fn data_plane_with(text: &str) -> DataPlane {
+    network::start(overrides(), |overrides| data_plane_as(text, overrides))
+}
+
+/// A data plane over shared memory (memif).
+#[cfg(feature = "dpdk")]
+pub fn data_plane_over_memif(text: &str) -> DataPlane {
+    network::memif::start(overrides(), |overrides| data_plane_as(text, overrides))
+}
+
+fn data_plane_as(text: &str, overrides: &Overrides) -> DataPlane {
+    let config = Config::parse(text, "the test's configuration", overrides).expect("a good configuration");
+    DataPlane::start(&config).expect("a data plane starts")
+}
+
+fn overrides() -> Overrides {
     let state = std::env::temp_dir().join(format!("sandstorm-test-{}", std::process::id()));
-    let overrides = Overrides {
+    Overrides {
         data: Some(([127, 0, 0, 1], 0).into()),
         control: Some(([127, 0, 0, 1], 0).into()),
         state: Some(state),
         ephemeral: Some(true),
         ..Overrides::default()
-    };
-    let config = Config::parse(text, "the test's configuration", &overrides).expect("a good configuration");
-    DataPlane::start(&config).expect("a data plane starts")
+    }
 }
 
 /// A tenant with one table of id 1, whose extensions may be killed as often as a test wants; gives the tenant's id and token.
@@ -123,7 +137,7 @@ impl Answer {
 
 /// A client that speaks packet by packet, so that a test can send what no client would.
 pub struct Wire {
-    pub socket: UdpSocket,
+    pub socket: network::Socket,
     pub tenant: u32,
     pub session: u64,
     pub sequence: u64,
@@ -132,10 +146,7 @@ pub struct Wire {
 impl Wire {
     /// A client of a worker's port.
     pub fn new(plane: &DataPlane, worker: u16, tenant: u32) -> Wire {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        let mut address = plane.address();
-        address.set_port(address.port() + worker);
-        socket.connect(address).expect("an address");
+        let socket = network::Socket::to(plane, worker);
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         Wire { socket, tenant, session: rand::random(), sequence: 0 }
     }
@@ -218,7 +229,7 @@ impl Drop for Stop<'_> {
 
 /// The client library's blocking client of an open tenant.
 pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Client {
-    let config = sandstorm_client::Config::new(plane.address(), tenant).deadline(PATIENT);
+    let config = network::config(plane, tenant).deadline(PATIENT);
     sandstorm_client::blocking::Client::connect(config).expect("a client")
 }
 

@@ -1,0 +1,245 @@
+//! What the tests' datagrams go through. Kernel sockets; or, with `SANDSTORM_TEST_DRIVER=memif` (`memif6`: over IPv6), shared memory
+//! through DPDK, in a build with the feature `dpdk`: the same tests, the server and the clients on this project's own stack. Each data plane
+//! has a device of its own, and its clients the one at its other end.
+
+use std::io;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use sandstorm_client::Config;
+use sandstorm_db::config::Overrides;
+use sandstorm_db::server::DataPlane;
+
+/// Names the driver.
+const DRIVER: &str = "SANDSTORM_TEST_DRIVER";
+
+/// Whether datagrams go over shared memory.
+pub fn is_memif() -> bool {
+    let named = std::env::var(DRIVER).unwrap_or_default();
+    let memif = ["memif", "memif6"].contains(&named.as_str());
+    assert!(memif || named.is_empty(), "{DRIVER} is memif, memif6, or not set");
+    assert!(!memif || cfg!(feature = "dpdk"), "{DRIVER}={named} needs --features dpdk");
+    memif
+}
+
+/// Whether a datagram of so many bytes is one packet there; says that the test is not for it if not.
+pub fn carries(bytes: usize) -> bool {
+    let carries = !is_memif() || bytes <= 1452;
+    if !carries {
+        println!("skipped: a datagram of {bytes} bytes is more than a packet over memif");
+    }
+    carries
+}
+
+/// Starts a data plane; `change` sets what it is to have on loopback.
+pub fn start(overrides: Overrides, start: impl FnOnce(&Overrides) -> DataPlane) -> DataPlane {
+    #[cfg(feature = "dpdk")]
+    if is_memif() {
+        return memif::start(overrides, start);
+    }
+    assert!(!is_memif());
+    start(&overrides)
+}
+
+/// How a client of the library reaches a data plane.
+pub fn config(plane: &DataPlane, tenant: u32) -> Config {
+    let config = Config::new(plane.address(), tenant);
+    #[cfg(feature = "dpdk")]
+    if let Some(device) = memif::client(plane) {
+        return config.drivers(device);
+    }
+    config
+}
+
+/// A client's end, datagram by datagram.
+pub enum Socket {
+    Kernel(UdpSocket),
+    #[cfg(feature = "dpdk")]
+    Memif(Box<memif::Socket>),
+}
+
+impl From<UdpSocket> for Socket {
+    fn from(socket: UdpSocket) -> Socket {
+        Socket::Kernel(socket)
+    }
+}
+
+impl Socket {
+    /// One that talks to a worker's port.
+    pub fn to(plane: &DataPlane, worker: u16) -> Socket {
+        let mut address = plane.address();
+        address.set_port(address.port() + worker);
+        #[cfg(feature = "dpdk")]
+        if let Some(device) = memif::client(plane) {
+            return Socket::Memif(Box::new(memif::Socket::to(&device, address)));
+        }
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.connect(address).expect("an address");
+        Socket::Kernel(socket)
+    }
+
+    /// As the standard library's.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Kernel(socket) => socket.set_read_timeout(timeout),
+            #[cfg(feature = "dpdk")]
+            Socket::Memif(socket) => {
+                socket.set_read_timeout(timeout);
+                Ok(())
+            }
+        }
+    }
+
+    /// As the standard library's.
+    pub fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Kernel(socket) => socket.send(datagram),
+            #[cfg(feature = "dpdk")]
+            Socket::Memif(socket) => socket.send(datagram),
+        }
+    }
+
+    /// As the standard library's.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Kernel(socket) => socket.recv(buffer),
+            #[cfg(feature = "dpdk")]
+            Socket::Memif(socket) => socket.recv(buffer),
+        }
+    }
+}
+
+#[cfg(feature = "dpdk")]
+pub mod memif {
+    use std::collections::{BTreeMap, VecDeque};
+    use std::io;
+    use std::net::{IpAddr, SocketAddr};
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    use sandstorm_db::config::{DriverName, NetOverrides, NetSettings, Overrides};
+    use sandstorm_db::server::DataPlane;
+    use sandstorm_net::dpdk::ClientDevice;
+    use sandstorm_net::driver::{AnyDriver, Burst, Driver, Drivers, Outbox, Waiter};
+    use sandstorm_net::r2p2::Transmit;
+
+    /// Data planes of one process, at most: DPDK has 32 ports, as distributions build it.
+    const PAIRS: usize = 16;
+
+    /// The other ends, by the address of the data plane.
+    static CLIENTS: Mutex<BTreeMap<IpAddr, Arc<ClientDevice>>> = Mutex::new(BTreeMap::new());
+
+    /// DPDK's arguments: it starts once, with all devices that there will be.
+    fn eal() -> String {
+        let pid = std::process::id();
+        let end = |pair: usize, at: usize, role: &str| {
+            format!(" --vdev net_memif{},role={role},id=0,socket=sandstorm-test-{pid}-{pair}", 2 * pair + at)
+        };
+        let ends = (0..PAIRS).map(|pair| end(pair, 0, "server") + &end(pair, 1, "client"));
+        format!("--no-huge --no-pci --no-shconf -m 2048{}", ends.collect::<String>())
+    }
+
+    /// One end of a pair.
+    fn net(pair: usize, at: usize) -> NetOverrides {
+        let host = at + 1;
+        let v6 = std::env::var(super::DRIVER).is_ok_and(|name| name == "memif6");
+        let v4 = (!v6).then(|| format!("10.50.{pair}.{host}/24"));
+        let address = v4.into_iter().chain([format!("fd50:{pair:x}::{host}/64")]).collect();
+        let (eal, device) = (Some(eal()), Some(format!("net_memif{}", 2 * pair + at)));
+        NetOverrides { driver: Some(DriverName::Dpdk), eal, device, address, ..NetOverrides::default() }
+    }
+
+    /// Starts one over shared memory, whatever the environment says.
+    pub fn start(overrides: Overrides, start: impl FnOnce(&Overrides) -> DataPlane) -> DataPlane {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let pair = NEXT.fetch_add(1, SeqCst);
+        assert!(pair < PAIRS, "more data planes than pairs of devices");
+        let data = Some(([127, 0, 0, 1], 7400).into());
+        let (allow_open, allow_plaintext) = (Some(true), Some(true));
+        let plane = start(&Overrides { data, allow_open, allow_plaintext, net: net(pair, 0), ..overrides });
+        let settings = NetSettings::of(&net(pair, 1)).expect("good addresses");
+        let options = settings.device_options(0, plane.metrics.workers());
+        let client = ClientDevice::open(&options, plane.address(), None).expect("the other end");
+        find(&client, plane.address().ip());
+        CLIENTS.lock().unwrap().insert(plane.address().ip(), Arc::new(client));
+        plane
+    }
+
+    /// Asks until the data plane is known as a neighbour: what was sent before would wait, as far as there is room.
+    fn find(client: &ClientDevice, server: IpAddr) {
+        let mut driver = client.open().expect("a free connection");
+        let (mut burst, mut outbox, begun) = (driver.burst(), Outbox::default(), Instant::now());
+        // Nobody serves that port.
+        outbox.send((server, 9).into(), &[b"who is there?"]);
+        let is_known = |(ip, _, answered_us): &(IpAddr, _, u64)| *ip == server && *answered_us > 0;
+        while !client.interface().neighbours().iter().any(is_known) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{server} does not answer");
+            driver.transmit(&mut outbox);
+            driver.receive(&mut burst);
+            std::thread::yield_now();
+        }
+    }
+
+    /// The device at the other end, if it is a data plane over shared memory.
+    pub fn client(plane: &DataPlane) -> Option<Arc<ClientDevice>> {
+        CLIENTS.lock().unwrap().get(&plane.address().ip()).cloned()
+    }
+
+    /// As a connected socket of the standard library.
+    pub struct Socket(Mutex<Inner>);
+
+    struct Inner {
+        driver: AnyDriver,
+        waiter: Waiter,
+        burst: Burst,
+        outbox: Outbox,
+        server: SocketAddr,
+        came: VecDeque<Vec<u8>>,
+        timeout: Option<Duration>,
+    }
+
+    impl Socket {
+        pub(super) fn to(device: &ClientDevice, server: SocketAddr) -> Socket {
+            let driver = device.open().expect("a free connection");
+            let (waiter, burst, outbox) = (driver.waiter(), driver.burst(), Outbox::default());
+            Socket(Mutex::new(Inner { driver, waiter, burst, outbox, server, came: VecDeque::new(), timeout: None }))
+        }
+
+        pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) {
+            self.0.lock().unwrap().timeout = timeout;
+        }
+
+        pub(super) fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+            let mut inner = self.0.lock().unwrap();
+            let inner = &mut *inner;
+            assert!(datagram.len() <= inner.driver.max_datagram(), "{} bytes are no packet here", datagram.len());
+            inner.outbox.send(inner.server, &[datagram]);
+            inner.driver.transmit(&mut inner.outbox);
+            Ok(datagram.len())
+        }
+
+        pub(super) fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+            let mut inner = self.0.lock().unwrap();
+            let inner = &mut *inner;
+            let begun = Instant::now();
+            loop {
+                if let Some(datagram) = inner.came.pop_front() {
+                    let len = datagram.len().min(buffer.len());
+                    buffer[..len].copy_from_slice(&datagram[..len]);
+                    return Ok(len);
+                }
+                inner.driver.transmit(&mut inner.outbox);
+                if inner.driver.receive(&mut inner.burst) > 0 {
+                    let ours = inner.burst.iter().filter(|(peer, _)| *peer == inner.server);
+                    inner.came.extend(ours.map(|(_, datagram)| datagram.to_vec()));
+                    continue;
+                }
+                if inner.timeout.is_some_and(|timeout| begun.elapsed() > timeout) {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                inner.waiter.wait(Some(1000), false)?;
+            }
+        }
+    }
+}
