@@ -237,7 +237,7 @@ pub fn client(plane: &DataPlane, tenant: u32) -> sandstorm_client::blocking::Cli
 /// others of it do, since all of a tenant's requests go to its home worker else.
 pub fn client_at(plane: &DataPlane, tenant: u32, worker: usize) -> sandstorm_client::blocking::Client {
     let worker = sandstorm_client::Route::Worker((worker % plane.metrics.workers()) as u32);
-    let config = sandstorm_client::Config::new(plane.address(), tenant).deadline(PATIENT).route(worker);
+    let config = network::config(plane, tenant).deadline(PATIENT).route(worker);
     sandstorm_client::blocking::Client::connect(config).expect("a client")
 }
 
