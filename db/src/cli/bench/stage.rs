@@ -9,17 +9,22 @@ use crate::cli::output::Failure;
 /// Starts a server of `workers` workers, bound to the first processors; from here on this thread, and those it starts, stay off
 /// them, if any others are left.
 pub(super) fn server(workers: usize, change: impl FnOnce(&mut Overrides)) -> Result<LocalServer, Failure> {
-    // An experiment before has left this thread off the processor that the worker is to have.
-    let all = processors::all();
-    if !all.is_empty() {
-        processors::bind(all).map_err(|error| Failure::new(format!("cannot choose processors: {error}")))?;
-    }
+    return_to_all()?;
     let server = LocalServer::start_as(|overrides| {
         overrides.workers = Some(workers);
         change(overrides);
     })?;
     stay_off_first(workers);
     Ok(server)
+}
+
+/// Lets this thread, and the threads and processes that it starts, run on all processors again: an experiment before has kept it off those
+/// that workers are to have.
+pub(super) fn return_to_all() -> Result<(), Failure> {
+    match processors::all() {
+        [] => Ok(()),
+        all => processors::bind(all).map_err(|error| Failure::new(format!("cannot choose processors: {error}"))),
+    }
 }
 
 /// Keeps this thread, and those it starts, off the first processors.

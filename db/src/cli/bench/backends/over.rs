@@ -85,6 +85,8 @@ fn words(text: &str) -> Vec<String> {
 impl Backend {
     /// Starts a server and an echo, fills the server's table, and has both sleep.
     pub(super) fn start(kind: Kind, lab: &Result<Arc<Lab>, String>, data: &[Data]) -> Result<Backend, Failure> {
+        // Processes run where the thread may that starts them.
+        stage::return_to_all()?;
         let backend = match kind {
             Kind::Single | Kind::Offload => Backend::sockets(kind),
             Kind::Packet | Kind::Xdp => match lab {
