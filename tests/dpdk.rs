@@ -1,5 +1,5 @@
 //! Promise: the same server and the same load run on a device of DPDK: over shared memory (memif), with neither root nor hugepages, with
-//! several workers, sealed and plain, calls included; a client may be killed in the middle and the next one is served. Runs the real binary.
+//! several workers, sealed and plain, calls included, in packets as large as both sides have them; a client may be killed in the middle and the next one is served. Runs the real binary.
 #![cfg(feature = "dpdk")]
 
 #[path = "common/process.rs"]
@@ -15,16 +15,21 @@ use serde_json::Value;
 /// DPDK's arguments for one side of the shared memory.
 fn eal(role: &str, socket: &Path) -> String {
     let vdev = format!("net_memif0,role={role},id=0,socket={},socket-abstract=no", socket.display());
-    format!("--no-huge --no-pci --no-shconf -m 64 --vdev {vdev}")
+    format!("--no-huge --no-pci --no-shconf -m 192 --vdev {vdev}")
 }
 
 /// A server of two workers on the device.
 fn start() -> Server {
+    start_with(&[])
+}
+
+fn start_with(more: &[&str]) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let eal = eal("server", &folder.path().join("socket"));
     let mut process = binary()
         .args(["serve", "--json", "--driver", "dpdk", "--eal", &eal, "--address", "10.9.0.1/24"])
         .args(["--address", "fd09::1/64", "--control", "127.0.0.1:0", "--no-pin", "--workers", "2", "--ephemeral"])
+        .args(more)
         .args(["--no-builder", "--state"])
         .arg(folder.path().join("state"))
         .stdout(Stdio::piped())
@@ -46,10 +51,15 @@ impl Server {
 
     /// A load from the other side of the shared memory.
     fn load(&self, options: &str) -> Command {
+        self.load_with("", options)
+    }
+
+    /// The same with more to say of the memory.
+    fn load_with(&self, memory: &str, options: &str) -> Command {
         let socket = self.folder.path().join("socket");
         let mut command = self.command();
         command.args(["load", "--driver", "dpdk", "--address", "10.9.0.2/24", "--json"]);
-        command.args(["--eal", &eal("client", &socket)]).args(options.split_whitespace());
+        command.args(["--eal", &(eal("client", &socket) + memory)]).args(options.split_whitespace());
         command.stdin(Stdio::null());
         command
     }
@@ -98,6 +108,41 @@ fn a_load_runs_over_shared_memory_as_over_sockets() {
     }
     let stat = server.json("stat --all");
     assert!(stat["counters"]["packets_in"].as_u64() > Some(1000), "{stat}");
+}
+
+#[test]
+fn a_value_is_one_packet_where_both_sides_have_large_ones() {
+    let server = start_with(&["--mtu", "9000"]);
+    server.json("tenant create shop");
+    let counters = || {
+        let counters = server.json("stat --all")["counters"].clone();
+        ["packets_in", "bytes_in", "packets_out", "bytes_out"].map(|name| counters[name].as_u64().unwrap())
+    };
+    // Answers of 8 KiB to questions of 60 bytes, and the other way round. Longer and longer: the machine may stand still.
+    for (mix, packets, bytes) in [("get=100", 2, 3), ("put=100", 0, 1)] {
+        let large = ["1", "10", "60"].iter().any(|seconds| {
+            let before = counters();
+            let options = format!(
+                "--tenant shop --create --fill --records 100 --value-bytes 8192 --mix {mix} --depth 8 --warm-up 0 --deadline 60 --mtu 9000 \
+                 --seconds {seconds}"
+            );
+            let output = server.load_with(",bsize=9216", &options).output().unwrap();
+            if String::from_utf8_lossy(&output.stderr).contains("nothing was asked") {
+                return false;
+            }
+            report(&output);
+            let after = counters();
+            (after[bytes] - before[bytes]) / (after[packets] - before[packets]).max(1) > 6000
+        });
+        assert!(large, "{mix}: packets are small");
+    }
+    // What is not large enough for it is said.
+    let refused = server.load("--tenant shop --create --fill --records 10 --mtu 9000 --seconds 0").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("bsize=9018"), "{said}");
+    // And who has small ones is served all the same.
+    let small = "--tenant shop --records 100 --value-bytes 8192 --mix get=100 --seconds 1 --warm-up 0 --deadline 60";
+    report(&server.load(small).output().unwrap());
 }
 
 #[test]

@@ -206,17 +206,47 @@ fn a_client_of_the_kernels_stack_is_served_over_packet_sockets() {
     assert_eq!(counters["packets_handed_over"], 0, "the kernel's program chooses the worker: {counters}");
 }
 
-#[test]
-fn a_load_runs_over_packet_sockets_on_both_sides() {
-    let Some(lab) = Lab::new() else { return };
-    run(&format!("ip -n {} link add far0 type veth peer name near0", lab.ours)).unwrap();
+/// A server on one end of a pair of interfaces that have packets of up to so many bytes; a load goes to the other.
+fn near(lab: &Lab, mtu: usize) -> Server<'_> {
+    run(&format!("ip -n {} link add far0 mtu {mtu} type veth peer name near0 mtu {mtu}", lab.ours)).unwrap();
     ["far0", "near0"].iter().for_each(|name| run(&format!("ip -n {} link set {name} up", lab.ours)).unwrap());
     let mut command = lab.serve(&["--device", "near0", "--address", "10.68.0.2/24", "--workers", "2", "--no-builder"]);
     let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let said: Value = serde_json::from_str(&line).expect("the server says where it is");
-    let server = Server { lab: &lab, process, control: said["control"].as_str().unwrap().to_owned() };
+    Server { lab, process, control: said["control"].as_str().unwrap().to_owned() }
+}
+
+#[test]
+fn a_value_is_one_packet_where_both_interfaces_have_large_ones() {
+    let Some(lab) = Lab::new() else { return };
+    let server = near(&lab, 9000);
+    let counters = || {
+        let counters = server.json(&["stat", "--all"])["counters"].clone();
+        ["packets_in", "bytes_in", "packets_out", "bytes_out"].map(|name| counters[name].as_u64().unwrap())
+    };
+    for (mix, packets, bytes) in [("get=100", 2, 3), ("put=100", 0, 1)] {
+        // Longer and longer: the machine may stand still.
+        let large = ["1", "10", "60"].iter().any(|seconds| {
+            let before = counters();
+            let line = format!(
+                "load --tenant a --create --fill --records 100 --value-bytes 8192 --mix {mix} --depth 8 --warm-up 0 --deadline 60 \
+                 --seconds {seconds} --driver packet --device far0 --address 10.68.0.1/24"
+            );
+            let report = server.json(&line.split_whitespace().collect::<Vec<_>>());
+            assert_eq!(report["wrong"], 0, "{report}");
+            let after = counters();
+            (after[bytes] - before[bytes]) / (after[packets] - before[packets]).max(1) > 6000
+        });
+        assert!(large, "{mix}: packets are small");
+    }
+}
+
+#[test]
+fn a_load_runs_over_packet_sockets_on_both_sides() {
+    let Some(lab) = Lab::new() else { return };
+    let server = near(&lab, 1500);
     // Longer and longer: the machine may stand still.
     let ran = ["1", "10", "60"].iter().any(|seconds| {
         let line = format!(

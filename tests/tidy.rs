@@ -139,3 +139,27 @@ fn every_file_with_unsafe_code_is_accounted_for() {
         .collect();
     assert!(missing.is_empty(), "allow unsafe code and are not in docs/soundness.md: {missing:#?}");
 }
+
+#[test]
+fn every_test_that_the_page_on_soundness_names_is_there() {
+    let page = fs::read_to_string(root().join("docs/soundness.md")).expect("the page on soundness");
+    let sources: Vec<String> = sources().into_iter().map(|(_, text)| text).collect();
+    let (mut named, mut gone) = (0, Vec::new());
+    for line in page.lines().filter(|line| line.starts_with('|')) {
+        // Of a file: what it guarantees, why, and which tests fail otherwise.
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let [_, _, _, tests] = cells.as_slice() else { continue };
+        for name in tests.split('`').skip(1).step_by(2) {
+            named += 1;
+            let is_there = match name.split_once('/') {
+                Some(_) => root().join(name).exists(),
+                None => sources.iter().any(|text| text.contains(&format!("fn {name}("))),
+            };
+            if !is_there {
+                gone.push(name);
+            }
+        }
+    }
+    assert!(named > 50, "the page's tables name next to no tests: {named}");
+    assert!(gone.is_empty(), "docs/soundness.md names tests that are not there: {gone:#?}");
+}

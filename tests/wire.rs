@@ -293,3 +293,21 @@ fn a_response_has_an_end_however_much_is_asked_for() {
     assert!(matches!(client.multi_get(1, &keys), Err(Error::TooLarge { .. })));
     assert_eq!(client.multi_get(1, &keys[..7]).expect("records").len(), 7);
 }
+
+#[test]
+fn a_message_has_as_many_keys_as_the_client_sends_at_most() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let client = common::client(&plane, id);
+    let most = sandstorm_client::limits::MESSAGE_KEYS;
+    let keys: Vec<[u8; 2]> = (0..=most as u16).map(u16::to_be_bytes).collect();
+    assert_eq!(client.snapshot(1, &keys[..most]).expect("as many as there can be").len(), most);
+    assert_eq!(client.multi_get(1, &keys).expect("in two messages").len(), most + 1);
+    let mut wire = Wire::new(&plane, 0, id);
+    // What it says of itself is looked at before its keys, which are not there.
+    for (number, status, says) in [(most, Status::Malformed, "keys"), (most + 1, Status::TooLarge, "at most 1000 keys")]
+    {
+        let answer = wire.one(Operation { table: 1, number: number as u64, ..Operation::new(Op::MultiGet) });
+        assert_eq!((answer.status, answer.text().contains(says)), (status, true), "{}", answer.text());
+    }
+}

@@ -1,6 +1,6 @@
 //! The async client.
 
-use crate::driver::Driver;
+use crate::driver::Mover;
 use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, RangePage, Record, Reply};
 use crate::session::Login;
 use crate::{Error, limits};
@@ -175,7 +175,7 @@ impl std::fmt::Debug for Config {
 /// that is dropped does not take its request back.
 #[derive(Clone)]
 pub struct Client {
-    driver: Arc<Driver>,
+    mover: Arc<Mover>,
     deadline: Duration,
 }
 
@@ -188,29 +188,29 @@ impl Client {
     /// [`Error::Io`] when no socket can be had.
     pub async fn connect(config: Config) -> Result<Client, Error> {
         let deadline = config.deadline;
-        let driver = Driver::connect(config).await?;
-        Ok(Client { driver, deadline })
+        let mover = Mover::connect(config).await?;
+        Ok(Client { mover, deadline })
     }
 
     /// The same connection with another deadline for the requests made through it.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Client {
-        Client { driver: Arc::clone(&self.driver), deadline }
+        Client { mover: Arc::clone(&self.mover), deadline }
     }
 
     /// Number of the server's workers.
     pub fn workers(&self) -> u32 {
-        self.driver.workers()
+        self.mover.workers()
     }
 
     /// The worker that is the tenant's home.
     pub fn home_worker(&self) -> u32 {
-        self.driver.home_worker()
+        self.mover.home_worker()
     }
 
     /// What the connection has sent, resent and received so far.
     pub fn stats(&self) -> Stats {
-        self.driver.stats()
+        self.mover.stats()
     }
 
     /// Asks for a sign of life; gives the time it took.
@@ -232,8 +232,21 @@ impl Client {
         }
     }
 
-    /// Reads the records under `keys`, in their order, in one round trip.
+    /// Reads the records under `keys`, in their order: [`limits::MESSAGE_KEYS`] in one round trip, of more so many after each other,
+    /// each with the whole deadline.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] where the keys, or the records, of one round trip are over 8 MiB together: ask for fewer.
     pub async fn multi_get<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
+        let (first, rest) = keys.split_at(keys.len().min(limits::MESSAGE_KEYS));
+        let mut records = self.some(table, first).await?;
+        for keys in rest.chunks(limits::MESSAGE_KEYS) {
+            records.extend(self.some(table, keys).await?);
+        }
+        Ok(records)
+    }
+
+    async fn some<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
         let mut message = Message::new();
         message.multi_get(table, keys);
         self.records(message, keys.len()).await
@@ -241,6 +254,9 @@ impl Client {
 
     /// As [`Client::multi_get`], with all records as they were at one moment: of what a transaction writes it finds all or
     /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], and nothing is sent, for more than [`limits::MESSAGE_KEYS`] keys: a moment cannot be split.
     pub async fn snapshot<K: AsRef<[u8]>>(&self, table: u64, keys: &[K]) -> Result<Vec<Option<Record>>, Error> {
         let mut message = Message::new();
         message.snapshot(table, keys);
@@ -372,7 +388,7 @@ impl Client {
     }
 
     async fn single(&self, message: Message) -> Result<Reply, Error> {
-        let response = self.driver.request(message, self.deadline).await?;
+        let response = self.mover.request(message, self.deadline).await?;
         message::only_reply(&response)
     }
 }
@@ -488,7 +504,8 @@ impl<'a> IntoFuture for Put<'a> {
     }
 }
 
-/// Several operations in one message; see [`Client::batch`]. At most 1,024 operations and about 8 MiB together.
+/// Several operations in one message; see [`Client::batch`]. At most 256 operations and about 8 MiB together, and
+/// [`limits::MESSAGE_KEYS`] keys of multigets and records of ranges.
 #[must_use = "a batch is sent by send()"]
 #[derive(Debug)]
 pub struct Batch<'a> {
@@ -503,7 +520,7 @@ impl Batch<'_> {
         self
     }
 
-    /// Adds a multi-get: [`Reply::Records`].
+    /// Adds a multi-get: [`Reply::Records`]. It is not split, as [`Client::multi_get`] is.
     pub fn multi_get<K: AsRef<[u8]>>(mut self, table: u64, keys: &[K]) -> Self {
         self.message.multi_get(table, keys);
         self
@@ -568,7 +585,7 @@ impl Batch<'_> {
         if asked == 0 {
             return Ok(Vec::new());
         }
-        let response = self.client.driver.request(self.message, self.client.deadline).await?;
+        let response = self.client.mover.request(self.message, self.client.deadline).await?;
         let replies = message::replies(&response)?;
         if replies.len() != asked {
             // A message refused as a whole is answered by one operation that says why.

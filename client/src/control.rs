@@ -1,23 +1,6 @@
 //! The control API over HTTP, blocking: tenants, tables, extensions, kills, counters.
 //!
-//! | request | body -> answer |
-//! |---|---|
-//! | `GET /v1/health` | -> [`Health`] (no token needed) |
-//! | `GET /v1/stat` | -> [`Stat`] |
-//! | `POST /v1/shutdown` | -> `{}` |
-//! | `GET /v1/tenants`, `POST /v1/tenants` | -> `[`[`Tenant`]`]`; [`CreateTenant`] -> [`TenantCreated`] |
-//! | `GET`, `PATCH`, `DELETE /v1/tenants/{tenant}` | -> [`Tenant`]; [`ChangeTenant`] -> [`Tenant`]; -> `{}` |
-//! | `POST /v1/tenants/{tenant}/rotate`, `DELETE …/old-token` | [`Rotate`] -> [`TokenRotated`]; -> [`Tenant`] |
-//! | `GET /v1/operator`, `POST …/rotate`, `DELETE …/old-token` | -> [`OperatorToken`]; [`Rotate`] -> [`TokenRotated`]; -> `{}` |
-//! | `GET`, `POST /v1/tenants/{tenant}/tables` | -> `[`[`Table`]`]`; [`CreateTable`] -> [`Table`] |
-//! | `GET`, `DELETE /v1/tenants/{tenant}/tables/{table}` | -> [`Table`]; -> `{}` |
-//! | `GET`, `POST /v1/tenants/{tenant}/grants` | -> [`Grants`]; [`CreateGrant`] -> [`GivenGrant`] |
-//! | `DELETE …/grants/given/{table}/{to}`, `DELETE …/grants/received/{owner}/{table}` | -> `{}` |
-//! | `GET /v1/tenants/{tenant}/extensions` | -> `[`[`Extension`]`]` |
-//! | `PUT`, `GET`, `DELETE /v1/tenants/{tenant}/extensions/{name}` | [`Push`] -> [`Pushed`]; -> [`Extension`]; -> `{}` |
-//! | `PUT /v1/tenants/{tenant}/extensions/{name}/artifact` | a signed artifact's bytes -> [`Pushed`] |
-//! | `POST …/extensions/{name}/suspend`, `…/resume`, `PUT …/extensions/{name}/budget` | ; ; [`Budget`] |
-//! | `GET /v1/tenants/{tenant}/kills`, `GET /v1/kills` | -> `[`[`Kill`]`]`, newest first (`?limit=n`) |
+//! A method for each route of docs/control.md that tools need; `/v1/workers` and `/metrics` are for those who watch.
 //!
 //! Every request but `health` carries `authorization: Bearer TOKEN`, the operator's or the tenant's. What is not a
 //! success (2xx) has an [`ErrorBody`].
@@ -33,6 +16,7 @@ use crate::limits;
 use sandstorm_net::trust::{Disbelief, Words, explain};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A connection to a server's control port. Cheap to clone; requests block the calling thread.
@@ -58,8 +42,8 @@ const WORDS: Words = Words {
 struct Nothing {}
 
 impl Control {
-    /// A client of the control port at `address` (`host:port`, or a whole `http://…` or `https://…`), with the operator's
-    /// or a tenant's token. Nothing is sent yet.
+    /// A client of the control port at `address` (`host:port`, or a whole `http://…` or `https://…`: see [`url`]), with the
+    /// operator's or a tenant's token. Nothing is sent yet.
     pub fn new(address: &str, token: Option<&str>) -> Control {
         Control::with_timeout(address, token, limits::CONTROL_TIMEOUT)
     }
@@ -69,7 +53,8 @@ impl Control {
         Control::with_trust(address, token, timeout, &Trust::default())
     }
 
-    /// The same with a say in which certificate is believed.
+    /// The same with a say in which certificate is believed. With one named, TLS is spoken on loopback too, unless the address
+    /// begins with `http://`.
     pub fn with_trust(address: &str, token: Option<&str>, timeout: Duration, trust: &Trust) -> Control {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -77,8 +62,7 @@ impl Control {
             .proxy(None)
             .max_redirects(0)
             .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
-        let address = address.trim_end_matches('/');
-        let address = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+        let address = url(address, !matches!(trust, Trust::Public));
         Control { agent: trust.agent(config), address, token: token.map(str::to_owned) }
     }
 
@@ -349,6 +333,20 @@ impl std::fmt::Debug for Control {
         // Without the token: this gets into logs.
         f.debug_struct("Control").field("address", &self.address).finish_non_exhaustive()
     }
+}
+
+/// A control port's address with its scheme. Where none is written, TLS is spoken with every other machine, and where it is
+/// `trusted`: a certificate was named, by which it is known. A token must not cross a network in the clear because somebody
+/// forgot six letters. What is left is loopback.
+pub fn url(address: &str, trusted: bool) -> String {
+    let address = address.trim_end_matches('/');
+    if address.contains("://") {
+        return address.to_owned();
+    }
+    let name = address.rsplit_once(':').map_or(address, |(name, _)| name).trim_matches(['[', ']']);
+    let own = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    let scheme = if own && !trusted { "http" } else { "https" };
+    format!("{scheme}://{address}")
 }
 
 /// A name as one segment of a path: everything but letters, digits and `-_.~` percent-encoded.

@@ -8,8 +8,8 @@ use crate::session::{Answer, Session};
 use crate::{Error, limits};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sandstorm_net::driver::{self as net, AnyDriver, Burst, Driver as _, Waker};
-use sandstorm_net::limits::SOCKET_BUFFER;
+use sandstorm_net::driver::{self as net, AnyDriver, Burst, Driver, Waker};
+use sandstorm_net::limits::{MAX_DATAGRAM_CEILING, SOCKET_BUFFER};
 use sandstorm_net::r2p2::{Peer, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use tokio::task::AbortHandle;
 
 type Waiter = oneshot::Sender<Result<Bytes, Error>>;
 
-/// Owns what runs in the background; the last clone of a client drops it, and that with it.
-pub(crate) struct Driver {
+/// What moves a client: owns what runs in the background; the last clone of a client drops it, and that with it.
+pub(crate) struct Mover {
     shared: Arc<Shared>,
     background: Background,
 }
@@ -99,6 +99,13 @@ impl<'a> Sending<'a> {
 }
 
 impl Transmit for Sending<'_> {
+    fn most(&mut self, peer: Peer) -> usize {
+        match self {
+            Sending::Socket(..) => MAX_DATAGRAM_CEILING,
+            Sending::Driver(outbox, _) => outbox.most(peer),
+        }
+    }
+
     fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
         let (socket, outbox) = match self {
             Sending::Socket(socket, outbox) => (socket, outbox),
@@ -148,9 +155,9 @@ fn deliver(waiter: Waiter, result: Result<Answer<'_>, Error>) {
     let _ = waiter.send(result);
 }
 
-impl Driver {
+impl Mover {
     /// Binds, logs in at the first port, and moves to the one that the route names.
-    pub(crate) async fn connect(config: Config) -> Result<Arc<Driver>, Error> {
+    pub(crate) async fn connect(config: Config) -> Result<Arc<Mover>, Error> {
         let first = match config.route {
             Route::Home => 0,
             Route::Worker(worker) => worker,
@@ -159,7 +166,7 @@ impl Driver {
             None => (Way::Socket(bind(&config).await?), None),
             Some(drivers) => {
                 let driver = drivers.open().map_err(|text| Error::Io { text })?;
-                let (burst, outbox) = (driver.burst(), net::Outbox::default());
+                let (burst, outbox) = (driver.burst(), driver.outbox());
                 (Way::Driver(driver.waker()), Some(Box::new(Other { driver, burst, outbox })))
             }
         };
@@ -188,9 +195,9 @@ impl Driver {
                 Background::Thread(Some(thread.spawn(move || run_driver(&guard, &waiter))?))
             }
         };
-        let driver = Arc::new(Driver { shared, background });
-        driver.settle_route().await?;
-        Ok(driver)
+        let mover = Arc::new(Mover { shared, background });
+        mover.settle_route().await?;
+        Ok(mover)
     }
 
     /// Learns the home worker at the first port, and stays there if the home worker's own port does not answer.
@@ -243,7 +250,7 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for Mover {
     fn drop(&mut self) {
         match &mut self.background {
             Background::Task(task) => task.abort(),
@@ -431,7 +438,7 @@ fn run_driver(guard: &Guard, waiter: &net::Waiter) {
 async fn run(guard: Guard) {
     let shared = &guard.0;
     let Way::Socket(socket) = &shared.way else { return };
-    let mut buffer = vec![0; sandstorm_net::limits::MAX_DATAGRAM_CEILING];
+    let mut buffer = vec![0; MAX_DATAGRAM_CEILING];
     loop {
         let (due_us, more, writing) = shared.turn(socket, &mut buffer);
         if more {

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum Error {
     /// The condition of the write did not hold; or an invocation's transaction met the writes of others each time that it was
-    /// tried, and wrote nothing.
+    /// tried, and wrote nothing. What the invocation wrote outside of it stays written, once for each try.
     #[error(
         "conflict: the record is not as the write's condition asks, or others wrote what the transaction had read; try again"
     )]
@@ -18,16 +18,20 @@ pub enum Error {
     /// The value under the key is no number, or the sum would overflow.
     #[error("the value is not a decimal number, or the sum does not fit 64 bits; put a number there first")]
     NotANumber,
-    /// The table is full.
-    #[error("the table is full; delete records, raise its quota, or make it a cache")]
-    OutOfMemory,
+    /// The table is full, or too many of its replaced records are still being read, which is over in a moment.
+    #[error("out of memory: {text}")]
+    OutOfMemory {
+        /// Which of the two, and what to do, in the server's words.
+        text: String,
+    },
     /// A quota of the tenant stands in the way.
     #[error("over quota ({which}); send less, or ask the operator for more")]
     OverQuota {
         /// Which quota, in the server's words.
         which: String,
     },
-    /// A key, value, arguments, reply or message is over its limit.
+    /// A key, value, arguments, reply or message is over its limit. Of an invocation in a batch: it may have run, and its reply not
+    /// have fitted beside the others.
     #[error("too large: {what}; split it")]
     TooLarge {
         /// What is, and its limit.
@@ -143,7 +147,7 @@ impl Error {
             Status::UnknownExtension => Error::UnknownExtension,
             Status::WrongServer => Error::WrongServer,
             Status::OverQuota => Error::OverQuota { which: text() },
-            Status::OutOfMemory => Error::OutOfMemory,
+            Status::OutOfMemory => Error::OutOfMemory { text: text() },
             Status::TooLarge => Error::TooLarge { what: text() },
             Status::Killed => match u8::try_from(answer.number).ok().and_then(KillCause::from_byte) {
                 Some(cause) => Error::Killed { cause, text: text() },
@@ -165,7 +169,7 @@ impl Error {
         match self {
             Error::Conflict => "conflict",
             Error::NotANumber => "not_a_number",
-            Error::OutOfMemory => "out_of_memory",
+            Error::OutOfMemory { .. } => "out_of_memory",
             Error::OverQuota { .. } => "over_quota",
             Error::TooLarge { .. } => "too_large",
             Error::Killed { .. } => "killed",

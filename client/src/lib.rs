@@ -26,6 +26,8 @@
 //! }
 //! ```
 //!
+//! docs/client.md is the guide: ids, deadlines, what to do about errors.
+//!
 //! # Faces
 //! - [`Client`]: async, any number of requests in flight on one UDP socket. Clone it and share it.
 //! - [`blocking::Client`]: the same for scripts, one request at a time.
@@ -37,8 +39,11 @@
 //! # What a request promises
 //! - It is resent, with growing pauses, until its answer comes or its deadline passes ([`Config::deadline`], 2 s unless
 //!   told otherwise). The server runs it **at most once**, however often it arrives.
-//! - After [`Error::Timeout`] or [`Error::Stale`] it may or may not have run; read before you write again. After any
-//!   other error it has not changed anything, unless it was an extension that failed or was killed half-way.
+//! - After [`Error::Timeout`], [`Error::Stale`], [`Error::Io`], [`Error::Closed`] or [`Error::Protocol`] it may or may not have run; read
+//!   before you write again. After any other error a get, put, delete or increment has changed nothing.
+//! - A call of an extension has not run after [`Error::UnknownExtension`], [`Error::Suspended`], [`Error::OverQuota`] or
+//!   [`Error::Overloaded`]. After [`Error::Failed`], [`Error::Killed`] or [`Error::Conflict`] it has, and what it wrote outside of a transaction
+//!   stays written; after [`Error::TooLarge`] in a batch perhaps: a reply that does not fit beside the others is answered so.
 //! - Requests in flight at the same time run in any order. The operations of one [`Batch`] run in order, but are not one
 //!   transaction.
 //! - Values come as [`Bytes`]: slices of the message that brought them, so a small one kept for long keeps its message.
@@ -64,6 +69,11 @@ mod message;
 pub mod raw;
 mod session;
 pub mod tao;
+
+/// The page on this client, whose code has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/client.md")]
+struct Page;
 
 #[cfg(test)]
 mod fake;

@@ -42,6 +42,8 @@ pub const FILL_TRIES: u32 = 10;
 pub const LOAD_DRAIN: Duration = Duration::from_millis(500);
 /// How often a load's thread shares its counts with the line of progress, in nanoseconds.
 pub const LOAD_SHARE_NS: u64 = 100_000_000;
+/// How long a load's thread that dozes sleeps at most, in microseconds: requests whose answers are lost are to be sent again in time.
+pub const LOAD_DOZE_US: u64 = 1_000;
 /// How often the line of progress looks at the time.
 pub const LOAD_WATCH: Duration = Duration::from_millis(20);
 /// Lists, and rows for a decision tree, that a load makes by itself: a list is some tens of times as large as a record.
@@ -58,5 +60,8 @@ pub const PEER_PATIENCE: Duration = Duration::from_secs(5);
 pub const PEER_FILL_BYTES: usize = 256 << 10;
 /// Records that a message asks a range for: as many as the server's answer may have.
 pub const RANGE_PAGE: usize = 1_000;
+/// Keys of the multigets of one message, and records that its ranges ask for, together: a server refuses more, since it serves a
+/// message in one go.
+pub const MESSAGE_KEYS: usize = 1_000;
 /// Bytes of edges at which the extension `tao` ends a reply, and says how to go on; a load's queries stay below.
 pub const TAO_REPLY_BYTES: usize = 1 << 20;

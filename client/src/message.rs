@@ -107,12 +107,15 @@ pub enum Reply {
     Reply(Bytes),
 }
 
-/// A request under construction: several operations that travel together, at most 1,024 and about 8 MiB. What goes over a
-/// limit is left out, and told when the message is sent. Used with [`crate::raw`]; [`crate::Batch`] wraps it.
+/// A request under construction: several operations that travel together, at most 256 and about 8 MiB, with
+/// [`limits::MESSAGE_KEYS`] keys of multigets and records of ranges. What goes over a limit is left out, and told when the message
+/// is sent. Used with [`crate::raw`]; [`crate::Batch`] wraps it.
 #[derive(Debug)]
 pub struct Message {
     bytes: Vec<u8>,
     operations: usize,
+    /// Of its multigets, and records that its ranges ask for.
+    keys: usize,
     idempotent: bool,
     too_large: Option<&'static str>,
 }
@@ -126,7 +129,7 @@ impl Message {
     pub(crate) fn reuse(mut bytes: Vec<u8>) -> Message {
         bytes.clear();
         bytes.resize(MESSAGE_HEADER_LEN, 0);
-        Message { bytes, operations: 0, idempotent: true, too_large: None }
+        Message { bytes, operations: 0, keys: 0, idempotent: true, too_large: None }
     }
 
     /// Operations so far.
@@ -174,6 +177,14 @@ impl Message {
         self.push(&Operation { table, key, ..Operation::new(Op::Get) }, [&[], &[]]);
     }
 
+    /// Counts keys that the message asks for together.
+    fn count(&mut self, keys: usize) {
+        self.keys += keys;
+        if self.keys > limits::MESSAGE_KEYS {
+            self.too_large = Some("over 1,000 keys of multigets and records of ranges in one message");
+        }
+    }
+
     /// Appends a multi-get.
     pub fn multi_get<K: AsRef<[u8]>>(&mut self, table: u64, keys: &[K]) {
         self.multi_get_with(table, keys, 0);
@@ -196,6 +207,7 @@ impl Message {
             list.extend_from_slice(key);
         }
         let operation = Operation { table, flags, number: keys.len() as u64, ..Operation::new(Op::MultiGet) };
+        self.count(keys.len());
         self.push(&operation, [&list, &[]]);
     }
 
@@ -204,6 +216,7 @@ impl Message {
     pub fn range(&mut self, table: u64, from: &[u8], to: &[u8], limit: u32, direction: Direction, at_once: bool) {
         let operation = Operation::range(table, from, &[], limit, direction == Direction::Backward);
         let flags = if at_once { OP_FLAG_SNAPSHOT } else { 0 };
+        self.count(limits::RANGE_PAGE.min(limit as usize));
         self.push(&Operation { flags, ..operation }, [to, &[]]);
     }
 

@@ -30,6 +30,7 @@ use crate::{Error, limits};
 use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::ClientCounters;
 use sandstorm_net::rpc::{MessageHeader, Operation};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// A connection that its owner polls.
@@ -72,7 +73,7 @@ impl Connection {
         let (server, login) = (config.worker_address(worker)?, config.login(now_ms()));
         Ok(Connection {
             burst: driver.burst(),
-            outbox: Outbox::default(),
+            outbox: driver.outbox(),
             session: Session::within(driver.max_datagram(), server, login, config.window),
             driver,
             epoch: Instant::now(),
@@ -110,6 +111,14 @@ impl Connection {
     /// What the R2P2 endpoint has counted.
     pub fn counters(&self) -> &ClientCounters {
         self.session.counters()
+    }
+
+    /// The kernel's socket, if the connection has one: something may have arrived when it can be read.
+    pub fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match &self.driver {
+            AnyDriver::Udp(driver) => Some(driver.as_fd()),
+            AnyDriver::Other(_) => None,
+        }
     }
 
     /// Requests without an answer.

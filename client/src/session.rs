@@ -10,7 +10,7 @@ use crate::message::{Message, hello_answer, is_idempotent, stamp};
 use crate::{Error, limits};
 use hashbrown::HashMap;
 use rand::RngCore;
-use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US, MAX_DATAGRAM_V6};
+use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US, usual_datagram};
 use sandstorm_net::r2p2::{self, ClientCounters, ClientEndpoint, Ended, Failure, Peer, RequestError, Transmit};
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, Status};
 use sandstorm_net::seal::{ClientSeal, OVERHEAD, Refusal, Through};
@@ -49,6 +49,13 @@ impl<T: Transmit> Transmit for Way<'_, T> {
         match self {
             Way::Plain(tx) => tx.send(peer, parts),
             Way::Sealed(tx) => tx.send(peer, parts),
+        }
+    }
+
+    fn most(&mut self, peer: Peer) -> usize {
+        match self {
+            Way::Plain(tx) => tx.most(peer),
+            Way::Sealed(tx) => tx.most(peer),
         }
     }
 }
@@ -112,9 +119,8 @@ pub(crate) struct Session<T> {
 impl<T> Session<T> {
     /// A session towards `server` that has not said hello yet.
     pub(crate) fn new(server: Peer, login: Login, window: usize) -> Session<T> {
-        // Over IPv6 the kernel would cut longer ones, and who serves past a kernel may take no pieces.
-        let most = if server.is_ipv6() { MAX_DATAGRAM_V6 } else { usize::MAX };
-        Session::within(most, server, login, window)
+        // The kernel would cut longer ones, and who serves past a kernel may take no pieces.
+        Session::within(usual_datagram(server.is_ipv6()), server, login, window)
     }
 
     /// The same over a driver whose datagrams have at most so many bytes.
@@ -124,8 +130,10 @@ impl<T> Session<T> {
             Box::new(ClientSeal::new(server, login.tenant, login.token.as_bytes(), number, clock_ms))
         });
         let mut endpoint_limits = ClientLimits::default();
-        endpoint_limits.max_datagram = endpoint_limits.max_datagram.min(max_datagram);
-        endpoint_limits.max_datagram -= if seal.is_some() { OVERHEAD } else { 0 };
+        let overhead = if seal.is_some() { OVERHEAD } else { 0 };
+        // Over IPv6 longer ones would not fit an Ethernet frame.
+        endpoint_limits.max_datagram = usual_datagram(server.is_ipv6()).min(max_datagram) - overhead;
+        endpoint_limits.largest_datagram = max_datagram - overhead;
         Session {
             endpoint: ClientEndpoint::new(server, endpoint_limits),
             seal,
@@ -357,6 +365,7 @@ impl<T> Session<T> {
         let answer = response.message;
         if pending.mark.is_none() {
             self.greeted(pending, &answer, out);
+            self.endpoint.seek_size(now_us);
             self.recycle(answer);
         } else if is_unauthenticated(&answer) {
             self.forgotten(now_us, pending, out);

@@ -74,11 +74,34 @@ async fn a_batch_answers_each_operation_in_order() {
     assert_eq!(replies[6..], [Ok(Reply::Records(vec![None])), Err(Error::UnknownTable)]);
     assert!(client.batch().is_empty());
     assert_eq!(client.batch().send().await.unwrap(), vec![]);
-    let mut too_many = client.batch();
-    for _ in 0..1025 {
-        too_many = too_many.get(TABLE, b"a");
+    for (count, is_refused) in [(256, false), (257, true)] {
+        let batch = (0..count).fold(client.batch(), |batch, _| batch.get(TABLE, b"a"));
+        assert_eq!(matches!(batch.send().await, Err(Error::TooLarge { .. })), is_refused, "{count} operations");
     }
-    assert!(matches!(too_many.send().await, Err(Error::TooLarge { .. })));
+}
+
+#[tokio::test]
+async fn many_keys_are_asked_for_in_turns_and_what_cannot_be_split_is_refused_before_it_is_sent() {
+    let fake = Fake::start(LOSSY);
+    let client = Client::connect(config(&fake)).await.unwrap();
+    client.put(TABLE, b"k2499", b"last").await.unwrap();
+    client.put(TABLE, b"k1000", b"v").await.unwrap();
+    let keys: Vec<String> = (0..2500).map(|number| format!("k{number}")).collect();
+    let found = client.multi_get(TABLE, &keys).await.unwrap();
+    let places = found.iter().enumerate().filter_map(|(place, record)| Some((place, record.as_ref()?.value.clone())));
+    assert_eq!(places.collect::<Vec<_>>(), [(1000, Bytes::from_static(b"v")), (2499, Bytes::from_static(b"last"))]);
+    assert_eq!(found.len(), 2500);
+    assert_eq!(client.multi_get::<&str>(TABLE, &[]).await, Ok(Vec::new()));
+
+    let sent = client.stats().requests;
+    let says = |error: Error| matches!(error, Error::TooLarge { what } if what.contains("1,000 keys"));
+    assert_eq!(client.snapshot(TABLE, &keys[..1000]).await.unwrap().len(), 1000);
+    assert!(says(client.snapshot(TABLE, &keys[..1001]).await.unwrap_err()));
+    let two = client.batch().multi_get(TABLE, &keys[..600]).multi_get(TABLE, &keys[..401]);
+    assert!(says(two.send().await.unwrap_err()));
+    let both = client.batch().multi_get(TABLE, &keys[..1]).range(TABLE, b"", b"", 5_000, Direction::Forward);
+    assert!(says(both.send().await.unwrap_err()));
+    assert_eq!(client.stats().requests, sent + 1, "the others did not leave");
 }
 
 #[tokio::test]
@@ -269,4 +292,14 @@ async fn a_range_goes_on_where_an_answer_has_no_record_but_more() {
     }
     let page = client.range_at_once(TABLE, &key(10), b"s", 10, Direction::Forward).await.unwrap();
     assert_eq!(page, RangePage { records: Vec::new(), on: Some(Bytes::copy_from_slice(&key(12))) });
+}
+
+#[test]
+fn what_is_out_of_memory_is_told_in_the_servers_words() {
+    use sandstorm_net::rpc::{Op, Operation, Status};
+    for text in ["the table's memory quota is reached: delete records or raise the quota", "write again in a moment"] {
+        let answer = Operation { value: text.as_bytes(), ..Operation::new(Op::Put).answer(Status::OutOfMemory) };
+        let error = Error::of(&answer).unwrap();
+        assert_eq!((error.to_string(), error.code()), (format!("out of memory: {text}"), "out_of_memory"));
+    }
 }

@@ -37,6 +37,8 @@ mod exposure;
 mod kept;
 mod listen;
 mod net;
+#[cfg(test)]
+mod reference;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -67,7 +67,8 @@ fn look_at_link(metrics: &Metrics, was_up: &mut Option<bool>) {
     if was_up.replace(state.up) == Some(state.up) {
         return;
     }
-    if state.up {
+    // Where a process is at the other end, that it is not there yet, or any more, is nothing to warn of.
+    if state.up || state.comes_and_goes {
         tracing::info!("network: {state}");
     } else {
         tracing::warn!("network: {state}");

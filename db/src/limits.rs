@@ -73,6 +73,10 @@ pub const MAX_KEY_BYTES: usize = 64 << 10;
 /// Longest value in bytes. What the wire carries.
 pub const MAX_VALUE_BYTES: usize = 8 << 20;
 
+/// Bytes of a value from which on an answer is sent from where the record lies, which is held until then: such a record counts its holders, in
+/// eight bytes of its own. What is smaller is copied sooner than that: 2 KiB are copied three times in some 150 ns.
+pub const HELD_VALUE_BYTES: usize = 2048;
+
 /// Bytes charged against a table's quota for each record beside its own allocation: its part of the bucket array at middling load
 /// (25), and what the slabs need themselves. Overflow buckets are charged as they come and go, 64 bytes each, however empty.
 pub const RECORD_CHARGE_BYTES: u64 = 26;
@@ -108,8 +112,15 @@ pub const RANGE_LOOKS_AT_LEAST: usize = 4;
 /// Bytes of keys that ranges go through which count as one request more against their tenant's share of the CPU.
 pub const RANGE_KEY_BYTES_PER_REQUEST: usize = 1 << 10;
 
-/// Expired records that one commit removes from the ranges that it looks at again, while the table's writers wait. If there are more, the
-/// transaction begins anew, with fewer left.
+/// Expired records that a commit removes from the ranges that it looks at again, while all writers of the table wait: 100 us by estimate. If
+/// there are more, they go when nobody waits ([`RANGE_EXPIRED_PER_COMMIT`]), and the commit begins anew.
+pub const RANGE_EXPIRED_HELD: usize = 256;
+
+/// Bytes of the keys of those, likewise.
+pub const RANGE_EXPIRED_KEY_BYTES_HELD: usize = 256 << 10;
+
+/// Expired records that a commit removes at a time as any writer would. If there are more, it ends as a conflict, and the transaction
+/// begins anew, with fewer left.
 pub const RANGE_EXPIRED_PER_COMMIT: usize = 4096;
 
 /// Bytes of the keys of those, likewise: as many as a transaction may meet in its ranges (`TRANSACTION_ROW_BYTES`).
@@ -275,6 +286,14 @@ pub const SWITCH_SIGNAL_OFFSET: i32 = 6;
 pub const WATCHDOG_PERIOD_US: u64 = 100;
 /// The same at least, where it knows when a slice will be over, microseconds.
 pub const WATCHDOG_MIN_PERIOD_US: u64 = 10;
+/// Calls of an extension on a worker without a poll that took longer than its slice, after which the watchdog naps while only such
+/// extensions run: so a tenant that saves up for one long poll has let more time go than it gets, [`WATCHDOG_NAP_US`].
+pub const PROVEN_CALLS: u64 = 8_192;
+/// How long the watchdog naps, microseconds: how late it may see that the first slice after so many calls is over. At 40,000 calls a
+/// second, one after another, fewer than 1 in 100 meets it, and a processor that has other work is interrupted 250 times a second.
+pub const WATCHDOG_NAP_US: u64 = 4_000;
+/// Time since anything else ran after which it naps, microseconds.
+pub const WATCHDOG_WARY_US: u64 = 5_000;
 /// How far past its slice a poll is charged at most, microseconds: the watchdog's delay, and a host call's that it waits for.
 /// What is measured beyond is taken for time that a hypervisor took away.
 pub const SWITCH_LATE_US: u64 = 1_000;
@@ -330,6 +349,13 @@ pub const POLLS_PER_TURN: usize = 1024;
 /// Invocations under way on a worker beyond which it polls tasks after each part of its burst: each invocation touches
 /// cache lines and pages of its own, and what was begun early is cold when its turn comes.
 pub const BEGUN_AT_ONCE: usize = 256;
+/// Bytes that take about as long to copy as a plain get takes: what a share of a part is charged for, beside its operations.
+pub const BYTES_OF_A_GET: usize = 4_096;
+/// Short invocations under way up to which a turn's other answers wait for theirs, so that all leave in one system call: that takes
+/// as long as they do, and whoever awaits both kinds is woken once.
+pub const ANSWERED_TOGETHER: usize = 4;
+/// CPU time of a poll up to which invocations count as short, on average over a turn, nanoseconds.
+pub const SHORT_POLL_NS: u64 = 2_000;
 /// Invocations whose polls take turns: as many as it takes to hide their cache misses behind each other, and few enough
 /// that the first ones end, and are answered, before all have begun.
 pub const INTERLEAVED: usize = 32;
@@ -343,7 +369,8 @@ pub const POLLS_IN_A_ROW: usize = 16;
 /// CPU nanoseconds of serving between two looks at the network, with more waiting: what came meanwhile waits no longer, and
 /// then for its turn among the lanes. Answers leave in segments of 64, which takes about as long.
 pub const SERVE_NS: u64 = 30_000;
-/// CPU nanoseconds of one lane's turn while others wait: what a message waits for each tenant that floods.
+/// CPU nanoseconds of one lane's turn while others wait: what a message waits for each tenant that floods. Of all lanes together that
+/// are served at once, where each has little.
 pub const PART_NS: u64 = 10_000;
 /// Datagrams that are served as they came, if nothing else waits and nothing more came: 10-20 us of work.
 pub const DIRECT_DATAGRAMS: usize = 64;
@@ -445,7 +472,7 @@ pub mod protocols {
 /// Limits of connections (memcached, Redis).
 pub mod connections {
     /// Connections of the server, at most; less where the process may not open as many files. A tenant alone gets two thirds. An
-    /// idle one takes about half a kilobyte here, and some of the kernel's.
+    /// idle one takes less than 1 KiB here, and some of the kernel's.
     pub const CONNECTIONS: usize = 65_536;
     /// File descriptors that are left for everything else: control connections, builds, libraries.
     pub const OTHER_FILES: usize = 1_024;

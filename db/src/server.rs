@@ -112,6 +112,7 @@ impl Prepared {
             poll: config.poll,
             steal: config.steal,
             interleave: config.interleave,
+            zero_copy: config.net.zero_copy,
             network: config.net.network(config.data.port(), config.workers),
             allow_plaintext: config.allow_plaintext,
             listen: config.listen.clone(),

@@ -18,8 +18,8 @@ mod bind {
     const OLDEST: &str = "21.11";
     /// The first that the shim has not been tried with: it is taken, and said.
     const UNTRIED: &str = "23.0";
-    /// What we call; drivers are plug-ins, which DPDK loads at run time.
-    const LIBRARIES: [&str; 5] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring"];
+    /// What we call; drivers are plug-ins, which DPDK loads at run time, but for the one that connects two ports of one process.
+    const LIBRARIES: [&str; 6] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_net_ring"];
     /// Functions that DPDK exports and we call.
     const FUNCTIONS: &str = "ss_.*|rte_eal_(init|cleanup|process_type)|rte_eth_dev_(count_avail|start|stop|close|is_valid_port|socket_id|\
         rx_intr_enable|rx_intr_disable|rx_intr_ctl_q_get_fd)|rte_eth_(find_next|promiscuous_enable|allmulticast_enable)|rte_strerror|\

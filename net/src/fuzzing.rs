@@ -3,7 +3,7 @@
 
 use crate::limits::{ClientLimits, OnceLimits, ServerLimits};
 use crate::once::{Admit, OnceWindow};
-use crate::r2p2::header::{self, Kind, Part, Report};
+use crate::r2p2::header::{self, Kind, Part, Report, Size, Step};
 use crate::r2p2::{ClientEndpoint, Peer, ServerEndpoint};
 use crate::rpc::{self, Answers, Keys, MessageHeader};
 use std::collections::{BTreeMap, HashMap};
@@ -70,6 +70,12 @@ fn datagram(input: &mut Input<'_>, payload: &[u8], message_len: Option<u32>) -> 
             let part = Part { ident, incarnation, message_len, chunk_len, index, count, chunk: &chunk };
             [&header::part(kind, id, &part)[..], &chunk].concat()
         }
+        _ if choice & 8 != 0 => {
+            let step = [Step::Ask, Step::Heard, Step::Use][usize::from(input.byte() % 3)];
+            let size = Size { step, number: input.byte() as u32 % 4, bytes: 200 + input.number(2) as u32 % 2000 };
+            let fill = if step == Step::Use { 0 } else { size.bytes as usize - header::LONG_HEADER_LEN };
+            [&header::size(&size)[..], &vec![0; fill]].concat()
+        }
         _ => {
             let (ident, incarnation) = (input.byte() as u32 % 2, input.byte() as u32 % 4);
             let report = Report { ident, incarnation, next: input.number(2) as u16 % 80, map: input.number(8) };
@@ -83,6 +89,7 @@ pub fn server(bytes: &[u8]) {
     let input = &mut Input(bytes);
     let limits = ServerLimits {
         max_datagram: 256,
+        largest_datagram: 1024,
         max_message: 20_000,
         partial_bytes: 60_000,
         partial_bytes_per_peer: 30_000,
@@ -106,7 +113,7 @@ pub fn server(bytes: &[u8]) {
             }
             _ => {
                 let packet = datagram(input, b"payload", None);
-                if let Some(request) = endpoint.receive(now_us, who, &packet, &mut out) {
+                if let Some(request) = endpoint.receive_of(now_us, who, &packet, &mut out, || 1) {
                     assert_eq!(request.peer, who);
                     assert!(request.message.len() <= limits.max_message.max(packet.len()));
                     endpoint.recycle(request.message);
@@ -117,7 +124,7 @@ pub fn server(bytes: &[u8]) {
         let held = endpoint.held();
         assert!(held.partial_bytes <= limits.partial_bytes && held.partials <= limits.partials);
         assert!(held.outgoing_bytes <= limits.outgoing_bytes && held.completed <= limits.completed);
-        assert!(out.iter().all(|(_, datagram)| datagram.len() <= limits.max_datagram));
+        assert!(out.iter().all(|(_, datagram)| datagram.len() <= limits.largest_datagram));
         out.clear();
     }
     let mut turns = 0;
@@ -134,6 +141,7 @@ pub fn client(bytes: &[u8]) {
     let input = &mut Input(bytes);
     let limits = ClientLimits {
         max_datagram: 256,
+        largest_datagram: 1024,
         max_message: 20_000,
         in_flight: 4,
         request_bytes: 40_000,
@@ -141,6 +149,7 @@ pub fn client(bytes: &[u8]) {
         ..ClientLimits::default()
     };
     let mut endpoint = ClientEndpoint::new(peer(9), limits);
+    endpoint.seek_size(0);
     let (mut now_us, mut out): (u64, Vec<(Peer, Vec<u8>)>) = (0, Vec::new());
     let mut open: HashMap<u16, Vec<u8>> = HashMap::new();
     while !input.done() {

@@ -1,7 +1,8 @@
 //! Packets in, packets out: drivers, R2P2 messages, and the RPC codec of the Sandstorm storage server.
 //!
 //! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`once`] runs each request at most
-//! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over Ethernet frames.
+//! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over Ethernet frames; [`share`] is bytes that
+//! are sent from where they lie.
 //! `trust` is for those who ask a port that speaks HTTPS. All but these three are free of sockets and clocks.
 #![deny(unsafe_code)]
 
@@ -17,6 +18,7 @@ pub mod r2p2;
 pub mod resp;
 pub mod rpc;
 pub mod seal;
+pub mod share;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod stack;

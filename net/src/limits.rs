@@ -7,6 +7,10 @@ use crate::rpc::MAX_MESSAGE_LEN;
 pub const MAX_DATAGRAM: usize = 1472;
 /// The same behind IPv6, whose header is 20 bytes longer.
 pub const MAX_DATAGRAM_V6: usize = 1452;
+/// The one of the two for this family: what networks bear as a rule.
+pub const fn usual_datagram(is_ipv6: bool) -> usize {
+    if is_ipv6 { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM }
+}
 /// Largest datagram that UDP over IPv4 can carry, bytes: upper bound of the setting.
 pub const MAX_DATAGRAM_CEILING: usize = 65_507;
 /// Least datagram setting and least chunk that is accepted, bytes: bounds the bookkeeping per byte of a message.
@@ -43,11 +47,24 @@ pub const STALLED_TIMERS: u32 = 3;
 /// Least time between two looks for such messages, microseconds: a look passes over all of them.
 pub const STALLED_LOOK_US: u64 = 10_000;
 
+/// Tries of a datagram of one size, before a smaller one is tried: 60 ms in all.
+pub const SIZE_TRIES: u32 = 2;
+/// Time after which a client tries larger datagrams again where they did not come through, microseconds.
+pub const SIZE_AGAIN_US: u64 = 10_000_000;
+/// Least time between two doubts of a client that large datagrams still come through, microseconds: each costs one.
+pub const SIZE_DOUBT_US: u64 = 1_000_000;
+/// Sets of peers of which a server knows how large datagrams they get. A tenant's peers are in one of them.
+pub const SIZE_SETS: usize = 64;
+/// Peers of one set: with all of them 300 KB.
+pub const SIZES_PER_SET: usize = 64;
+
 /// Limits of a server endpoint (one port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Bytes of a datagram sent. Default [`MAX_DATAGRAM`].
     pub max_datagram: usize,
+    /// The same to a peer that has shown that it gets such. Default [`MAX_DATAGRAM`]: no larger ones.
+    pub largest_datagram: usize,
     /// Bytes of one message, either way. Default [`MAX_MESSAGE_LEN`]; longer requests are refused with a drop.
     pub max_message: usize,
     /// Bytes of messages under reassembly, all peers. Default 64 MiB: seven largest puts at once. A tenant may hold twice what is
@@ -87,6 +104,7 @@ impl Default for ServerLimits {
     fn default() -> ServerLimits {
         ServerLimits {
             max_datagram: MAX_DATAGRAM,
+            largest_datagram: MAX_DATAGRAM,
             max_message: MAX_MESSAGE_LEN,
             partial_bytes: 64 << 20,
             partial_bytes_per_peer: 24 << 20,
@@ -111,6 +129,8 @@ impl Default for ServerLimits {
 pub struct ClientLimits {
     /// Bytes of a datagram sent. Default [`MAX_DATAGRAM`].
     pub max_datagram: usize,
+    /// The largest that is tried, and used if it comes through both ways. Default [`MAX_DATAGRAM`]: none is tried.
+    pub largest_datagram: usize,
     /// Bytes of one message, either way. Default [`MAX_MESSAGE_LEN`].
     pub max_message: usize,
     /// Requests in flight, rounded up to a power of two, at most 4096. Default 1024: what a server's window of answers
@@ -134,6 +154,7 @@ impl Default for ClientLimits {
     fn default() -> ClientLimits {
         ClientLimits {
             max_datagram: MAX_DATAGRAM,
+            largest_datagram: MAX_DATAGRAM,
             max_message: MAX_MESSAGE_LEN,
             in_flight: 1024,
             request_bytes: 64 << 20,
@@ -183,10 +204,19 @@ impl Default for OnceLimits {
 /// that does nothing else takes them out within 1 ms, which is the longest that a datagram waits here.
 pub const SOCKET_BUFFER: usize = 2 << 20;
 /// Bytes of datagrams that an outbox holds; beyond it a datagram is dropped and counted. 8 MiB: a full window of responses
-/// to each datagram of a burst.
+/// to each datagram of a burst. Of it, up to a quarter may be taken by some that have left.
 pub const OUTBOX_BYTES: usize = 8 << 20;
 /// Datagrams that an outbox holds.
 pub const OUTBOX_DATAGRAMS: usize = 16_384;
+/// Datagrams that an outbox arranges among each other: half of what a sealed session's replay window takes, so that none is too late for it,
+/// and 16 segmented sends of one size.
+pub const ARRANGED_DATAGRAMS: usize = 1024;
+/// Bytes of values that an outbox holds on to, for datagrams that are sent from there; beyond it they are copied. 64 MiB: sixteen windows of
+/// the largest values, whose packets are a small part of them.
+pub const OUTBOX_HELD_BYTES: usize = 64 << 20;
+/// Bytes of a value in one datagram from which on they are sent from where they lie. Less is copied faster than held, handed over in a piece of
+/// its own, and let go of.
+pub const SHARED_SLICE_BYTES: usize = 512;
 /// Datagrams in one segmented send, at most (the kernel's `UDP_MAX_SEGMENTS` is 64 or more).
 pub const GSO_SEGMENTS: usize = 64;
 /// Datagrams that the kernel may have coalesced into one, at most (its `UDP_MAX_SEGMENTS` is 128 since Linux 6.9). A frame of a virtual
@@ -194,6 +224,9 @@ pub const GSO_SEGMENTS: usize = 64;
 pub const GRO_SEGMENTS: usize = 128;
 /// Bytes in one segmented send, at most: what an IPv4 datagram can carry.
 pub const GSO_BYTES: usize = 65_507;
+/// Messages of segments refused in a row that each double how many datagrams then leave one by one before segments are tried again: where
+/// none are ever taken, one group in eight is tried in vain; and a peer whose way takes none keeps no others from theirs for longer.
+pub const UNSEGMENTED_DOUBLINGS: u32 = 3;
 /// Stretches of the outbox's buffer that one call hands to the kernel, at most: 8 KiB of stack, and as many as a burst of messages of 16
 /// datagrams each that were queued apart from each other.
 pub const GSO_SLICES: usize = 512;
@@ -232,6 +265,8 @@ pub const DPDK_LINK_S: u64 = 15;
 pub const DPDK_LINK_LOOK_MS: u64 = 1000;
 /// Connections that a client's device serves at a time, each at a UDP port of its own: as many as a stack has workers.
 pub const DPDK_CONNECTIONS: usize = 64;
+/// Ports of which a client past the kernel begins at one, as the kernel chooses them; [`DPDK_CONNECTIONS`] follow the last of them.
+pub const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_935;
 /// Bytes of one of DPDK's arguments.
 pub const DPDK_NAME_BYTES: usize = 4096;
 
@@ -295,6 +330,14 @@ pub const POLLED_SLEEP_US: u64 = 50;
 pub const POLLED_IDLE_SLEEP_US: u64 = 500;
 /// Time without a datagram after which a worker whose port cannot wake it looks less often, microseconds.
 pub const POLLED_REST_US: u64 = 1_000_000;
+/// Ways of which a router said that they bear less than the interface, of one interface; 40 bytes each.
+pub const LOWERED_WAYS: usize = 1024;
+/// Time for which that is believed, microseconds (RFC 8201 has it tried again after ten minutes).
+pub const LOWERED_US: u64 = 600_000_000;
+/// Messages a second, each worker, that lower what a way bears; and as many at once.
+pub const LOWERED_PER_S: u64 = 50;
+/// Large packets sent of late that such a message may quote: those of one round trip.
+pub const SENT_PLACES: usize = 4096;
 /// Least time between two announcements in defence of an address that somebody else claims, microseconds (RFC 5227).
 pub const DEFEND_US: u64 = 10_000_000;
 /// Least time between two reports of groups, microseconds.

@@ -10,8 +10,10 @@ use crate::seal::{ClientSeal, ServerSeal};
 use sealed::{CLOCK_MS, Door, In, Out, TOKEN, flood, new_seal};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use stored::Stored;
 
 mod sealed;
+mod stored;
 
 /// Deterministic random numbers (splitmix64).
 #[derive(Clone, Debug)]
@@ -182,6 +184,7 @@ struct Run {
     server: ServerEndpoint,
     seal: Option<ServerSeal>,
     once: OnceWindow,
+    stored: Stored,
     /// How often each request ran, by session and sequence.
     runs: HashMap<(u64, u64), u32>,
     counter: i64,
@@ -206,6 +209,7 @@ impl Run {
             server: ServerEndpoint::new(world.server),
             seal: world.sealed.then(new_seal),
             once: OnceWindow::new(world.once),
+            stored: Stored::default(),
             runs: HashMap::new(),
             counter: 0,
             clients: Vec::new(),
@@ -428,11 +432,13 @@ impl Run {
             }
             Event::Served { peer, request_id, message } => {
                 let (header, _) = MessageHeader::decode(&message).map_err(|error| error.to_string())?;
+                let out = &mut Out(&mut self.seal, &mut sent);
                 if header.flags & FLAG_IDEMPOTENT == 0 {
                     self.once.complete(peer, header.tenant, header.session, header.sequence, &message);
+                    self.server.respond(self.now_us, peer, request_id, &message, out);
+                } else {
+                    self.stored.respond(&mut self.server, (self.now_us, peer, request_id), message, out);
                 }
-                let out = &mut Out(&mut self.seal, &mut sent);
-                self.server.respond(self.now_us, peer, request_id, &message, out);
                 self.carry(sent, None);
             }
             Event::ToClient(index, datagram) => {
@@ -562,8 +568,12 @@ impl Run {
                 return Err(format!("client {index} holds {:?} at the end", client.endpoint.held()));
             }
         }
-        if self.server.held() != Default::default() {
-            return Err(format!("the server holds {:?} at the end", self.server.held()));
+        if self.server.held() != Default::default() || self.stored.held() > 0 {
+            return Err(format!(
+                "the server holds {:?} and {} values at the end",
+                self.server.held(),
+                self.stored.held()
+            ));
         }
         let settled = self.report.answered + self.report.timed_out + self.report.stale + self.report.abandoned;
         let asked = self.world.requests * self.world.clients as u64;

@@ -65,7 +65,7 @@ impl Pair {
             encode_message(&header, &[Operation::put(1, b"some key", &[7; 100])], &mut self.message);
             self.client.request(now_us, &self.message, &mut self.outbox).unwrap();
         }
-        self.outbox.iter().for_each(|(_, datagram)| assert!(self.burst.push(peer, datagram)));
+        self.outbox.iter().for_each(|datagram| assert!(self.burst.push(peer, datagram.parts()[0])));
         self.outbox.clear();
         for (peer, datagram) in self.burst.iter() {
             let request = self.server.receive(now_us, peer, datagram, &mut self.outbox).unwrap();
@@ -82,7 +82,7 @@ impl Pair {
         }
         self.server.poll_timers(now_us, &mut self.outbox);
         self.burst.clear();
-        self.outbox.iter().for_each(|(peer, datagram)| assert!(self.back.push(peer, datagram)));
+        self.outbox.iter().for_each(|datagram| assert!(self.back.push(datagram.peer, datagram.parts()[0])));
         self.outbox.clear();
         let mut answers = 0;
         for (_, datagram) in self.back.iter() {

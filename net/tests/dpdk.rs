@@ -36,7 +36,7 @@ fn eal(vdevs: &[&str]) -> Arc<Eal> {
 }
 
 /// A frame of these bytes.
-fn frame(bytes: &[u8]) -> OutFrame<'_, <QueuePair as FramePort>::Shared> {
+fn frame(bytes: &[u8]) -> OutFrame<'_> {
     OutFrame { header: bytes, ip_header: 0, fill: Fill::default(), parts: &[] }
 }
 

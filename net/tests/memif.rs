@@ -45,7 +45,7 @@ fn open(role: &str, socket: &Path) -> (Arc<Eal>, Port, Vec<QueuePair>) {
     (eal, port, queues)
 }
 
-fn frame(bytes: &[u8]) -> OutFrame<'_, <QueuePair as FramePort>::Shared> {
+fn frame(bytes: &[u8]) -> OutFrame<'_> {
     OutFrame { header: bytes, ip_header: 0, fill: Fill::default(), parts: &[] }
 }
 
@@ -56,6 +56,17 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
         std::thread::yield_now();
     }
+}
+
+/// Whether somebody listens there. The file is there a moment earlier, and memif's client tries once.
+fn listens(socket: &Path) -> bool {
+    // What `/proc/net/unix` has of a socket that listens: its flags, and its path.
+    const LISTENS: &str = "00010000";
+    let all = std::fs::read_to_string("/proc/net/unix").unwrap();
+    all.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.nth(3) == Some(LISTENS) && words.next_back().is_some_and(|path| Path::new(path) == socket)
+    })
 }
 
 /// A process that sends back what it receives, as long as it lives. It rests while told so.
@@ -149,21 +160,35 @@ fn exchange(queues: &mut [QueuePair], seed: u64, frames: usize) {
     assert!(under_way.iter().all(VecDeque::is_empty) && sent == back, "{sent} sent, {back} back");
 }
 
+/// What a client says whose memory is described so.
+fn refused(socket: &Path, memory: &str, queues: Option<u16>) -> DeviceError {
+    let vdev = format!("net_memif0,role=client,id=0,socket={},socket-abstract=no{memory}", socket.display());
+    let eal = ["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", &vdev].map(str::to_owned);
+    let options = DeviceOptions {
+        eal: eal.to_vec(),
+        device: String::new(),
+        networks: vec![Network { address: [10, 9, 0, 2].into(), prefix: 24, gateway: None }],
+        port: 0,
+        workers: 2,
+        mtu: None,
+        checksums: true,
+    };
+    ClientDevice::open(&options, "10.9.0.1:7400".parse().unwrap(), queues).unwrap_err()
+}
+
 #[test]
 fn a_client_with_another_number_of_queues_than_the_server_has_workers_is_refused() {
     alone("a_client_with_another_number_of_queues_than_the_server_has_workers_is_refused", |socket| {
-        let vdev = format!("net_memif0,role=client,id=0,socket={},socket-abstract=no", socket.display());
-        let eal = ["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", &vdev].map(str::to_owned);
-        let options = DeviceOptions {
-            eal: eal.to_vec(),
-            device: String::new(),
-            networks: vec![Network { address: [10, 9, 0, 2].into(), prefix: 24, gateway: None }],
-            port: 0,
-            workers: 2,
-            mtu: None,
-        };
-        let refused = ClientDevice::open(&options, "10.9.0.1:7400".parse().unwrap(), Some(1)).unwrap_err();
+        let refused = refused(socket, "", Some(1));
         assert!(matches!(refused, DeviceError::QueuesOfMemory { queues: 1, workers: 2, .. }), "{refused}");
+    });
+}
+
+#[test]
+fn a_client_whose_places_are_too_small_for_its_packets_is_refused() {
+    alone("a_client_whose_places_are_too_small_for_its_packets_is_refused", |socket| {
+        let refused = refused(socket, ",bsize=1024", None);
+        assert!(matches!(refused, DeviceError::Places { mtu: 1500, places: 1024, needed: 1518, .. }), "{refused}");
     });
 }
 
@@ -191,7 +216,7 @@ fn frames_go_both_ways_on_two_queues_whichever_side_listens() {
             let (mut peer, opened);
             if role == "client" {
                 peer = Peer::start(other, socket);
-                until("the peer listens", || socket.exists());
+                until("the peer listens", || listens(socket));
                 opened = open(role, socket);
             } else {
                 opened = open(role, socket);

@@ -1,4 +1,4 @@
-//! The binary interface between the server and an extension's library, version 5.
+//! The binary interface between the server and an extension's library, version 6.
 //!
 //! Everything here is `repr(C)` and may only change together with [`ABI_VERSION`]. The server calls the four functions of
 //! [`Extension`]; the library calls back through [`HostCalls`], found behind the [`Invocation`] that it is given. Tenant
@@ -12,9 +12,10 @@
 //! Version 3: [`HostCalls::prefetch_many`], [`HostCalls::prefetch_records`] and [`HostCalls::get_many`].
 //! Version 4: transactions ([`HostCalls::commit`], [`POLL_AGAIN`]).
 //! Version 5: ranges of ordered tables ([`HostCalls::range`]), and what a commit is told of them.
+//! Version 6: the keys of such a range alone ([`HostCalls::range_keys`]).
 
 /// Version of the structs in this module. The server refuses a library built for any other.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// The name under which a library exports its [`Extension`].
 pub const EXTENSION_SYMBOL: &str = "SANDSTORM_EXTENSION";
@@ -202,6 +203,22 @@ pub struct RawRange {
     pub finished: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+/// Room for keys, for [`HostCalls::range_keys`]. (Since version 6.)
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawKeys {
+    /// Where the first byte of the first key goes; the other keys follow.
+    pub bytes: *mut u8,
+    /// How many bytes there is room for.
+    pub bytes_len: usize,
+    /// Where it is said, for each key, how many bytes it and those before it have.
+    pub ends: *mut usize,
+    /// How many keys may be told.
+    pub ends_len: usize,
+    /// How many the host has told.
+    pub filled: usize,
 }
 
 /// A record that a transaction has met in a range. (Since version 5.)
@@ -416,4 +433,8 @@ pub struct HostCalls {
         limit: usize,
         filled: *mut usize,
     ) -> u32,
+    /// Copies the first keys of a range of an ordered table, of [`CALL_RANGE`] at most, as far as there is room for them, and looks for no
+    /// records: of some there may be none. Says whether that was all ([`RawRange::finished`]), and moves no end. None, though something
+    /// is left: the next key needs more room. (Since version 6.)
+    pub range_keys: unsafe extern "C" fn(*mut Invocation, table: u64, range: *mut RawRange, out: *mut RawKeys) -> u32,
 }

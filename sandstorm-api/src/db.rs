@@ -7,8 +7,8 @@ use core::task::{Context, Poll};
 
 use crate::Error;
 use crate::abi::{self, RawCursor, RawRecord, RawWrite};
-use crate::host::Host;
-use crate::range::{Direction, Range};
+use crate::host::{Host, RangeLeft};
+use crate::range::{Direction, Range, RangeKeys};
 use crate::transaction::Transaction;
 
 /// The id of one of the tenant's tables, or of one granted to it, as the tenant's programs know it too.
@@ -134,7 +134,26 @@ impl<'a> Db<'a> {
         limit: usize,
         direction: Direction,
     ) -> Range<'a, 'k> {
-        Range::new(self.host, table.0, from, to, limit, direction)
+        Range::new(self.host, table.0, RangeLeft::new(from, to, direction), limit)
+    }
+
+    /// The keys of an ordered table with `from <= key < to`, as in [`Db::range`], without their records, which saves a cache miss or
+    /// two for each: for tables whose keys say it all, such as an index of another table.
+    ///
+    /// No record is looked for, so a key may be among them whose record has expired, or is being written or deleted at this moment. Every
+    /// record that is there during the whole call has its key among them.
+    ///
+    /// # Errors
+    /// As [`Db::range`].
+    pub fn range_keys<'k>(
+        &self,
+        table: TableId,
+        from: &'k [u8],
+        to: &'k [u8],
+        limit: usize,
+        direction: Direction,
+    ) -> RangeKeys<'a, 'k> {
+        RangeKeys::new(self.host, table.0, RangeLeft::new(from, to, direction), limit)
     }
 
     /// The invocation's transaction, which begins with the first call of this.

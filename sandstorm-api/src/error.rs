@@ -17,7 +17,7 @@ pub enum ErrorKind {
     Conflict = abi::STATUS_CONFLICT,
     /// The tenant has no such table, or the grant of it has ended.
     UnknownTable = abi::STATUS_UNKNOWN_TABLE,
-    /// A memory quota is reached.
+    /// The table's memory quota is reached, or too many of its replaced records are still being read, which is over in a moment.
     OutOfMemory = abi::STATUS_OUT_OF_MEMORY,
     /// A key, value or reply is longer than its limit.
     TooLarge = abi::STATUS_TOO_LARGE,
@@ -105,7 +105,10 @@ impl Error {
             abi::STATUS_NOT_FOUND => (ErrorKind::NotFound, "no such record"),
             abi::STATUS_CONFLICT => (ErrorKind::Conflict, "the condition of the write did not hold"),
             abi::STATUS_UNKNOWN_TABLE => (ErrorKind::UnknownTable, "the tenant has no such table"),
-            abi::STATUS_OUT_OF_MEMORY => (ErrorKind::OutOfMemory, "the memory quota is reached"),
+            abi::STATUS_OUT_OF_MEMORY => (
+                ErrorKind::OutOfMemory,
+                "the memory quota is reached, or too many replaced records are still being read: call again in a moment",
+            ),
             abi::STATUS_TOO_LARGE => (ErrorKind::TooLarge, "a key, value or reply is longer than its limit"),
             abi::STATUS_NOT_A_NUMBER => {
                 (ErrorKind::NotANumber, "the value is not a decimal number, or the sum overflows")

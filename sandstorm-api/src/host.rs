@@ -9,11 +9,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 
 use crate::abi::{
-    CALL_KEYS, CALL_RANGE, HostCalls, Invocation, RawCursor, RawKey, RawRange, RawRecord, RawWrite, STATUS_NOT_FOUND,
-    STATUS_OK,
+    CALL_KEYS, CALL_RANGE, HostCalls, Invocation, RawCursor, RawKey, RawKeys, RawRange, RawRecord, RawWrite,
+    STATUS_NOT_FOUND, STATUS_OK,
 };
+use crate::range::Keys;
 use crate::transaction::Notes;
 use crate::{Direction, Error, Record};
 
@@ -68,7 +70,7 @@ impl<'a> Host<'a> {
         let keys = raw_keys(keys);
         // SAFETY: a live invocation; keys and hashes outlive the call, and there are `count` of each.
         check(unsafe {
-            (self.calls().prefetch_many)(self.invocation, table, keys.as_ptr(), count, hashes.as_mut_ptr())
+            (self.calls().prefetch_many)(self.invocation, table, keys.as_ptr().cast(), count, hashes.as_mut_ptr())
         })
     }
 
@@ -89,12 +91,15 @@ impl<'a> Host<'a> {
         mut each: impl FnMut(Option<Record<'a>>),
     ) -> Result<(), Error> {
         let count = keys.len().min(hashes.len()).min(CALL_KEYS);
-        let (keys, mut records) = (raw_keys(keys), [RawRecord::ABSENT; CALL_KEYS]);
+        let (keys, mut records) = (raw_keys(keys), [const { MaybeUninit::<RawRecord>::uninit() }; CALL_KEYS]);
+        let (keys, first) = (keys.as_ptr().cast(), records.as_mut_ptr().cast());
         // SAFETY: a live invocation; keys, hashes and records outlive the call, and there are `count` of each.
-        check(unsafe {
-            (self.calls().get_many)(self.invocation, table, keys.as_ptr(), hashes.as_ptr(), count, records.as_mut_ptr())
-        })?;
-        records.iter().take(count).for_each(|raw| each((!raw.value.is_null()).then(|| self.record(*raw))));
+        check(unsafe { (self.calls().get_many)(self.invocation, table, keys, hashes.as_ptr(), count, first) })?;
+        for raw in records.iter().take(count) {
+            // SAFETY: the host has written one for each key, since it refused none.
+            let raw = unsafe { raw.assume_init_read() };
+            each((!raw.value.is_null()).then(|| self.record(raw)));
+        }
         Ok(())
     }
 
@@ -160,13 +165,53 @@ impl<'a> Host<'a> {
         limit: usize,
         records: &mut Vec<Record<'a>>,
     ) -> Result<(), Error> {
-        let (mut batch, mut filled) = ([RawRecord::EMPTY; CALL_RANGE], 0);
-        let limit = limit.min(CALL_RANGE);
+        let (mut batch, mut filled) = ([const { MaybeUninit::<RawRecord>::uninit() }; CALL_RANGE], 0);
+        let (first, limit) = (batch.as_mut_ptr().cast(), limit.min(CALL_RANGE));
         // SAFETY: a live invocation; both ends of the range, the batch, which has room for `limit`, and `filled` outlive the call.
-        check(unsafe {
-            (self.calls().range)(self.invocation, table, &mut left.raw, batch.as_mut_ptr(), limit, &mut filled)
-        })?;
-        records.extend(batch.iter().take(filled).map(|raw| self.record(*raw)));
+        check(unsafe { (self.calls().range)(self.invocation, table, &mut left.raw, first, limit, &mut filled) })?;
+        // SAFETY: the host has written the first `filled`.
+        records.extend(batch.iter().take(filled).map(|raw| self.record(unsafe { raw.assume_init_read() })));
+        Ok(())
+    }
+
+    /// Appends the keys of a range that come next, `limit` at most, for which there is room in so many bytes. Nothing is appended, though
+    /// the range is not finished: there is not.
+    pub(crate) fn range_keys(
+        &self,
+        table: u64,
+        left: &mut RangeLeft<'_>,
+        limit: usize,
+        room: usize,
+        keys: &mut Keys,
+    ) -> Result<(), Error> {
+        let mut ends = [const { MaybeUninit::<usize>::uninit() }; CALL_RANGE];
+        let (last, old) = (keys.last_place(), keys.bytes.len());
+        keys.bytes.reserve(room);
+        let (base, free) = (keys.bytes.as_mut_ptr(), keys.bytes.capacity() - old);
+        let mut range = left.raw;
+        if let Some(last) = last {
+            // Nothing moves the keys before the call is over.
+            let (first, len) = (base.wrapping_add(last.start).cast_const(), last.len());
+            if range.backward != 0 {
+                (range.to, range.to_len) = (first, len);
+            } else {
+                (range.from, range.from_len, range.past) = (first, len, 1);
+            }
+        }
+        let (bytes, ends_len) = (base.wrapping_add(old), limit.min(CALL_RANGE));
+        let mut out = RawKeys { bytes, bytes_len: free, ends: ends.as_mut_ptr().cast(), ends_len, filled: 0 };
+        // SAFETY: a live invocation; the ends of the range, `free` bytes behind the keys and `ends_len` places for ends outlive the call.
+        check(unsafe { (self.calls().range_keys)(self.invocation, table, &mut range, &mut out) })?;
+        for end in ends.iter().take(out.filled) {
+            // SAFETY: the host has written the first `filled`.
+            keys.ends.push(old + unsafe { end.assume_init_read() });
+        }
+        let len = keys.ends.last().copied().unwrap_or(old);
+        // SAFETY: the host has written the bytes of the keys that it tells of, which end there, within the capacity.
+        unsafe { keys.bytes.set_len(len) };
+        // Before the empty key there is nothing, and as an end it would stand for none.
+        let at_start = range.backward != 0 && out.filled != 0 && keys.last().is_some_and(<[u8]>::is_empty);
+        left.raw.finished = u32::from(range.finished != 0 || at_start);
         Ok(())
     }
 
@@ -241,12 +286,13 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Where the keys lie. They are asked for that once, since an `as_ref` of the tenant's may answer otherwise each time.
-fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [RawKey; CALL_KEYS] {
-    let mut raw = [RawKey { first: core::ptr::null(), len: 0 }; CALL_KEYS];
+/// Where the first keys lie, of which there may be fewer. They are asked for that once, since an `as_ref` of the tenant's may answer
+/// otherwise each time.
+fn raw_keys<K: AsRef<[u8]>>(keys: &[K]) -> [MaybeUninit<RawKey>; CALL_KEYS] {
+    let mut raw = [const { MaybeUninit::uninit() }; CALL_KEYS];
     for (raw, key) in raw.iter_mut().zip(keys) {
         let key = key.as_ref();
-        *raw = RawKey { first: key.as_ptr(), len: key.len() };
+        raw.write(RawKey { first: key.as_ptr(), len: key.len() });
     }
     raw
 }

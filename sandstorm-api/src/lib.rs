@@ -18,9 +18,10 @@
 //! - [`Db`] is the invocation's view of its tenant's tables: the only way for an extension to reach anything outside.
 //! - An `.await` on a read prefetches and yields: other invocations run while the cache miss is under way. A read
 //!   hands out the record itself, borrowed for the life of the invocation, never a copy.
-//! - [`Db::range`]: records of an ordered table, in the order of their keys.
+//! - [`Db::range`]: records of an ordered table, in the order of their keys; [`Db::range_keys`]: the keys alone.
 //! - [`Db::transaction`]: reads and writes of any number of records, at one moment.
-//! - A long computation calls [`yield_now`] now and then: what computes past its budget between two yields is ended.
+//! - A long computation need not yield: past its slice it is switched out, and resumed when others have had their turn. What computes
+//!   past its budget in all is ended. [`yield_now`] gives the turn away at less cost.
 //! - Memory comes from an arena with a quota, which is freed whole when the invocation ends.
 //! - A returned [`Error`] reaches the caller with its kind and text; a panic ends this invocation and nothing else.
 #![no_std]
@@ -47,5 +48,5 @@ mod transaction;
 
 pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, Record, ScanPage, TableId, YieldNow, yield_now};
 pub use error::{Error, ErrorKind};
-pub use range::{Direction, Range};
+pub use range::{Direction, Keys, Range, RangeKeys};
 pub use transaction::{Seen, Transaction};

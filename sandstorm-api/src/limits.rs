@@ -10,6 +10,8 @@ pub const TRANSACTION_WRITES: usize = 256;
 /// the same stripes wait.
 pub const TRANSACTION_BYTES: usize = 1 << 20;
 
+/// Bytes of room for the keys that one call of the host copies, at first: enough for 32 short ones. A longer key doubles it.
+pub const KEY_ROOM_BYTES: usize = 1 << 10;
 /// Records that one range may ask for: what is read in one go must fit in an invocation's memory, or in an answer.
 pub const RANGE_LIMIT: usize = 10_000;
 
@@ -17,8 +19,8 @@ pub const RANGE_LIMIT: usize = 10_000;
 pub const TRANSACTION_RANGES: usize = 256;
 
 /// Records that the ranges of one transaction may meet together, at least one whole range: a commit looks at each again while the
-/// tables' writers wait, for a few milliseconds at most.
-pub const TRANSACTION_ROWS: usize = 16_384;
+/// tables' writers wait, whichever worker they run on: about a millisecond, and more where keys are long.
+pub const TRANSACTION_ROWS: usize = 10_240;
 
 /// Bytes of keys that the ranges of one transaction may meet together, those of their ends included: they are compared again.
 pub const TRANSACTION_ROW_BYTES: usize = 4 << 20;

@@ -7,4 +7,6 @@ pub use alloc::string::{String, ToString};
 pub use alloc::vec::Vec;
 pub use alloc::{format, vec};
 
-pub use crate::{Cursor, Db, Direction, Error, ErrorKind, Record, ScanPage, Seen, TableId, Transaction, yield_now};
+pub use crate::{
+    Cursor, Db, Direction, Error, ErrorKind, Keys, Record, ScanPage, Seen, TableId, Transaction, yield_now,
+};

@@ -3,11 +3,12 @@
 use alloc::format;
 use alloc::vec::Vec;
 use core::future::Future;
+use core::ops;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use crate::host::{Host, RangeLeft};
-use crate::limits::RANGE_LIMIT;
+use crate::limits::{KEY_ROOM_BYTES, RANGE_LIMIT};
 use crate::{Error, Record};
 
 /// Which end of a range comes first.
@@ -30,26 +31,49 @@ pub(crate) fn check_limit(limit: usize) -> Result<(), Error> {
     }
 }
 
-/// A range under way; see [`Db::range`](crate::Db::range).
-#[must_use = "a read does nothing until it is awaited"]
-pub struct Range<'a, 'k> {
+/// What is asked of a range, and what is left of it.
+struct Asked<'a, 'k> {
     host: Host<'a>,
     table: u64,
     left: RangeLeft<'k>,
     limit: usize,
+}
+
+impl<'a, 'k> Asked<'a, 'k> {
+    /// Has `read` append what comes next to what was found, until that is all, or `limit`; between two times others may run.
+    fn poll<T: Default>(
+        &mut self,
+        found: &mut T,
+        len: impl Fn(&T) -> usize,
+        read: impl Fn(Host<'a>, u64, &mut RangeLeft<'k>, usize, &mut T) -> Result<(), Error>,
+    ) -> Poll<Result<T, Error>> {
+        if let Err(error) = check_limit(self.limit) {
+            return Poll::Ready(Err(error));
+        }
+        loop {
+            if let Err(error) = read(self.host, self.table, &mut self.left, self.limit - len(found), found) {
+                return Poll::Ready(Err(error));
+            }
+            if self.left.is_finished() || len(found) >= self.limit {
+                return Poll::Ready(Ok(core::mem::take(found)));
+            }
+            if self.host.interleave() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+/// A range under way; see [`Db::range`](crate::Db::range).
+#[must_use = "a read does nothing until it is awaited"]
+pub struct Range<'a, 'k> {
+    asked: Asked<'a, 'k>,
     records: Vec<Record<'a>>,
 }
 
 impl<'a, 'k> Range<'a, 'k> {
-    pub(crate) fn new(
-        host: Host<'a>,
-        table: u64,
-        from: &'k [u8],
-        to: &'k [u8],
-        limit: usize,
-        direction: Direction,
-    ) -> Range<'a, 'k> {
-        Range { host, table, left: RangeLeft::new(from, to, direction), limit, records: Vec::new() }
+    pub(crate) fn new(host: Host<'a>, table: u64, left: RangeLeft<'k>, limit: usize) -> Range<'a, 'k> {
+        Range { asked: Asked { host, table, left, limit }, records: Vec::new() }
     }
 }
 
@@ -57,21 +81,83 @@ impl<'a> Future for Range<'a, '_> {
     type Output = Result<Vec<Record<'a>>, Error>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        if let Err(error) = check_limit(this.limit) {
-            return Poll::Ready(Err(error));
-        }
-        loop {
-            let limit = this.limit - this.records.len();
-            if let Err(error) = this.host.range(this.table, &mut this.left, limit, &mut this.records) {
-                return Poll::Ready(Err(error));
+        let Range { asked, records } = self.get_mut();
+        asked.poll(records, Vec::len, |host, table, left, limit, records| host.range(table, left, limit, records))
+    }
+}
+
+/// Keys that follow each other in an ordered table; see [`Db::range_keys`](crate::Db::range_keys).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ends: Vec<usize>,
+}
+
+impl Keys {
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The key at a position, 0 being the first that was met.
+    pub fn get(&self, at: usize) -> Option<&[u8]> {
+        self.bytes.get(self.place(at)?)
+    }
+
+    /// The last one that was met.
+    pub fn last(&self) -> Option<&[u8]> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// All of them, in the order in which they were met.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len()).filter_map(|at| self.get(at))
+    }
+
+    fn place(&self, at: usize) -> Option<ops::Range<usize>> {
+        let start = if at == 0 { 0 } else { *self.ends.get(at - 1)? };
+        Some(start..*self.ends.get(at)?)
+    }
+
+    /// Where the last one lies.
+    pub(crate) fn last_place(&self) -> Option<ops::Range<usize>> {
+        self.place(self.len().checked_sub(1)?)
+    }
+}
+
+/// A range of keys under way; see [`Db::range_keys`](crate::Db::range_keys).
+#[must_use = "a read does nothing until it is awaited"]
+pub struct RangeKeys<'a, 'k> {
+    asked: Asked<'a, 'k>,
+    keys: Keys,
+}
+
+impl<'a, 'k> RangeKeys<'a, 'k> {
+    pub(crate) fn new(host: Host<'a>, table: u64, left: RangeLeft<'k>, limit: usize) -> RangeKeys<'a, 'k> {
+        RangeKeys { asked: Asked { host, table, left, limit }, keys: Keys::default() }
+    }
+}
+
+impl Future for RangeKeys<'_, '_> {
+    type Output = Result<Keys, Error>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        let RangeKeys { asked, keys } = self.get_mut();
+        asked.poll(keys, Keys::len, |host, table, left, limit, keys| {
+            let (had, mut room) = (keys.len(), KEY_ROOM_BYTES);
+            loop {
+                host.range_keys(table, left, limit, room, keys)?;
+                if keys.len() > had || left.is_finished() {
+                    return Ok(());
+                }
+                // Of the next key nothing is known but that it is longer.
+                room *= 2;
             }
-            if this.left.is_finished() || this.records.len() >= this.limit {
-                return Poll::Ready(Ok(core::mem::take(&mut this.records)));
-            }
-            if this.host.interleave() {
-                return Poll::Pending;
-            }
-        }
+        })
     }
 }

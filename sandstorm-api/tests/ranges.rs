@@ -70,6 +70,13 @@ fn invoke(store: &mut TestStore, steps: &[Step], in_transaction: bool) -> Result
                                 .collect(),
                         };
                         assert_eq!(&found, shows, "from {from:?} to {to:?}, {limit}, {direction:?}");
+                        if tx.is_none() {
+                            let keys = db.range_keys(table, from, to, *limit, *direction).await?;
+                            // Those of expired records are among them.
+                            let mut left = keys.iter();
+                            let has_all = shows.iter().all(|(key, _)| left.any(|one| one == key));
+                            assert!(keys.len() == *limit || has_all, "{keys:?} without some of {shows:?}");
+                        }
                     }
                 }
             }
@@ -367,4 +374,37 @@ fn what_another_future_of_the_transaction_writes_during_a_range_leaves_no_gap() 
         };
         store.invoke(run, b"").expect("it runs");
     }
+}
+
+#[test]
+fn keys_alone_are_all_there_however_long_and_many_they_are() {
+    let mut store = TestStore::new();
+    let table = store.ordered_table("t");
+    // Short ones by the hundred, among them ever longer ones, and the longest that there may be.
+    let mut keys: Vec<Vec<u8>> = (0..=255).map(|number| vec![number]).collect();
+    keys.extend((0..=16).map(|power| vec![power * 10; 1 << power]));
+    keys.push(Vec::new());
+    keys.sort();
+    keys.dedup();
+    for key in &keys {
+        store.put(table, key, b"");
+    }
+    let shown = store.invoke(
+        async |db: Db<'_>, _: &[u8]| {
+            let forward = db.range_keys(db.table("t")?, b"", b"", RANGE_LIMIT, Direction::Forward).await?;
+            assert!(forward.iter().eq(keys.iter().map(|key| &key[..])), "{} of {} keys", forward.len(), keys.len());
+            assert_eq!((forward.get(0), forward.last()), (Some(&b""[..]), Some(&[255_u8][..])));
+            assert_eq!((forward.len(), forward.get(keys.len())), (keys.len(), None));
+            let backward = db.range_keys(db.table("t")?, b"", b"", RANGE_LIMIT, Direction::Backward).await?;
+            assert!(backward.iter().eq(keys.iter().rev().map(|key| &key[..])));
+            let none = db.range_keys(db.table("t")?, b"b", b"b", 1, Direction::Forward).await?;
+            assert!(none.is_empty() && none.last().is_none());
+            for wrong in [0, RANGE_LIMIT + 1] {
+                assert!(db.range_keys(db.table("t")?, b"", b"", wrong, Direction::Forward).await.is_err());
+            }
+            Ok(())
+        },
+        b"",
+    );
+    shown.expect("it finds them");
 }

@@ -96,7 +96,7 @@ fn request(gets: u8) -> Vec<u8> {
     encode_message(&header, &operations, &mut message);
     let limits = ClientLimits { max_datagram: 8_000, ..ClientLimits::default() };
     ClientEndpoint::new(Peer::from(FROM), limits).request(0, &message, &mut outbox).expect("room for a request");
-    outbox.iter().map(|(_, datagram)| datagram.to_vec()).next().expect("one datagram")
+    outbox.iter().map(|datagram| datagram.to_vec()).next().expect("one datagram")
 }
 
 impl Pieces {

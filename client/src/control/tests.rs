@@ -122,3 +122,45 @@ fn what_changes_nothing_is_asked_again_when_its_connection_is_lost_and_a_change_
     assert_eq!(control.tenants().unwrap(), vec![]);
     assert_eq!(server.join().unwrap(), ["DELETE", "GET", "GET"]);
 }
+
+#[test]
+fn a_token_crosses_no_network_in_the_clear_unless_http_is_written() {
+    for (address, trusted, expected) in [
+        ("127.0.0.1:7399", false, "http://127.0.0.1:7399"),
+        ("127.8.8.8:7399/", false, "http://127.8.8.8:7399"),
+        ("localhost:1", false, "http://localhost:1"),
+        ("[::1]:1", false, "http://[::1]:1"),
+        ("[::ffff:127.0.0.1]:1", false, "http://[::ffff:127.0.0.1]:1"),
+        ("127.0.0.1:7399", true, "https://127.0.0.1:7399"),
+        ("localhost:1", true, "https://localhost:1"),
+        ("db.example:7399", false, "https://db.example:7399"),
+        ("localhost.example:1", false, "https://localhost.example:1"),
+        ("10.0.0.1:1", false, "https://10.0.0.1:1"),
+        ("0.0.0.0:1", false, "https://0.0.0.0:1"),
+        ("[fd00::1]:1", false, "https://[fd00::1]:1"),
+        ("http://10.0.0.1:1/", true, "http://10.0.0.1:1"),
+        ("https://127.0.0.1:1", false, "https://127.0.0.1:1"),
+    ] {
+        assert_eq!(url(address, trusted), expected, "{address} {trusted}");
+    }
+}
+
+#[test]
+fn a_port_whose_certificate_was_named_is_told_no_token_before_it_shows_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let heard = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut first = [0; 6];
+        stream.read_exact(&mut first).unwrap();
+        first
+    });
+    let control = Control::with_trust(&address, Some("secret"), Duration::from_secs(60), &Trust::Pinned([7; 32]));
+    assert!(control.unload("t", "e").is_err(), "nobody there has that certificate");
+    let first = heard.join().unwrap();
+    assert_eq!(
+        (first[0], first[5]),
+        (0x16, 0x01),
+        "a handshake record with a client's hello, no request: {first:02x?}"
+    );
+}

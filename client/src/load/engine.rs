@@ -1,5 +1,6 @@
 //! Runs a load: threads, time, progress, and the report in the end.
 
+use super::doze::Bed;
 use super::growth::Growth;
 use super::lane::{Habits, Lane, Shares, Times};
 use super::report::{COARSE_DIGITS, FINE_DIGITS, Report, Row, Tally, TenantReport, histogram};
@@ -8,6 +9,7 @@ use crate::{Error, limits};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -51,7 +53,14 @@ struct Shared {
 
 /// What a lane brings back: the tenant, its tallies, and packets resent.
 type BroughtLane = (usize, Vec<Option<Box<Tally>>>, u64);
-type Brought = Vec<BroughtLane>;
+
+/// What a thread brings back.
+#[derive(Default)]
+struct Brought {
+    lanes: Vec<BroughtLane>,
+    /// CPU time that it took, in seconds.
+    cpu_s: f64,
+}
 
 /// Runs the load. `progress` is called about once a second.
 ///
@@ -90,11 +99,14 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(&Progress)) -> Result<Rep
         watch(options, shared, progress);
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Closed))).collect()
     });
-    let mut brought = Vec::new();
+    let mut brought = Brought::default();
     let mut error = None;
     for result in results {
         match result {
-            Ok(lanes) => brought.extend(lanes),
+            Ok(one) => {
+                brought.lanes.extend(one.lanes);
+                brought.cpu_s += one.cpu_s;
+            }
             // Threads that stopped because another could not connect say `Closed`: the other one's reason is wanted.
             Err(Error::Closed) if error.is_some() => {}
             Err(reason) => error = Some(reason),
@@ -198,6 +210,8 @@ fn drive(
     lanes.iter_mut().for_each(|lane| lane.begin(times));
     let longest = lanes_deadline(options) + limits::LOAD_DRAIN;
     let mut dealer = Dealer::new(options, &mut lanes, thread);
+    let bed = options.doze.then(|| Bed::of(&lanes)).flatten();
+    let cpu_before_s = cpu_s();
     let mut shared_at_ns = 0;
     // When each lane has something to do, side by side: of hundreds of tenants most have nothing.
     let mut turns_ns: Vec<u64> = vec![0; lanes.len()];
@@ -228,16 +242,23 @@ fn drive(
                 break;
             }
         }
-        if !busy {
-            std::thread::yield_now();
+        match &bed {
+            Some(bed) if !busy => bed.sleep(&lanes, now_ns),
+            None if !busy => std::thread::yield_now(),
+            _ => {}
         }
     }
+    let cpu_s = cpu_s() - cpu_before_s;
     lanes.iter_mut().for_each(Lane::abandon);
     share(&mut lanes, recent_ns, shared);
-    lanes
-        .into_iter()
-        .map(|mut lane| (lane.tenant, std::mem::take(&mut lane.book().tallies), lane.retransmissions()))
-        .collect()
+    let bring = |mut lane: Lane<'_>| (lane.tenant, std::mem::take(&mut lane.book().tallies), lane.retransmissions());
+    Brought { lanes: lanes.into_iter().map(bring).collect(), cpu_s }
+}
+
+/// CPU time of this thread, in seconds.
+fn cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn lanes_deadline(options: &Options) -> Duration {
@@ -286,12 +307,13 @@ fn watch(options: &Options, shared: &Shared, progress: &mut dyn FnMut(&Progress)
 
 fn report(options: &Options, brought: &Brought) -> Report {
     let counts_from_ns = options.warm_up.as_nanos() as u64;
-    let last_ns = brought.iter().flat_map(|(_, tallies, _)| tallies.iter().flatten()).map(|tally| tally.last_ns).max();
+    let last_ns =
+        brought.lanes.iter().flat_map(|(_, tallies, _)| tallies.iter().flatten()).map(|tally| tally.last_ns).max();
     // Stopped early, it counts until then; behind its time, until the last answer.
     let seconds = last_ns.map_or(0.0, |last_ns| last_ns.saturating_sub(counts_from_ns) as f64 / 1e9);
     let stopped = options.stop.load(Relaxed);
     let seconds = if stopped { seconds.max(1e-9) } else { seconds.max(options.duration.as_secs_f64()).max(1e-9) };
-    let by_tenant = lanes_of(options.tenants.len(), brought);
+    let by_tenant = lanes_of(options.tenants.len(), &brought.lanes);
     let tenants = options.tenants.iter().zip(by_tenant).map(|(load, lanes)| {
         let rows = rows(&lanes, seconds);
         let mut all = Tally::new(FINE_DIGITS);
@@ -316,13 +338,14 @@ fn report(options: &Options, brought: &Brought) -> Report {
         seconds,
         per_s: tenants.iter().map(|tenant| tenant.per_s).sum(),
         wrong: tenants.iter().flat_map(|tenant| &tenant.rows).map(|row| row.wrong).sum(),
-        classes: rows(&brought.iter().collect::<Vec<_>>(), seconds),
+        classes: rows(&brought.lanes.iter().collect::<Vec<_>>(), seconds),
+        sender_cpu_s: brought.cpu_s,
         tenants,
     }
 }
 
 /// What the threads have brought, by tenant.
-fn lanes_of(tenants: usize, brought: &Brought) -> Vec<Vec<&BroughtLane>> {
+fn lanes_of(tenants: usize, brought: &[BroughtLane]) -> Vec<Vec<&BroughtLane>> {
     let mut by_tenant = vec![Vec::new(); tenants];
     for lane in brought {
         if let Some(lanes) = by_tenant.get_mut(lane.0) {

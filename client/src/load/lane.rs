@@ -14,6 +14,7 @@ use rand_distr::{Distribution, Exp1};
 use sandstorm_net::rpc::Status;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -212,6 +213,22 @@ impl<'l> Lane<'l> {
         }
     }
 
+    /// The next time, in nanoseconds since the start, at which it has something to do that does not wait for an answer.
+    pub(super) fn due_ns(&self) -> u64 {
+        let computed_ns = self.computing.front().map_or(u64::MAX, |(until_ns, _)| *until_ns);
+        match self.load.pace {
+            Pace::Open { .. } if self.drawer.due(self.book.times.ends_ns) => {
+                computed_ns.min(self.drawer.next_ns as u64)
+            }
+            _ => computed_ns,
+        }
+    }
+
+    /// What can be slept on until an answer comes.
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.socket()
+    }
+
     /// Takes answers and sends what is due. Returns whether anything happened.
     pub(super) fn turn(&mut self) -> bool {
         let answered = self.take_answers();
@@ -251,8 +268,10 @@ impl<'l> Lane<'l> {
     fn take_answers(&mut self) -> usize {
         let Lane { connection, flights, free, again, computing, book, scratch, load, .. } = self;
         let mut goes_on = GoesOn { again, computing, takes: load.client_takes };
+        // Answers of one look were there together; to read the clock for each would take longer than some drivers take to bring it.
+        let mut looked_ns = None;
         connection.poll(|mark, answer| {
-            let now_ns = book.times.now_ns();
+            let now_ns = *looked_ns.get_or_insert_with(|| book.times.now_ns());
             let slot = mark as usize;
             let Some(asks) = flights.get_mut(slot) else { return };
             match answer {

@@ -24,6 +24,7 @@ mod ask;
 mod audit;
 mod class;
 mod compute;
+mod doze;
 mod engine;
 mod filler;
 mod graph;
@@ -185,6 +186,9 @@ pub struct Options {
     pub tenants: Vec<TenantLoad>,
     /// Threads that send; the connections are dealt out to them. Each polls, and so takes a core. Default 1.
     pub threads: usize,
+    /// They sleep until an answer comes or a request is due, and so take as little of a core as can be: for servers that need all of
+    /// them. Latencies have the kernel's wake-ups in them then. Default: false.
+    pub doze: bool,
     /// Time before anything counts; default 1 s.
     pub warm_up: Duration,
     /// Time that counts; default 10 s.
@@ -206,6 +210,7 @@ impl Options {
         Options {
             tenants,
             threads: 1,
+            doze: false,
             warm_up: Duration::from_secs(1),
             duration: Duration::from_secs(10),
             verify_every: 64,

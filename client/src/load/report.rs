@@ -174,6 +174,9 @@ pub struct Report {
     pub classes: Vec<Row>,
     /// By tenant.
     pub tenants: Vec<TenantReport>,
+    /// CPU time of the threads that sent, in seconds, from the first request to the last answer, warm-up included.
+    #[serde(default)]
+    pub sender_cpu_s: f64,
 }
 
 impl Report {

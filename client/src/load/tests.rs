@@ -239,6 +239,19 @@ fn an_open_loop_charges_a_stall_to_all_that_would_have_come_meanwhile() {
 }
 
 #[test]
+fn a_load_that_dozes_asks_as_much_and_takes_little_of_a_processor() {
+    let fake = Fake::start(fake::Options { loss: 0.02, ..fake::Options::default() });
+    let pace = Pace::Open { per_s: 100.0, arrivals: Arrivals::Fixed };
+    let load = TenantLoad::new("t", config(&fake), Data::new(TABLE, 100), Mix::only(Class::Get)).pace(pace);
+    fill(&load.config, &load.data, &mut |_, _| {}).unwrap();
+    let report = run(&Options { doze: true, ..short(vec![load], 1000) }, &mut quiet()).unwrap();
+    let row = report.row("t", Class::Get).unwrap();
+    assert!((99..=101).contains(&row.count) && row.ok == row.count && report.wrong == 0, "{report}");
+    // One that polls takes as much as it gets.
+    assert!(report.sender_cpu_s > 0.0 && report.sender_cpu_s < 0.5 * report.seconds, "{} s", report.sender_cpu_s);
+}
+
+#[test]
 fn a_server_that_stays_away_leaves_nothing_unaccounted() {
     let fake = Fake::start(fake::Options::default());
     let hasty = config(&fake).deadline(Duration::from_secs(2)).window(16);

@@ -1,33 +1,7 @@
 //! Control over HTTP: tenants, tables, extensions, kills, counters. JSON on one port, on a thread of its own; no worker
 //! ever waits for it.
 //!
-//! | request | who | body -> answer |
-//! |---|---|---|
-//! | `GET /v1/health` | anyone | -> [`types::Health`] |
-//! | `GET /v1/operator` | operator | -> [`types::OperatorToken`] |
-//! | `POST /v1/operator/rotate` | operator (not with an old token) | [`types::Rotate`] -> [`types::TokenRotated`] |
-//! | `DELETE /v1/operator/old-token` | operator (not with an old token) | -> `{}` |
-//! | `GET /v1/stat` | operator, tenant (its own) | -> [`types::Stat`] |
-//! | `GET /v1/workers` | operator | -> counters, worker by worker |
-//! | `GET /metrics` | operator | -> Prometheus text |
-//! | `POST /v1/shutdown` | operator | -> `{}` |
-//! | `GET /v1/tenants` | operator, tenant (itself) | -> `[`[`types::Tenant`]`]` |
-//! | `POST /v1/tenants` | operator | [`types::CreateTenant`] -> [`types::TenantCreated`] |
-//! | `GET /v1/tenants/{t}` | operator, tenant | -> [`types::Tenant`] |
-//! | `PATCH`, `DELETE /v1/tenants/{t}` | operator | [`types::ChangeTenant`] -> [`types::Tenant`]; -> `{}` |
-//! | `POST /v1/tenants/{t}/rotate` | operator, tenant (not with an old token) | [`types::Rotate`] -> [`types::TokenRotated`] |
-//! | `DELETE /v1/tenants/{t}/old-token` | operator, tenant (not with an old token) | -> [`types::Tenant`] |
-//! | `GET`, `POST /v1/tenants/{t}/tables` | operator, tenant | -> `[`[`types::Table`]`]`; [`types::CreateTable`] -> [`types::Table`] |
-//! | `GET`, `DELETE /v1/tenants/{t}/tables/{name}` | operator, tenant | -> [`types::Table`]; -> `{}` |
-//! | `GET`, `POST /v1/tenants/{t}/grants` | operator, tenant | -> [`types::Grants`]; [`types::CreateGrant`] -> [`types::Given`] |
-//! | `DELETE /v1/tenants/{t}/grants/given/{table}/{to}` | operator, tenant | -> `{}` |
-//! | `DELETE /v1/tenants/{t}/grants/received/{owner}/{table}` | operator, tenant | -> `{}` |
-//! | `GET /v1/tenants/{t}/extensions` | operator, tenant | -> `[`[`types::Extension`]`]` |
-//! | `PUT`, `GET`, `DELETE /v1/tenants/{t}/extensions/{name}` | operator, tenant | [`types::Push`] -> [`types::Pushed`]; -> [`types::Extension`]; -> `{}` |
-//! | `PUT /v1/tenants/{t}/extensions/{name}/artifact` | operator, tenant | a signed artifact's bytes -> [`types::Pushed`] |
-//! | `POST /v1/tenants/{t}/extensions/{name}/suspend`, `…/resume` | operator, tenant | -> [`types::Extension`] |
-//! | `PUT /v1/tenants/{t}/extensions/{name}/budget` | operator | [`types::ChangeBudget`] -> `{}` |
-//! | `GET /v1/tenants/{t}/kills`, `GET /v1/kills` | operator, tenant (its own) | -> `[`[`types::Kill`]`]`, newest first (`?limit=n`) |
+//! The routes, who may, bodies and errors are in docs/control.md, which a test holds to `routes.rs`; the bodies' types are in [`types`].
 //!
 //! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorBody`];
 //! bytes that are no HTTP at all get a bare status and are closed. A request with an `Origin` comes from a page in a

@@ -153,7 +153,7 @@ fn malformed(error: &serde_json::Error) -> Failure {
     if let (true, Some(unknown)) = (message.starts_with("unknown field"), names.next()) {
         return Failure::invalid(format!("there is no {unknown:?} here")).hint(suggest(unknown, names));
     }
-    let hint = "send a JSON object as the route's documentation has it";
+    let hint = "send a JSON object as docs/control.md has it for this route";
     Failure::invalid(format!("the body is not what this route takes: {message}")).hint(hint)
 }
 

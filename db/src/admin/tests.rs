@@ -17,6 +17,7 @@ use crate::limits::tenants::{CHANGES_AT_ONCE, CHANGES_PER_S};
 use crate::store::Epochs;
 use crate::tenants::{NewTenant, Options, QuotaChanges, token};
 
+mod page;
 mod pushes;
 
 /// A builder in this process, without the sandbox, which needs a program of its own.

@@ -11,7 +11,7 @@ use sandstorm_net::stack::ClientInterface;
 use super::output::Failure;
 
 /// A device past the kernel's own stack.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(super) struct DeviceArgs {
     /// DPDK's own arguments, in one word, such as "--no-huge --no-pci -m 128 --vdev net_memif0,…"
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
@@ -33,9 +33,8 @@ pub(super) struct DeviceArgs {
 impl DeviceArgs {
     /// What the command line says of the network.
     pub(super) fn overrides(&self, driver: Option<DriverName>, offload: Option<bool>) -> NetOverrides {
-        let DeviceArgs { eal, device, address, gateway, mtu } = self;
-        let (eal, device) = (eal.clone(), device.clone());
-        NetOverrides { driver, eal, device, address: address.clone(), gateway: gateway.clone(), mtu: *mtu, offload }
+        let DeviceArgs { eal, device, address, gateway, mtu } = self.clone();
+        NetOverrides { driver, eal, device, address, gateway, mtu, offload, zero_copy: None }
     }
 
     /// Where a client of that server, which has so many workers, gets its drivers from; none: from the kernel.

@@ -52,6 +52,8 @@ const STAYS_WITH_KERNEL: &str = "0x15b3";
 const KEEPERS: [&str; 2] = ["mlx5_core", "mlx4_core"];
 /// Kernel drivers that leave a device to a process.
 const PASS_THROUGH: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
+/// Those of them that need no IOMMU.
+const UIO: [&str; 2] = ["igb_uio", "uio_pci_generic"];
 /// KiB of hugepages that a server takes with a few workers.
 const ENOUGH_HUGE_KB: u64 = 256 << 10;
 /// The most of a file of `/sys` that is looked at, characters.
@@ -222,14 +224,47 @@ fn iommu(root: &Path) -> Finding {
     if !units.is_empty() {
         return Finding::new("IOMMU", State::Good, units.join(", "), "");
     }
-    let unsafe_mode = word(&root.join("sys/module/vfio/parameters/enable_unsafe_noiommu_mode"));
-    if unsafe_mode.is_some_and(|mode| mode == "Y" || mode == "1") {
-        let found = "none, and vfio is told to do without: a device may write to all of memory";
+    let without = if without_iommu(root) == Some(true) {
+        Some("vfio is told to do without")
+    } else if pci(root).iter().any(|(_, folder)| driver_of(folder).is_some_and(|driver| UIO.contains(&driver.as_str())))
+    {
+        Some("a device is bound to uio")
+    } else {
+        None
+    };
+    if let Some(without) = without {
+        let found = format!("none, and {without}: a device may write to all of memory");
         return Finding::new("IOMMU", State::Mind, found, "switch it on: intel_iommu=on iommu=pt, or amd_iommu=on");
     }
-    let advice = "switch it on in the firmware and on the kernel's command line (intel_iommu=on iommu=pt, or amd_iommu=on); where there is \
-                  none: modprobe vfio enable_unsafe_noiommu_mode=1. Mellanox devices need none";
+    let where_none = match without_iommu(root) {
+        Some(_) => "echo 1 > /sys/module/vfio/parameters/enable_unsafe_noiommu_mode",
+        None if root.join("sys/module/vfio").exists() => {
+            "modprobe uio_pci_generic, and bind devices to that (this kernel's vfio cannot do without)"
+        }
+        None => {
+            "modprobe vfio enable_unsafe_noiommu_mode=1, or, if the kernel's vfio has no such mode (Debian's has not), \
+             modprobe uio_pci_generic, and bind devices to that"
+        }
+    };
+    let advice = format!(
+        "switch it on in the firmware and on the kernel's command line (intel_iommu=on iommu=pt, or amd_iommu=on); where there is \
+         none: {where_none}. Mellanox devices need none"
+    );
     Finding::new("IOMMU", State::Bad, "none", advice)
+}
+
+/// Whether vfio is told to do without an IOMMU. None: it is not loaded, or was built without that.
+fn without_iommu(root: &Path) -> Option<bool> {
+    let mode = word(&root.join("sys/module/vfio/parameters/enable_unsafe_noiommu_mode"))?;
+    Some(mode == "Y" || mode == "1")
+}
+
+/// The kernel driver that devices are to be bound to.
+fn to_bind_to(root: &Path) -> &'static str {
+    let can_vfio = !names(&root.join("sys/class/iommu")).is_empty()
+        || without_iommu(root).is_some()
+        || !root.join("sys/module/vfio").exists();
+    if can_vfio { "vfio-pci" } else { "uio_pci_generic" }
 }
 
 fn locked_memory() -> Finding {
@@ -255,7 +290,7 @@ fn pci(root: &Path) -> Vec<(String, PathBuf)> {
 
 /// Every network device on PCI.
 fn devices(root: &Path) -> Vec<Finding> {
-    let found: Vec<Finding> = pci(root).iter().map(|(name, folder)| device(name, folder)).collect();
+    let found: Vec<Finding> = pci(root).iter().map(|(name, folder)| device(name, folder, to_bind_to(root))).collect();
     if found.is_empty() {
         let advice = "memif (shared memory) needs none: net/README.md";
         return vec![Finding::new("network devices", State::Mind, "none on PCI", advice)];
@@ -287,7 +322,7 @@ fn device_nodes(root: &Path) -> BTreeSet<Option<u32>> {
     pci(root).iter().filter(|(_, folder)| can_have(folder)).map(|(_, folder)| node_of(folder)).collect()
 }
 
-fn device(name: &str, folder: &Path) -> Finding {
+fn device(name: &str, folder: &Path, bind_to: &str) -> Finding {
     let vendor = vendor_of(folder);
     let id = word(&folder.join("device")).unwrap_or_default();
     // virtio's are a step further down.
@@ -322,7 +357,7 @@ fn device(name: &str, folder: &Path) -> Finding {
             }
         };
     }
-    let bind = format!("dpdk-devbind.py -b vfio-pci {name}");
+    let bind = format!("dpdk-devbind.py -b {bind_to} {name}");
     if PASS_THROUGH.contains(&bound) {
         finding(State::Good, format!("bound to {bound}"), String::new())
     } else if up {
@@ -332,6 +367,14 @@ fn device(name: &str, folder: &Path) -> Finding {
         finding(State::Bad, format!("bound to {bound}"), bind)
     }
 }
+
+/// DPDK's driver of the kernel's tap devices.
+#[cfg(feature = "dpdk")]
+const TAP: &str = "net_tap";
+/// What to do about its having both ends the same Ethernet address: the server takes nothing from whoever has its own.
+#[cfg(feature = "dpdk")]
+const ADDRESS_OF_TAP: &str = "the kernel's end has the device's own Ethernet address: once the server runs, \
+    ip link set dev dtap0 address 02:00:00:00:00:01";
 
 /// What DPDK's own devices say.
 #[cfg(feature = "dpdk")]
@@ -384,7 +427,8 @@ fn asked(eal: &str) -> Result<Vec<Finding>, Failure> {
             }
             Err(why) => (State::Mind, format!("takes no rules: workers hand over ({why})")),
         };
-        findings.push(Finding::new(what, state, format!("{told}; {steering}"), ""));
+        let advice = if info.driver == TAP { ADDRESS_OF_TAP } else { "" };
+        findings.push(Finding::new(what, state, format!("{told}; {steering}"), advice));
     }
     Ok(findings)
 }
@@ -439,6 +483,30 @@ mod tests {
             found.state == State::Good && found.found == "bound to vfio-pci, memory node 1: run workers there",
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_machine_without_an_iommu_is_told_what_its_kernel_can_do() {
+        let device = "sys/bus/pci/devices/0000:01:00.0";
+        let [class, maker] = ["class", "vendor"].map(|file| format!("{device}/{file}"));
+        let mode = "sys/module/vfio/parameters/enable_unsafe_noiommu_mode";
+        let of_device = [(class.as_str(), "0x020000"), (maker.as_str(), "0x8086")];
+        for (vfio, driver, state, advice, bind_to) in [
+            (None, "ice", State::Bad, "modprobe vfio enable_unsafe_noiommu_mode=1, or", "vfio-pci"),
+            (Some((mode, "N")), "ice", State::Bad, "echo 1 > /sys/module/vfio/parameters", "vfio-pci"),
+            (Some((mode, "Y")), "ice", State::Mind, "switch it on", "vfio-pci"),
+            // Debian's kernel: vfio is there, and its mode is not.
+            (Some(("sys/module/vfio/refcnt", "0")), "ice", State::Bad, "modprobe uio_pci_generic", "uio_pci_generic"),
+            (Some(("sys/module/vfio/refcnt", "0")), "uio_pci_generic", State::Mind, "switch it on", ""),
+        ] {
+            let folder = root(&of_device.into_iter().chain(vfio).collect::<Vec<_>>());
+            std::os::unix::fs::symlink(format!("/drivers/{driver}"), folder.path().join(device).join("driver"))
+                .unwrap();
+            let (found, device) = (iommu(folder.path()), device_of(folder.path()));
+            assert!(found.state == state && found.advice.contains(advice), "{vfio:?} {driver}: {found:?}");
+            let bind = format!("dpdk-devbind.py -b {bind_to} 0000:01:00.0");
+            assert!(bind_to.is_empty() && device.state == State::Good || device.advice == bind, "{device:?}");
+        }
     }
 
     #[test]

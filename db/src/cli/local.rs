@@ -58,6 +58,7 @@ examples!(
         "src/keys.rs",
         "src/lists.rs",
         "src/objects.rs",
+        "src/page.rs",
         "src/schema.rs"
     ],
 );
@@ -180,6 +181,12 @@ impl LocalServer {
     /// Microseconds that its workers have had something to do, all together.
     pub(super) fn busy_us(&self) -> u64 {
         self.count("busy_us")
+    }
+
+    /// Records that its workers have read.
+    #[cfg(feature = "dpdk")]
+    pub(super) fn records_read(&self) -> u64 {
+        self.count("records_read")
     }
 
     /// Runs a load that measures for so long, after a quarter of that, and tells what part of a second its workers had something to do

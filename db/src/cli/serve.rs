@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use sandstorm_db::admin::{ControlPlane, Extensions, Served};
-use sandstorm_db::config::{Config, DriverName, Overrides, TlsOverrides, parse_listen, prepare_state_dir};
+use sandstorm_db::config::{
+    Config, DriverName, NetOverrides, Overrides, TlsOverrides, parse_listen, prepare_state_dir,
+};
 use sandstorm_db::protocols::Protocol;
 use sandstorm_db::server::DataPlane;
 use sandstorm_db::workers::ListenAt;
@@ -75,9 +77,12 @@ pub(super) struct ServeArgs {
     /// For measuring: invocations read at once instead of taking turns while their records come from memory
     #[arg(long)]
     no_interleave: bool,
-    /// For measuring: the kernel neither coalesces nor segments datagrams, one of them in a call
+    /// For measuring: the kernel neither coalesces nor segments datagrams; with --driver packet or dpdk, checksums are computed here
     #[arg(long)]
     no_offload: bool,
+    /// For measuring: large values are copied into their packets instead of being sent from where they are stored
+    #[arg(long)]
+    no_zero_copy: bool,
     /// Keep nothing: tenants, tables, tokens and extensions are gone when the server ends
     #[arg(long)]
     ephemeral: bool,
@@ -103,6 +108,7 @@ fn redis_port(text: &str) -> Result<ListenAt, String> {
 impl ServeArgs {
     /// What the command line says over the file.
     pub(super) fn overrides(&self, state: Option<&Path>) -> Overrides {
+        let net = self.device.overrides(self.driver, self.no_offload.then_some(false));
         Overrides {
             data: self.data,
             control: self.control,
@@ -123,7 +129,7 @@ impl ServeArgs {
             allow_plain_control: self.allow_plain_control.then_some(true),
             allow_plaintext: self.allow_plaintext.then_some(true),
             listen: self.memcached.iter().chain(&self.redis).cloned().collect(),
-            net: self.device.overrides(self.driver, self.no_offload.then_some(false)),
+            net: NetOverrides { zero_copy: self.no_zero_copy.then_some(false), ..net },
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }

@@ -3,12 +3,12 @@
 use std::cell::OnceCell;
 use std::fs;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sandstorm_client::blocking::Client;
-use sandstorm_client::control::{Control, Tenant, Trust};
+use sandstorm_client::control::{self, Control, Tenant, Trust};
 use sandstorm_client::limits::CONTROL_TIMEOUT;
 use sandstorm_client::{Config, Sealing};
 use sandstorm_db::config::{ControlFile, DEFAULT_CONTROL, default_state_dir, read_operator_token};
@@ -182,9 +182,8 @@ fn host_of(url: &str) -> &str {
 }
 
 /// Where the control port is, with its scheme, and what the state directory knows of it: `named` on the command line, or
-/// what was found in the state directory, or the default. Without a scheme, TLS is spoken where the state directory says
-/// so, where a certificate was named, and with every other machine: a token must not cross a network in the clear because
-/// somebody forgot six letters.
+/// what was found in the state directory, or the default. Without a scheme it is as the state directory says of this address,
+/// else as [`control::url`] has it.
 fn locate(named: Option<&str>, found: Option<ControlFile>, has_trust: bool) -> (String, Option<ControlFile>) {
     let Some(named) = named else {
         let url = found.as_ref().map_or_else(|| format!("http://{DEFAULT_CONTROL}"), |found| found.address.clone());
@@ -192,16 +191,12 @@ fn locate(named: Option<&str>, found: Option<ControlFile>, has_trust: bool) -> (
     };
     let found = found.filter(|found| host_of(&found.address) == host_of(named));
     if named.contains("://") {
-        return (named.trim_end_matches('/').to_owned(), found);
+        return (control::url(named, has_trust), found);
     }
     if let Some(found) = found {
         return (found.address.clone(), Some(found));
     }
-    let host = host_of(named);
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-    let own = name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
-    let scheme = if own && !has_trust { "http" } else { "https" };
-    (format!("{scheme}://{host}"), None)
+    (control::url(named, has_trust), None)
 }
 
 #[cfg(test)]

@@ -380,3 +380,19 @@ fn times_are_civil() {
         assert_eq!(sandstorm_db::tenants::utc(at_ms), expected);
     }
 }
+
+#[test]
+fn the_page_on_the_configuration_has_the_options_of_a_server() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let words = page.lines().filter(|line| line.starts_with("| `")).flat_map(|line| line.split('`').skip(1).step_by(2));
+    let told: std::collections::BTreeSet<&str> =
+        words.filter_map(|word| word.strip_prefix("--")?.split(' ').next()).collect();
+    let command = Cli::command();
+    let serve = command.find_subcommand("serve").expect("there is such a command");
+    let (mut taken, also): (std::collections::BTreeSet<&str>, _) =
+        (serve.get_arguments().filter_map(|option| option.get_long()).collect(), ["state"]);
+    taken.remove("config");
+    taken.extend(also);
+    assert_eq!(told, taken);
+}

@@ -57,6 +57,8 @@ pub struct NetOverrides {
     pub mtu: Option<u16>,
     /// See [`NetSettings::offload`].
     pub offload: Option<bool>,
+    /// See [`NetSettings::zero_copy`].
+    pub zero_copy: Option<bool>,
 }
 
 /// What moves datagrams; past the kernel's stack: which device, and this host's addresses on it.
@@ -70,10 +72,13 @@ pub struct NetSettings {
     pub device: String,
     /// Addresses: one of each family at most; none with kernel sockets.
     pub networks: Vec<Network>,
-    /// Whether the kernel coalesces and segments datagrams, and fills in checksums, where sockets are its own. Off for measuring.
+    /// Whether the kernel coalesces and segments datagrams, or whoever has the interface, the kernel or a device, checks and fills in
+    /// checksums. Off for measuring.
     pub offload: bool,
     /// Bytes of the largest IP packet; none: as the device has it.
     pub mtu: Option<u16>,
+    /// Whether large values are sent from where they are stored. Off for measuring.
+    pub zero_copy: bool,
 }
 
 /// `[net]`, as it is written.
@@ -87,13 +92,14 @@ pub(super) struct FileNet {
     gateway: Vec<IpAddr>,
     mtu: Option<u16>,
     offload: Option<bool>,
+    zero_copy: Option<bool>,
 }
 
 impl Default for NetSettings {
     /// Kernel sockets.
     fn default() -> NetSettings {
         let (driver, device) = (DriverName::Udp, String::new());
-        NetSettings { driver, eal: Vec::new(), device, networks: Vec::new(), offload: true, mtu: None }
+        NetSettings { driver, eal: Vec::new(), device, networks: Vec::new(), offload: true, mtu: None, zero_copy: true }
     }
 }
 
@@ -113,6 +119,7 @@ impl NetSettings {
         let gateway = if over.gateway.is_empty() { file.gateway } else { over.gateway.clone() };
         let (eal, device) = (over.eal.clone().or(file.eal), over.device.clone().or(file.device));
         let (mtu, offload) = (over.mtu.or(file.mtu), over.offload.or(file.offload).unwrap_or(true));
+        let zero_copy = over.zero_copy.or(file.zero_copy).unwrap_or(true);
         let wrong = |text: &str| Err(ConfigError::new(text));
         if driver == DriverName::Udp {
             if eal.is_some() || device.is_some() || !address.is_empty() || !gateway.is_empty() {
@@ -121,7 +128,13 @@ impl NetSettings {
                      \"packet\" in [net]",
                 );
             }
-            return Ok(NetSettings { offload, ..NetSettings::default() });
+            if mtu.is_some() {
+                return wrong(
+                    "mtu is for DPDK, whose device it sets: say --driver dpdk; the kernel's interfaces have theirs, `ip link set dev eth1 mtu \
+                     9000`",
+                );
+            }
+            return Ok(NetSettings { offload, zero_copy, ..NetSettings::default() });
         }
         if driver == DriverName::Packet {
             if device.as_deref().is_none_or(str::is_empty) {
@@ -147,6 +160,7 @@ impl NetSettings {
             networks: networks(&address, &gateway)?,
             offload,
             mtu,
+            zero_copy,
         })
     }
 
@@ -171,8 +185,8 @@ impl NetSettings {
     /// The same for whoever opens a device of DPDK.
     #[cfg(feature = "dpdk")]
     pub fn device_options(&self, port: u16, workers: usize) -> sandstorm_net::dpdk::DeviceOptions {
-        let NetSettings { eal, device, networks, mtu, .. } = self.clone();
-        sandstorm_net::dpdk::DeviceOptions { eal, device, networks, port, workers, mtu }
+        let NetSettings { eal, device, networks, mtu, offload, .. } = self.clone();
+        sandstorm_net::dpdk::DeviceOptions { eal, device, networks, port, workers, mtu, checksums: offload }
     }
 
     /// What the workers open.
@@ -232,10 +246,13 @@ mod tests {
         assert_eq!(parse("[net]\ndriver = 'udp'").unwrap().net, NetSettings::default());
         let single = parse("[net]\noffload = false").unwrap().net.udp_options();
         assert!(!single.receive_coalesced && !single.send_segmented);
+        assert!(!parse("[net]\nzero_copy = false").unwrap().net.zero_copy);
         for section in ["address = ['10.0.0.2/24']", "eal = '--no-huge'", "device = 'eth1'", "gateway = ['10.0.0.1']"] {
             let error = parse(&format!("[net]\n{section}")).unwrap_err().to_string();
             assert!(error.contains("--driver packet"), "{error}");
         }
+        let error = parse("[net]\nmtu = 9000").unwrap_err().to_string();
+        assert!(error.contains("--driver dpdk") && error.contains("ip link set"), "{error}");
         assert!(parse("[net]\ndriver = 'tcp'").is_err());
 
         let device = "[net]\ndriver = 'dpdk'\neal = '--no-huge  -m 64'\naddress = ['10.0.0.2/24', 'fd00::2/64']\ngateway = ['10.0.0.1']";
@@ -250,6 +267,10 @@ mod tests {
             let net = config.net;
             assert_eq!((net.eal.len(), net.networks.len(), net.networks[0].prefix), (3, 2, 24));
             assert_eq!(net.networks[0].gateway, Some(IpAddr::from([10, 0, 0, 1])));
+            assert!(net.device_options(7400, 2).checksums);
+            let net = parse(&format!("{device}\noffload = false\nmtu = 9000")).unwrap().net;
+            let options = net.device_options(7400, 2);
+            assert_eq!((options.checksums, options.mtu), (false, Some(9000)));
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Block {
     pub(super) sequence: AtomicU64,
     /// The sequence of the last poll that is over: while it is another, tenant code runs or is about to. Written by the worker.
     pub(super) ended: AtomicU64,
+    /// The sequence of the last poll of an extension that is not proven. Written by the worker.
+    pub(super) wary: AtomicU64,
     /// CPU time that the poll under way may take before it is switched out, nanoseconds. Written by the worker before
     /// `sequence`, as are the next two.
     pub(super) limit_ns: AtomicU64,
@@ -105,6 +107,7 @@ impl Block {
             pending: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            wary: AtomicU64::new(0),
             limit_ns: AtomicU64::new(0),
             left_ns: AtomicU64::new(0),
             started: AtomicU64::new(0),

@@ -13,7 +13,7 @@ use super::host::{bytes, call, refusal};
 use super::invocation::Body;
 use super::range::ranges_read;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use crate::store::transactions::{self, Change, CommitError, New, Read};
+use crate::store::transactions::{self, CommitError, KeyChange, New, Read};
 use crate::store::{Participant, Table};
 use crate::tenants::{FIRST_GRANTED_ID, NoAccess};
 
@@ -168,7 +168,7 @@ unsafe fn run(
             }
             _ => return Err(abi::STATUS_INVALID),
         };
-        changed.push(Change { table, hash, key, becomes });
+        changed.push(KeyChange { table, hash, key, becomes });
     }
     transactions::commit_with_ranges(participant, &looked_at, &ranges, &mut changed, body.abi.now_ms).map_err(|error| {
         match error {

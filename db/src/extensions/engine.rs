@@ -7,17 +7,14 @@
 use std::io;
 use std::sync::Arc;
 
-use super::clock::{self, TickLength};
 use super::extension::Outcome;
 use super::invocation::{BeginError, Body, Invocation, Parked, Stage};
 use super::judge::longest_ns;
+use super::meter::{Meter, Overdue};
 use super::side::{Context, Ended, Side, Step, Terms};
 use super::switch::Entry;
 use super::{Budget, Extension, KillCause, Watchdog};
-use crate::limits::{
-    CHARGE_CHECK_US, CPU_MARK_AGE_US, CROWDED_LATE_POLLS, CROWDED_LIFE_US, IDLE_INVOCATIONS, LIFE_LATE_POLLS,
-    LIFE_MIN_US, LIFE_PER_TOTAL, SOILED_INVOCATIONS, TIDY_BYTES,
-};
+use crate::limits::{IDLE_INVOCATIONS, SOILED_INVOCATIONS, TIDY_BYTES};
 use crate::store::Participant;
 use crate::tenants::{TenantView, Usage};
 use sandstorm_api::abi;
@@ -92,7 +89,7 @@ impl Engine {
         // SAFETY: held alone.
         let body = unsafe { invocation.0.as_mut() };
         body.generation = self.generation;
-        extension.stats.begun(self.worker);
+        body.proven = extension.stats.begun(self.worker);
         Ok(invocation)
     }
 
@@ -136,11 +133,11 @@ impl Engine {
             // invocation, once, on the stack that was just adopted or is still the current one.
             let ended = unsafe { self.side.run(&terms, step) };
             let (charge_ns, long) = self.meter.stop();
-            if long {
-                self.side.ran_long();
-            }
             // SAFETY: the run is over; the body is held alone again.
             let body = unsafe { &mut *body };
+            if long {
+                self.ran_long(body, charge_ns);
+            }
             if body.stage == Stage::Begun {
                 body.since_ticks = self.meter.ticks;
             }
@@ -181,6 +178,18 @@ impl Engine {
         let (charge_ns, _) = self.meter.stop();
         body.spent_ns += charge_ns;
         (charge_ns, is_further)
+    }
+
+    /// Takes note of a poll that took tens of microseconds.
+    #[cold]
+    fn ran_long(&mut self, body: &mut Body, charge_ns: u64) {
+        self.side.ran_long();
+        if charge_ns > body.slice_ns.min(self.longest_slice_ns) {
+            body.proven = false;
+            if let Some(held) = &body.held {
+                held.extension.stats.ran_long(self.worker);
+            }
+        }
     }
 
     /// Keeps the stack of what was just switched out for it, or ends it where its tenant may keep no more; `None` if no other stack
@@ -295,7 +304,9 @@ impl Engine {
     #[cfg(test)]
     pub(super) fn announce_only(&self, first: impl FnOnce()) {
         let (participant, invocation) = (std::ptr::null(), std::ptr::null_mut());
-        let terms = Terms { participant, invocation, tenant: 0, limit_ns: 0, left_ns: 0, started: clock::ticks() };
+        let (tenant, proven, limit_ns, left_ns) = (0, false, 0, 0);
+        let terms =
+            Terms { participant, invocation, tenant, proven, limit_ns, left_ns, started: super::clock::ticks() };
         self.side.announce_only(&terms, first);
     }
 
@@ -386,28 +397,6 @@ fn expire(body: &mut Body, overdue: &Overdue) -> Polled {
     kill(body, overdue.cause, overdue.text.as_bytes())
 }
 
-/// Why an invocation is under way for longer than it may be.
-struct Overdue {
-    /// Polls that it still has.
-    late_polls: u32,
-    cause: KillCause,
-    text: &'static str,
-}
-
-/// At any time.
-const LONG: Overdue = Overdue {
-    late_polls: LIFE_LATE_POLLS,
-    cause: KillCause::TotalBudget,
-    text: "the invocation was under way for 100 times the CPU time that it may use, and for a second at least",
-};
-
-/// While memory waits for it.
-const CROWDED: Overdue = Overdue {
-    late_polls: CROWDED_LATE_POLLS,
-    cause: KillCause::Crowded,
-    text: "the invocation was under way for more than 50 ms while much memory of replaced records waited for its end",
-};
-
 /// Ends an invocation from outside of its code.
 fn kill(body: &mut Body, cause: KillCause, text: &[u8]) -> Polled {
     if body.attempts.committed {
@@ -437,7 +426,7 @@ fn terms(
 ) -> Terms {
     let left_ns = body.total_ns.saturating_sub(body.spent_ns);
     let limit_ns = body.slice_ns.min(longest_ns).min(left_ns);
-    Terms { participant, invocation, tenant: body.owner, limit_ns, left_ns, started }
+    Terms { participant, invocation, tenant: body.owner, proven: body.proven, limit_ns, left_ns, started }
 }
 
 /// What became of a poll that took so long.
@@ -501,93 +490,5 @@ fn polled(outcome: Outcome, code: u32) -> Polled {
         Outcome::Done => Polled::Done,
         Outcome::Failed => Polled::Failed { code },
         Outcome::Killed(cause) => Polled::Killed(cause),
-    }
-}
-
-/// Charges polls: the processor's counter, checked against the worker's CPU clock where it says much.
-#[derive(Debug)]
-struct Meter {
-    tick: TickLength,
-    clock: libc::clockid_t,
-    /// Counter at the start of the poll under way or, where `fresh`, at the end of the last one.
-    ticks: u64,
-    fresh: bool,
-    /// A reading of the CPU clock, and of the counter at that moment.
-    mark_ns: u64,
-    mark_ticks: u64,
-    mark_age_ticks: u64,
-    check_ticks: u64,
-}
-
-impl Meter {
-    fn new(clock: libc::clockid_t) -> Meter {
-        let tick = TickLength::measured();
-        Meter {
-            tick,
-            clock,
-            ticks: 0,
-            fresh: false,
-            mark_ns: 0,
-            mark_ticks: 0,
-            mark_age_ticks: tick.ticks(CPU_MARK_AGE_US * 1000),
-            check_ticks: tick.ticks(CHARGE_CHECK_US * 1000),
-        }
-    }
-
-    fn interrupted(&mut self) {
-        self.fresh = false;
-    }
-
-    /// Whether an invocation is under way for longer than it may be, by the last reading of the counter: it holds up the
-    /// reclamation of records meanwhile, even if it only yields and so uses next to nothing of its CPU time.
-    #[inline]
-    fn overdue(&self, body: &Body, participant: &Participant) -> Option<Overdue> {
-        if !matches!(body.stage, Stage::Pending | Stage::Preempted | Stage::Again) {
-            return None;
-        }
-        let age_ns = self.tick.ns(self.ticks.saturating_sub(body.since_ticks));
-        if age_ns <= CROWDED_LIFE_US * 1000 {
-            return None;
-        }
-        let life_ns = body.total_ns.saturating_mul(LIFE_PER_TOTAL).max(LIFE_MIN_US * 1000);
-        if age_ns > life_ns { Some(LONG) } else { participant.epochs().is_crowded().then_some(CROWDED) }
-    }
-
-    /// Begins a poll; answers the counter.
-    #[inline]
-    fn start(&mut self) -> u64 {
-        if !self.fresh {
-            self.ticks = clock::ticks();
-        }
-        // A charge is never more than the CPU time since the mark: with an old mark that would say nothing.
-        if self.ticks.wrapping_sub(self.mark_ticks) > self.mark_age_ticks {
-            self.mark();
-        }
-        self.ticks
-    }
-
-    #[cold]
-    fn mark(&mut self) {
-        self.mark_ns = clock::cpu_ns(self.clock);
-        self.mark_ticks = clock::ticks();
-        self.ticks = self.mark_ticks;
-    }
-
-    /// Ends the poll; answers what it costs, in nanoseconds, and whether that had to be checked.
-    #[inline]
-    fn stop(&mut self) -> (u64, bool) {
-        let now = clock::ticks();
-        let passed = now.saturating_sub(self.ticks);
-        self.ticks = now;
-        self.fresh = true;
-        let charge_ns = self.tick.ns(passed);
-        if passed <= self.check_ticks { (charge_ns, false) } else { (self.check(charge_ns), true) }
-    }
-
-    #[cold]
-    fn check(&mut self, charge_ns: u64) -> u64 {
-        let before_ns = self.mark_ns;
-        self.mark();
-        charge_ns.min(self.mark_ns.saturating_sub(before_ns))
     }
 }

@@ -9,7 +9,7 @@ use sandstorm_net::rpc::KillCause;
 
 use super::Library;
 use super::commit::Transactions;
-use crate::limits::{ARENA_BYTES, REPLY_BYTES, SLICE_US, TOTAL_US};
+use crate::limits::{ARENA_BYTES, PROVEN_CALLS, REPLY_BYTES, SLICE_US, TOTAL_US};
 use crate::metrics::cause_index;
 use crate::tenants::Pace;
 
@@ -138,6 +138,8 @@ const STRIPES: usize = 16;
 #[derive(Debug, Default)]
 struct Stripe {
     begun: AtomicU64,
+    /// What `begun` was when a poll had last taken more than its slice.
+    long_at: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
     cpu_ns: AtomicU64,
@@ -224,9 +226,19 @@ impl ExtensionStats {
         (&self.stripes[worker.min(STRIPES - 1)], add)
     }
 
-    pub(super) fn begun(&self, worker: usize) {
+    /// Counts an invocation; whether the extension is proven on this worker: none of its last [`PROVEN_CALLS`] had a poll that took
+    /// more than its slice.
+    pub(super) fn begun(&self, worker: usize) -> bool {
         let (stripe, add) = self.stripe(worker);
         add(&stripe.begun, 1);
+        stripe.begun.load(Ordering::Relaxed).wrapping_sub(stripe.long_at.load(Ordering::Relaxed)) > PROVEN_CALLS
+    }
+
+    /// Takes note of a poll that took more than its slice.
+    #[cold]
+    pub(super) fn ran_long(&self, worker: usize) {
+        let (stripe, _) = self.stripe(worker);
+        stripe.long_at.store(stripe.begun.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Counts what became of an ended invocation's transaction.

@@ -13,7 +13,7 @@ use super::KillCause;
 use super::block::{Block, CALL, TENANT};
 use super::commit::commit;
 use super::invocation::Body;
-use super::range::range;
+use super::range::{range, range_keys};
 use super::switch::{land, pause};
 use crate::limits::{ERROR_TEXT_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, SCAN_CALL_RECORDS};
 use crate::store::{Condition, Participant, RecordRef, StoreError, Table, Write};
@@ -38,6 +38,7 @@ pub(super) static HOST_CALLS: HostCalls = HostCalls {
     get_many,
     commit,
     range,
+    range_keys,
 };
 
 /// Makes the worker's state that of a host call; lands if too little stack is left for one.

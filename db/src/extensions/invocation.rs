@@ -96,6 +96,8 @@ pub(super) struct Body {
     pub(super) code: u32,
     /// Polls since it is under way for longer than it may be.
     late_polls: u32,
+    /// See [`super::extension::ExtensionStats::begun`].
+    pub(super) proven: bool,
     /// The tenant whose invocation this is, or was last, by its serial number: another one may have its id by now. 0: none.
     pub(super) owner: u64,
     pub(super) slice_ns: u64,
@@ -186,6 +188,7 @@ impl Invocation {
             stage: Stage::Begun,
             code: 0,
             late_polls: 0,
+            proven: false,
             owner: 0,
             slice_ns: 0,
             total_ns: 0,

@@ -25,6 +25,7 @@ mod host;
 mod invocation;
 mod judge;
 mod load;
+mod meter;
 mod parking;
 mod range;
 mod side;

@@ -1,10 +1,10 @@
-//! The host's function that reads a range of an ordered table, and what a commit is told of ranges.
+//! The host's functions that read a range of an ordered table, or its keys, and what a commit is told of ranges.
 //!
 //! Guarantees: as `host.rs`; the ends of a range that the library gets back are keys of records, which stay until the invocation's
 //! pin ends. What the library names is bounded before it is read.
 #![allow(unsafe_code)]
 
-use sandstorm_api::abi::{self, CALL_RANGE, RawRange, RawRangeRead, RawRecord};
+use sandstorm_api::abi::{self, CALL_RANGE, RawKeys, RawRange, RawRangeRead, RawRecord};
 use sandstorm_api::limits::{TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
 
 use super::commit::{list, table};
@@ -16,6 +16,17 @@ use crate::store::{Looks, Participant, Progress, RecordRef, Span};
 
 /// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
 const END_BYTES: usize = MAX_KEY_BYTES + 1;
+
+/// The span that is left of a range.
+///
+/// # Safety
+/// The range's ends outlive `'k`.
+unsafe fn span_of<'k>(asked: &RawRange) -> Result<Span<'k>, u32> {
+    // SAFETY: this function's contract.
+    let (from, to) =
+        unsafe { (bytes(asked.from, asked.from_len, END_BYTES)?, bytes(asked.to, asked.to_len, END_BYTES)?) };
+    Ok(Span { past: asked.past != 0, ..Span::new(from, to, asked.backward != 0) })
+}
 
 pub(super) unsafe extern "C" fn range(
     invocation: *mut abi::Invocation,
@@ -32,8 +43,7 @@ pub(super) unsafe extern "C" fn range(
         let now_ms = body.abi.now_ms;
         let table = body.table(table)?;
         let asked = *range;
-        let (from, to) = (bytes(asked.from, asked.from_len, END_BYTES)?, bytes(asked.to, asked.to_len, END_BYTES)?);
-        let mut span = Span { past: asked.past != 0, ..Span::new(from, to, asked.backward != 0) };
+        let mut span = span_of(&asked)?;
         let mut count = 0;
         let mut add = |record: RecordRef<'_>| {
             out.add(count).write(raw(&record));
@@ -59,6 +69,39 @@ pub(super) unsafe extern "C" fn range(
     };
     // SAFETY: this is a host function.
     unsafe { call(invocation, |body, participant| status(read(body, participant))) }
+}
+
+pub(super) unsafe extern "C" fn range_keys(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    range: *mut RawRange,
+    out: *mut RawKeys,
+) -> u32 {
+    // SAFETY: the library's range and its ends, and the room that it tells of, outlive the call.
+    let read = |body: &mut Body| unsafe {
+        let room = *out;
+        (*out).filled = 0;
+        let (table, asked) = (body.table(table)?, *range);
+        let span = span_of(&asked)?;
+        let limit = if asked.finished == 0 { room.ends_len.min(CALL_RANGE) } else { 0 };
+        let (mut count, mut used) = (0, 0);
+        let mut add = |key: &[u8]| {
+            let fits = key.len() <= room.bytes_len - used;
+            if fits {
+                room.bytes.add(used).copy_from_nonoverlapping(key.as_ptr(), key.len());
+                used += key.len();
+                room.ends.add(count).write(used);
+                count += 1;
+            }
+            fits
+        };
+        let progress = table.range_keys(&span, limit, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        (*out).filled = count;
+        (*range).finished = u32::from(asked.finished != 0 || progress == Progress::Finished);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| status(read(body))) }
 }
 
 /// The ranges that a transaction has read.

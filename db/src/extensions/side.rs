@@ -53,6 +53,8 @@ pub(super) struct Terms {
     pub(super) invocation: *mut abi::Invocation,
     /// The tenant's serial number.
     pub(super) tenant: u64,
+    /// The extension has had no long poll for thousands of calls.
+    pub(super) proven: bool,
     /// CPU time until it is switched out, and what its invocation has left in all.
     pub(super) limit_ns: u64,
     pub(super) left_ns: u64,
@@ -122,8 +124,12 @@ impl Side {
         block.limit_ns.store(terms.limit_ns, Ordering::Relaxed);
         block.left_ns.store(terms.left_ns, Ordering::Relaxed);
         block.started.store(terms.started, Ordering::Release);
-        block.sequence.store(block.sequence.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-        self.watchdog.ensure_awake();
+        let sequence = block.sequence.load(Ordering::Relaxed).wrapping_add(1);
+        if !terms.proven {
+            block.wary.store(sequence, Ordering::Release);
+        }
+        block.sequence.store(sequence, Ordering::Release);
+        self.watchdog.ensure_awake(terms.proven);
         compiler_fence(Ordering::SeqCst);
     }
 

@@ -2,7 +2,13 @@
 //!
 //! It samples each worker's (state, sequence) about every 100 us while any runs tenants' code; a poll that has run for its
 //! slice is asked for by a signal. While no worker runs tenants' code the thread sleeps until one wakes it. Workers do nothing
-//! for it but a few stores a poll. (A timer for each worker would interrupt all of them all the time instead. In a prototype on
+//! for it but a few stores a poll.
+//!
+//! While all that runs is *proven*, thousands of calls without a long poll, the thread naps: looking 10,000 times a second for what does
+//! not happen costs whoever has its processor more than it saves. A worker that is about to enter other code ends the nap. So the
+//! first long poll after thousands of short calls may go on for a nap, and there are thousands of calls between that and the next.
+//!
+//! (A timer for each worker would interrupt all of them all the time instead. In a prototype on
 //! a virtual machine that others used too, arming and disarming one took 17-43 us; a thread that lay down for 100 us took
 //! 6-12 % of one processor and, with both processors busy, woke after 116 us, in 99 of 100 cases within 130 us.)
 //!
@@ -21,7 +27,10 @@ use super::block::{Block, CALL, HOST};
 use super::judge::{Act, Judge, Reading};
 use super::parking::Lot;
 use super::{Invocation, clock, signals};
-use crate::limits::{SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PERIOD_US};
+use crate::limits::{
+    SPARE_INVOCATIONS, WATCHDOG_IDLE_US, WATCHDOG_NAP_US, WATCHDOG_PARK_FALLBACK_US, WATCHDOG_PERIOD_US,
+    WATCHDOG_WARY_US,
+};
 
 /// The watchdog: one per process is enough. Dropping it ends its thread once the last engine is gone.
 #[derive(Debug)]
@@ -46,7 +55,7 @@ impl Watchdog {
 
     /// Whether it sleeps until a worker runs tenants' code again.
     pub fn is_parked(&self) -> bool {
-        self.shared.parked.load(Ordering::Relaxed) != 0
+        self.shared.asleep.load(Ordering::Relaxed) == PARKED
     }
 
     /// How often it has looked at the workers.
@@ -79,8 +88,8 @@ impl Drop for Watchdog {
 /// What the watchdog and the engines share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// 1: the thread sleeps, and whoever enters tenant code wakes it. A futex.
-    parked: AtomicU32,
+    /// How the thread sleeps: [`AWAKE`], [`PARKED`] or [`NAPPING`]. A futex.
+    asleep: AtomicU32,
     stop: AtomicBool,
     /// Whether the kernel can make all threads' earlier stores visible at once.
     fenced: bool,
@@ -93,23 +102,34 @@ pub(super) struct Shared {
     pub(super) lot: Arc<Lot>,
 }
 
+/// It looks, or will within its period.
+const AWAKE: u32 = 0;
+/// Whoever enters tenant code wakes it.
+const PARKED: u32 = 1;
+/// Whoever enters tenant code that is not proven wakes it; else it wakes by itself.
+const NAPPING: u32 = 2;
+
 #[derive(Debug)]
 struct Watched {
     block: Arc<Block>,
     judge: Judge,
+    /// The block's `wary` as it was at the last look.
+    wary: u64,
 }
 
 /// What one look at the workers found.
 struct Sample {
     /// A worker ran tenants' code, now or since the last look, or is about to.
     busy: bool,
+    /// One ran, or runs, what is not proven.
+    wary: bool,
     /// When to look again.
     next: Duration,
 }
 
 impl Shared {
     pub(super) fn register(&self, block: &Arc<Block>) {
-        self.workers.lock().push(Watched { block: Arc::clone(block), judge: Judge::default() });
+        self.workers.lock().push(Watched { block: Arc::clone(block), judge: Judge::default(), wary: 0 });
     }
 
     pub(super) fn unregister(&self, block: &Arc<Block>) {
@@ -138,21 +158,22 @@ impl Shared {
 
     /// Called by a worker after it has stored a new sequence, before it enters tenant code.
     #[inline(always)]
-    pub(super) fn ensure_awake(&self) {
+    pub(super) fn ensure_awake(&self, proven: bool) {
         // The worker's store and this load may pass each other: the watchdog fences all threads between parking and its
         // last look, so either it sees the new sequence, or this load sees that it parks.
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        if self.parked.load(Ordering::Relaxed) != 0 {
+        let asleep = self.asleep.load(Ordering::Relaxed);
+        if asleep != AWAKE && (asleep == PARKED || !proven) {
             self.wake();
         }
     }
 
     #[cold]
     fn wake(&self) {
-        if self.parked.swap(0, Ordering::SeqCst) != 0 {
+        if self.asleep.swap(AWAKE, Ordering::SeqCst) != AWAKE {
             // SAFETY: a futex of our own.
             unsafe {
-                let word = self.parked.as_ptr();
+                let word = self.asleep.as_ptr();
                 libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
             }
         }
@@ -161,43 +182,65 @@ impl Shared {
     fn watch(&self) {
         be_prompt();
         let mut busy_at = Instant::now();
+        let mut wary_at = busy_at;
         while !(self.stop.load(Ordering::SeqCst) && self.workers.lock().is_empty()) {
-            let sample = self.look();
+            let (sample, now) = (self.look(), Instant::now());
+            if sample.wary {
+                wary_at = now;
+            }
             if sample.busy {
-                busy_at = Instant::now();
-            } else if busy_at.elapsed() >= Duration::from_micros(WATCHDOG_IDLE_US) {
+                busy_at = now;
+            } else if now - busy_at >= Duration::from_micros(WATCHDOG_IDLE_US) {
                 self.park();
                 busy_at = Instant::now();
                 continue;
             }
-            std::thread::sleep(sample.next);
+            if now - wary_at >= Duration::from_micros(WATCHDOG_WARY_US) {
+                self.nap();
+            } else {
+                std::thread::sleep(sample.next);
+            }
         }
+    }
+
+    /// Sleeps for a while, or until a worker enters what is not proven. One that is about to while this begins may not see it, and the
+    /// watchdog not see that one: then it is seen after the nap.
+    fn nap(&self) {
+        self.asleep.store(NAPPING, Ordering::SeqCst);
+        self.sleep_as(NAPPING, Some(Duration::from_micros(WATCHDOG_NAP_US)));
+    }
+
+    /// Sleeps until it is woken, or for so long, if nobody has woken it since it said that it sleeps so.
+    fn sleep_as(&self, asleep: u32, longest: Option<Duration>) {
+        let longest = longest.map(|longest| libc::timespec {
+            tv_sec: longest.as_secs() as libc::time_t,
+            tv_nsec: libc::c_long::from(longest.subsec_nanos() as i32),
+        });
+        let timeout = longest.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: a futex of our own and a timeout that outlives the call; a spurious return only makes another look.
+        unsafe {
+            let word = self.asleep.as_ptr();
+            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, asleep, timeout);
+        }
+        self.asleep.store(AWAKE, Ordering::SeqCst);
     }
 
     /// Sleeps until a worker enters tenant code.
     fn park(&self) {
-        self.parked.store(1, Ordering::SeqCst);
+        self.asleep.store(PARKED, Ordering::SeqCst);
         let fenced = self.fenced && membarrier(MEMBARRIER_PRIVATE_EXPEDITED);
         if self.look().busy || self.stop.load(Ordering::SeqCst) {
-            self.parked.store(0, Ordering::SeqCst);
+            self.asleep.store(AWAKE, Ordering::SeqCst);
             return;
         }
-        let wait = Duration::from_micros(WATCHDOG_PARK_FALLBACK_US);
-        let wait = libc::timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as libc::c_long };
-        let timeout = if fenced { std::ptr::null() } else { &raw const wait };
-        // SAFETY: a futex of our own and a timeout that outlives the call; a spurious return only makes another look.
-        unsafe {
-            let word = self.parked.as_ptr();
-            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 1, timeout);
-        }
-        self.parked.store(0, Ordering::SeqCst);
+        self.sleep_as(PARKED, (!fenced).then(|| Duration::from_micros(WATCHDOG_PARK_FALLBACK_US)));
     }
 
     fn look(&self) -> Sample {
         self.samples.fetch_add(1, Ordering::Relaxed);
-        let mut sample = Sample { busy: false, next: Duration::from_micros(WATCHDOG_PERIOD_US) };
+        let mut sample = Sample { busy: false, wary: false, next: Duration::from_micros(WATCHDOG_PERIOD_US) };
         for watched in self.workers.lock().iter_mut() {
-            let wait_us = watched.look(&mut sample.busy, &self.requests);
+            let wait_us = watched.look(&mut sample, &self.requests);
             sample.next = sample.next.min(Duration::from_micros(wait_us));
         }
         sample
@@ -206,15 +249,17 @@ impl Shared {
 
 impl Watched {
     /// Looks at one worker; answers in how many microseconds to look again.
-    fn look(&mut self, busy: &mut bool, requests: &AtomicU64) -> u64 {
+    fn look(&mut self, sample: &mut Sample, requests: &AtomicU64) -> u64 {
         let block = &*self.block;
+        let wary = block.wary.load(Ordering::Acquire);
+        sample.wary |= std::mem::replace(&mut self.wary, wary) != wary;
         let sequence = block.sequence.load(Ordering::Acquire);
         let running = block.state.load(Ordering::Acquire) != HOST;
         let moved = self.judge.sees(sequence);
         // A worker that has seen that nobody sleeps may lose its processor for long before it enters tenant code, and does not
         // look again after that.
         let entering = block.ended.load(Ordering::Acquire) != sequence;
-        *busy |= moved || running || entering;
+        sample.busy |= moved || running || entering;
         if !running {
             return self.judge.rests(block.limit_ns.load(Ordering::Relaxed));
         }
@@ -229,6 +274,7 @@ impl Watched {
         let reading = Reading { passed_ns, limit_ns, asked, in_call: state == CALL };
         let verdict = self.judge.decide(&reading);
         if verdict.act == Act::Ask && self.ask() {
+            sample.wary = true;
             requests.fetch_add(1, Ordering::Relaxed);
             self.judge.note_asked(&reading);
         }

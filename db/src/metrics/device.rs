@@ -9,6 +9,8 @@ use super::{Metric, Reading, counter, gauge, readings};
 pub struct DeviceState {
     /// The other end is there.
     pub up: bool,
+    /// The other end is a process (memif): it comes and goes.
+    pub comes_and_goes: bool,
     /// Packets lost because a receive queue was full.
     pub missed: u64,
     /// Packets lost because there was no buffer for them.
@@ -40,7 +42,7 @@ pub const DEVICE: &[Metric] = &[
 impl DeviceState {
     /// The readings of [`DEVICE`].
     pub fn readings(&self) -> Vec<Reading> {
-        let DeviceState { up, missed, no_buffer, receive_errors, send_errors } = *self;
+        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, .. } = *self;
         let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors];
         readings(DEVICE, values.into_iter().map(|value| vec![value]).collect())
     }

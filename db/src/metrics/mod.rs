@@ -257,6 +257,8 @@ metrics! {
         refusals_unsent: counter,
         /// Datagrams that could not be sent because the socket was full; the sender's retransmission makes up for them.
         packets_unsent: counter,
+        /// Datagrams that left one by one although the kernel segments others: the way to their peer takes none (a tunnel, a small MTU).
+        packets_unsegmented: counter,
         /// Datagrams sent again because their acknowledgement did not come in time.
         retransmissions: counter,
         /// Messages that came a second time and were not run again.

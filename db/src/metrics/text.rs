@@ -72,7 +72,8 @@ pub fn page() -> String {
          Made from `db/src/metrics/`; a test keeps this page current (`UPDATE_DOCS=1 cargo test -p sandstorm metrics` \
          rewrites it).\n\n\
          `GET /metrics` (operator's token) gives them to Prometheus with the prefix `sandstorm_`; `GET /v1/stat` gives \
-         them as JSON, with the values of a label behind a dot (`requests.get`); `sandstorm stat` shows their growth.\n",
+         them as JSON, with the values of a label behind a dot (`requests.get`), and a tenant's token its own counters; `sandstorm stat` shows \
+         their growth. A [configuration of Prometheus](operations.md#as-a-service).\n",
     );
     let sections: [(&str, &[Metric]); 5] = [
         ("The server", SERVER),

@@ -1,16 +1,20 @@
 //! One record: one allocation, immutable but for two bytes that eviction needs.
 //!
 //! ```text
-//! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value
+//! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value | [holds u64]
 //! ```
-//! The header is 16 bytes; expiry and flags take room only in records that have them. What this module guarantees:
+//! The header is 16 bytes; expiry and flags take room only in records that have them. Records with a large value
+//! ([`HELD_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. What this module guarantees:
 //! a [`RecordPtr`] made by [`RecordPtr::allocate`] points at a fully written record until it is given to
-//! [`RecordPtr::free`]; everything but `touched` and `bits` never changes in between, so that shared slices of key
-//! and value may be handed out for as long as the record is kept (which is the business of `epochs`).
+//! [`RecordPtr::free`] and no share of it is left; everything but `touched`, `bits` and the count never changes in between, so that shared slices
+//! of key and value may be handed out for as long as the record is kept (which is the business of `epochs`, and of shares).
 #![allow(unsafe_code)]
 
+use super::epochs::Holds;
 use super::{Marks, slabs};
-use crate::limits::RECORD_CHARGE_BYTES;
+use crate::limits::{HELD_VALUE_BYTES, RECORD_CHARGE_BYTES};
+use sandstorm_net::share::{Keeper, Share};
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -42,10 +46,23 @@ pub(super) struct Header {
 
 const HEADER_BYTES: usize = size_of::<Header>();
 const _: () = assert!(HEADER_BYTES == 16 && align_of::<Header>() == 8);
+const HOLDS_BYTES: usize = size_of::<Holds>();
+const _: () = assert!(HOLDS_BYTES == 8 && align_of::<Holds>() <= 8);
 
-/// Records in memory whose key starts with `counted:`, for the test that none is lost.
+/// Records in memory whose key starts with `counted:`, for the test that none is lost; and with `held:`, for those of held ones.
 #[cfg(test)]
 pub(super) static COUNTED: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+#[cfg(test)]
+pub(super) static COUNTED_HELD: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+
+/// Counts a record that comes, or goes.
+#[cfg(test)]
+fn count(key: &[u8], change: i64) {
+    let counted = [(&b"counted:"[..], &COUNTED), (b"held:", &COUNTED_HELD)];
+    for (_, counted) in counted.into_iter().filter(|(prefix, _)| key.starts_with(prefix)) {
+        counted.fetch_add(change, Ordering::SeqCst);
+    }
+}
 
 /// An owned pointer to a record, as slots and garbage bags hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +88,13 @@ pub(super) fn allocation_bytes(key_len: usize, value_len: usize, flags: u32, exp
 
 /// Bytes of a record.
 fn length(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
-    HEADER_BYTES + if expires_at_ms != 0 { 8 } else { 0 } + if flags != 0 { 4 } else { 0 } + key_len + value_len
+    let optional = if expires_at_ms != 0 { 8 } else { 0 } + if flags != 0 { 4 } else { 0 };
+    with_holds(HEADER_BYTES + optional + key_len + value_len, value_len)
+}
+
+/// Bytes of a record whose value ends after so many.
+fn with_holds(bytes: usize, value_len: usize) -> usize {
+    if value_len < HELD_VALUE_BYTES { bytes } else { bytes.next_multiple_of(HOLDS_BYTES) + HOLDS_BYTES }
 }
 
 impl RecordPtr {
@@ -99,7 +122,8 @@ impl RecordPtr {
         if key.len() > usize::from(u16::MAX) {
             bits |= LONG_KEY;
         }
-        let (base, is_plain) = slabs::allocate_record(length(key.len(), value_bytes, flags, expires_at_ms))?;
+        let bytes = length(key.len(), value_bytes, flags, expires_at_ms);
+        let (base, is_plain) = slabs::allocate_record(bytes)?;
         if is_plain {
             bits |= PLAIN;
         }
@@ -129,11 +153,12 @@ impl RecordPtr {
                 at.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len());
                 at = at.add(part.len());
             }
+            if value_bytes >= HELD_VALUE_BYTES {
+                base.add(bytes - HOLDS_BYTES).cast::<Holds>().write(Holds::one());
+            }
         }
         #[cfg(test)]
-        if key.starts_with(b"counted:") {
-            COUNTED.fetch_add(1, Ordering::SeqCst);
-        }
+        count(key, 1);
         Some(RecordPtr(base.cast()))
     }
 
@@ -167,17 +192,43 @@ impl RecordPtr {
         RecordRef { record: self.0, kept: PhantomData }
     }
 
-    /// Frees the record.
+    /// Frees the record, or leaves that to the last of its shares.
     ///
     /// # Safety
-    /// Nobody reads the record any more or will, and it is freed once.
+    /// Nobody reads the record any more or will, but through shares of it, and it is freed once.
     pub(super) unsafe fn free(self) {
+        // SAFETY: the record is alive up to here (caller); this is the hold that it was made with.
+        unsafe {
+            if self.holds().is_none_or(Holds::let_go) {
+                self.destroy();
+            }
+        }
+    }
+
+    /// The count of holds; none of a record that nobody can hold.
+    ///
+    /// # Safety
+    /// The record is not destroyed during `'a`.
+    unsafe fn holds<'a>(self) -> Option<&'a Holds> {
+        // SAFETY: the caller's promise; `allocate` has written a count at the end of records of such a length, which are aligned to 8.
+        unsafe {
+            let record = self.as_ref();
+            if record.value_len() < HELD_VALUE_BYTES {
+                return None;
+            }
+            Some(self.0.cast::<u8>().add(record.length() - HOLDS_BYTES).cast::<Holds>().as_ref())
+        }
+    }
+
+    /// Gives the record's memory back.
+    ///
+    /// # Safety
+    /// Nothing holds the record any more.
+    unsafe fn destroy(self) {
         // SAFETY: the record is alive up to here (caller); its length is the one of `allocate`.
         unsafe {
             #[cfg(test)]
-            if self.as_ref().key().starts_with(b"counted:") {
-                COUNTED.fetch_sub(1, Ordering::SeqCst);
-            }
+            count(self.as_ref().key(), -1);
             let (bytes, is_plain) = (self.as_ref().length(), self.as_ref().bits() & PLAIN != 0);
             if is_plain {
                 slabs::free_plain(self.0.cast(), bytes);
@@ -187,6 +238,36 @@ impl RecordPtr {
         }
     }
 }
+
+/// Holds a record once more.
+///
+/// # Safety
+/// It is one that counts its holders, and is held.
+unsafe extern "C" fn hold(record: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(record) = RecordPtr::from_ptr(record.cast())
+            && let Some(holds) = record.holds()
+        {
+            holds.hold();
+        }
+    }
+}
+
+/// Lets go of a record, and frees it if nothing else holds it. On any thread: slabs take back what another one has allocated.
+///
+/// # Safety
+/// It is one that counts its holders, and this hold is the caller's, which it gives up.
+unsafe extern "C" fn release(record: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(record) = RecordPtr::from_ptr(record.cast()) {
+            record.free();
+        }
+    }
+}
+
+static KEEPER: Keeper = Keeper { hold, release };
 
 /// A borrowed record. Key and value are slices of the record itself: no copy, no count, no destructor.
 #[derive(Clone, Copy)]
@@ -237,7 +318,20 @@ impl<'a> RecordRef<'a> {
 
     fn length(&self) -> usize {
         let (at, len) = self.key_place();
-        at + len + self.value_len()
+        with_holds(at + len + self.value_len(), self.value_len())
+    }
+
+    /// The value, to be kept for as long as one likes, whatever becomes of the key. It keeps the whole record, which counts for no table any more
+    /// when it was replaced: how much is kept so is the holder's to bound. None of a value that is shorter than [`HELD_VALUE_BYTES`],
+    /// or than its key.
+    pub fn hold(&self) -> Option<Share> {
+        let (key, value) = self.key_and_value();
+        let record = RecordPtr(self.record);
+        // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage is there: it goes after that only.
+        let holds = unsafe { record.holds() }.filter(|_| value.len() >= key.len())?;
+        holds.hold();
+        // SAFETY: the value is the record's, which is destroyed with its last hold; one was added for this share.
+        Some(unsafe { Share::new(NonNull::from(value), self.record.cast(), &KEEPER) })
     }
 
     /// Bytes that the record takes, with what its allocation is rounded up by.

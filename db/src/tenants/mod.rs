@@ -40,6 +40,8 @@ pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};
 pub use grants::{Access, FIRST_GRANTED_ID, Given, Grant, Granter, NoAccess};
 pub use kept::Origin;
 pub use new::{NewTable, NewTenant, Options};
+#[cfg(test)]
+pub(crate) use quotas::Declared;
 pub use quotas::{QuotaChanges, QuotaError, Quotas};
 pub use rotation::{OldToken, Shown};
 pub use slow::{Preview, Slow, SlowLog};

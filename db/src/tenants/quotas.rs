@@ -69,6 +69,19 @@ macro_rules! quotas {
                 vec![$( (stringify!($name), u64::from(self.$name)) ),*]
             }
 
+            /// How each quota is declared, for the page about them.
+            #[cfg(test)]
+            pub(crate) fn declared() -> Vec<Declared> {
+                let meaning = |lines: &[&str]| lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+                vec![$( Declared {
+                    name: stringify!($name),
+                    meaning: meaning(&[$($doc),+]),
+                    default: u64::from($default),
+                    min: u64::from($min),
+                    max: u64::from($max),
+                } ),*]
+            }
+
             /// Whether every quota is in its range.
             ///
             /// # Errors
@@ -89,6 +102,16 @@ macro_rules! quotas {
             }
         }
     };
+}
+
+/// A quota as it stands in the table below.
+#[cfg(test)]
+pub(crate) struct Declared {
+    pub(crate) name: &'static str,
+    pub(crate) meaning: String,
+    pub(crate) default: u64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
 }
 
 const MIB: u64 = 1 << 20;

@@ -2,15 +2,28 @@
 //!
 //! The socket hands over what came in the order in which it came, so who sends most would be served most, and all others would wait
 //! behind it. Here each tenant has a lane, and all strangers together one: whoever has been served least is next, by CPU
-//! time divided by weight (start-time fair queueing, Goyal et al., SIGCOMM'96). So a message waits for one part of each other lane, however much
+//! time divided by weight (start-time fair queueing, Goyal et al., SIGCOMM'96). So a message waits for one share of each other lane, however much
 //! waits there. When there is no buffer left to receive into, the longest lane loses its oldest datagrams ([`super::overload`]
 //! then has the kernel drop more of the same before they come here).
+//!
+//! What is served together is a *part*: shares of as many lanes as there is time for, in their order. Of a thousand tenants each has a
+//! datagram or two there, and their cache misses overlap all the same. The time that a part takes is charged to its lanes by the work
+//! that their datagrams were.
+//!
+//! A datagram's life here:
+//! 1. It is received into a burst ([`Intake::receive`]). Is it one of few and nothing waits, it is served next, as it came.
+//! 2. Else it is sorted: its class is found, and what the sieve does not let in is left where it lies.
+//! 3. It stays in its burst if that is well filled, else it is copied to a pack, and the burst is free again.
+//! 4. Its place, with those of its neighbours of the same class a run, goes to the end of its lane. There it may be shed.
+//! 5. It comes into a part with its lane's share ([`Intake::next_part`]), is opened where it lies, and served.
+//! 6. Its lane is charged, and its burst or pack is free again with the last datagram in it ([`Intake::finish_part`]).
 //!
 //! A lane goes by the tenant that a datagram names only if the tenant is open, or the sender has shown its token: a
 //! forged name buys no place in another's lane. What came alone and is little is not sorted at all, and what the kernel has coalesced is
 //! sorted by runs where it lies: with one or two tenants this costs a few nanoseconds a datagram.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use arrayvec::ArrayVec;
 use hashbrown::HashMap;
@@ -28,10 +41,19 @@ use crate::tenants::Snapshot;
 /// Whose datagram: a tenant's, or a stranger's.
 pub(super) type Class = Option<u32>;
 
+/// Where datagrams lie while they wait, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreId {
+    /// Of those that are received into.
+    Burst(u16),
+    /// Of those that datagrams are copied to.
+    Pack(u16),
+}
+
 /// Datagrams of one class that stand behind each other.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    store: u16,
+    store: StoreId,
     from: u16,
     to: u16,
 }
@@ -79,6 +101,31 @@ impl Lane {
     pub(super) fn is_idle(&self) -> bool {
         self.waiting == 0 && self.window.arrived + self.window.sieved == 0
     }
+
+    /// Moves up to `most` datagrams, the oldest, to what is served next, as its share of that number.
+    fn take(&mut self, most: usize, share: u8, part: &mut ArrayVec<Item, BURST>) {
+        let mut left = most.min(part.remaining_capacity());
+        while left > 0
+            && let Some(run) = self.runs.front_mut()
+        {
+            let to = run.to.min(run.from.saturating_add(left as u16));
+            let taken = usize::from(to - run.from);
+            part.extend((run.from..to).map(|index| Item { store: run.store, index, share }));
+            (left, self.waiting) = (left - taken, self.waiting - taken);
+            run.from = to;
+            if run.from == run.to {
+                self.runs.pop_front();
+            }
+        }
+    }
+
+    /// So many of its datagrams were served in so much time, and so many messages of them refused.
+    fn served(&mut self, took_ns: u64, count: u64, refused: u64) {
+        self.each_ns = (3 * self.each_ns + took_ns / count.max(1)) / 4;
+        self.clock += took_ns * STRANGERS_SHARE / self.weight;
+        self.window.served += count;
+        self.window.refused += refused;
+    }
 }
 
 /// What a classification needs to know.
@@ -117,6 +164,59 @@ impl Sorter<'_> {
     }
 }
 
+/// What is served of a lane in one go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub(super) class: Class,
+    pub(super) count: u16,
+}
+
+/// A datagram that is being served: where it lies, and which share it is of.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    store: StoreId,
+    index: u16,
+    share: u8,
+}
+
+// A share is named by a byte.
+const _: () = assert!(BURST <= 256);
+
+/// What the datagrams of a part were, share by share.
+#[derive(Debug, Default)]
+pub(super) struct Bills {
+    work: [u32; BURST],
+    refused: [u32; BURST],
+}
+
+impl Bills {
+    /// A datagram was as much work as so many plain gets, beside the one that each counts as.
+    #[inline]
+    pub(super) fn add_work(&mut self, share: u8, gets: u32) {
+        if let Some(work) = self.work.get_mut(usize::from(share)) {
+            *work = work.saturating_add(gets);
+        }
+    }
+
+    /// So many messages were refused.
+    #[inline]
+    pub(super) fn add_refused(&mut self, share: u8, messages: u64) {
+        if let Some(refused) = self.refused.get_mut(usize::from(share)) {
+            *refused = refused.saturating_add(u32::try_from(messages).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// The work of a share, and its messages that were refused.
+    fn of(&self, number: usize, share: &Share) -> (u64, u64) {
+        let work = self.work.get(number).copied().unwrap_or(0);
+        let refused = self.refused.get(number).copied().unwrap_or(0);
+        (u64::from(work) + u64::from(share.count), u64::from(refused))
+    }
+}
+
+/// A lane's place in the order in which lanes are served: the least clock first, of equals who has waited longest.
+type Place = Reverse<(u64, u64, Class)>;
+
 /// See the head of this file.
 pub(super) struct Intake {
     /// What is received into, and kept while its datagrams wait if it is well filled.
@@ -124,14 +224,17 @@ pub(super) struct Intake {
     /// Copies of datagrams that came one by one, close together.
     packs: Vec<Store>,
     pub(super) lanes: HashMap<Class, Lane>,
-    /// Lanes in which something waits.
-    active: Vec<Class>,
+    /// Lanes in which something waits, each once; those of which something is being served stand here again after that.
+    active: BinaryHeap<Place>,
+    /// Places taken in `active` so far.
+    places: u64,
     /// Datagrams that came alone, to be served as they came.
     direct: Option<Run>,
-    /// What is being served: where it lies.
-    part: ArrayVec<(u16, u16), BURST>,
-    part_of: Option<Class>,
-    /// The clock of the lane served last.
+    /// What is being served.
+    part: ArrayVec<Item, BURST>,
+    /// Whose that is; nobody's in particular where it is served as it came.
+    shares: ArrayVec<Share, BURST>,
+    /// The clock of the lane served last, when it was chosen.
     clock: u64,
     /// Datagrams shed since the worker began.
     shed: u64,
@@ -154,19 +257,17 @@ impl Sieve {
     }
 }
 
-/// Stores from this number on are packs.
-const PACKS: u16 = 1 << 15;
-
 impl Intake {
     pub(super) fn new() -> Intake {
         Intake {
             bursts: Vec::new(),
             packs: Vec::new(),
             lanes: HashMap::new(),
-            active: Vec::new(),
+            active: BinaryHeap::new(),
+            places: 0,
             direct: None,
             part: ArrayVec::new(),
-            part_of: None,
+            shares: ArrayVec::new(),
             clock: 0,
             shed: 0,
             sieve: None,
@@ -180,20 +281,21 @@ impl Intake {
 
     /// Receives what there is, as far as there is room for it and up to so many bursts, and sorts it.
     pub(super) fn receive(&mut self, driver: &mut impl Driver, mut sorter: Sorter<'_>, own: bool) {
-        if let Some(run) = self.direct.take() {
-            self.sort(usize::from(run.store), run.from, &mut sorter);
+        if let Some(Run { store: StoreId::Burst(number), from, .. }) = self.direct.take() {
+            self.sort(number, from, &mut sorter);
         }
         for _ in 0..if own { RECEIVES_PER_SERVE } else { 1 } {
-            let Some(store) = self.free_burst(driver) else { return };
-            let Some(into) = self.bursts.get_mut(store) else { return };
+            let Some(number) = self.free_burst(driver) else { return };
+            let Some(into) = self.bursts.get_mut(usize::from(number)) else { return };
             let count = driver.receive(&mut into.burst);
             let drained = into.burst.has_drained();
             if drained && self.active.is_empty() && count <= DIRECT_DATAGRAMS {
                 into.left = count;
-                self.direct = (count > 0).then_some(Run { store: store as u16, from: 0, to: count as u16 });
+                let run = Run { store: StoreId::Burst(number), from: 0, to: count as u16 };
+                self.direct = (count > 0).then_some(run);
                 return;
             }
-            self.sort(store, 0, &mut sorter);
+            self.sort(number, 0, &mut sorter);
             if drained {
                 return;
             }
@@ -201,9 +303,10 @@ impl Intake {
     }
 
     /// Puts the datagrams of a burst from number `from` on into their lanes.
-    fn sort(&mut self, store: usize, from: u16, sorter: &mut Sorter<'_>) {
-        let Intake { bursts, packs, lanes, active, clock, sieve, shed, .. } = self;
-        let Some(Store { burst, left }) = bursts.get_mut(store) else { return };
+    fn sort(&mut self, number: u16, from: u16, sorter: &mut Sorter<'_>) {
+        let Intake { bursts, packs, lanes, active, places, clock, sieve, shed, .. } = self;
+        let mut all = Lanes { lanes, active, places, clock: *clock };
+        let Some(Store { burst, left }) = bursts.get_mut(usize::from(number)) else { return };
         *left = 0;
         let sparse = burst.is_sparse();
         let mut run: Option<(Class, Run)> = None;
@@ -211,7 +314,7 @@ impl Intake {
             let Some((peer, datagram)) = burst.get(index) else { break };
             let class = sorter.class(peer, datagram);
             if let Some(sieve) = sieve
-                && let Some(lane) = lanes.get_mut(&class)
+                && let Some(lane) = all.lanes.get_mut(&class)
                 && lane.keep < 1.0
                 && !sieve.passes(lane.keep)
             {
@@ -220,32 +323,32 @@ impl Intake {
                 continue;
             }
             let packed = if sparse { pack(packs, peer, datagram) } else { None };
-            let (at, index) = packed.unwrap_or((store as u16, index as u16));
+            let (store, index) = packed.unwrap_or((StoreId::Burst(number), index as u16));
             if packed.is_none() {
                 *left += 1;
             }
             match &mut run {
-                Some((of, run)) if *of == class && run.store == at && run.to == index => run.to += 1,
+                Some((of, run)) if *of == class && run.store == store && run.to == index => run.to += 1,
                 _ => {
-                    let begun = Run { store: at, from: index, to: index + 1 };
+                    let begun = Run { store, from: index, to: index + 1 };
                     if let Some((of, run)) = run.replace((class, begun)) {
-                        put(lanes, active, *clock, of, run, sorter);
+                        all.put(of, run, sorter);
                     }
                 }
             }
         }
         if let Some((of, run)) = run {
-            put(lanes, active, *clock, of, run, sorter);
+            all.put(of, run, sorter);
         }
     }
 
     /// A burst to receive into, with a pack to copy it to; makes room in the longest lane if there is none. None if no lane is long.
-    fn free_burst(&mut self, driver: &impl Driver) -> Option<usize> {
+    fn free_burst(&mut self, driver: &impl Driver) -> Option<u16> {
         loop {
             let burst = self.bursts.iter().position(|store| store.left == 0);
             let has_pack = self.packs.len() < HELD_PACKS || self.packs.iter().any(|store| store.left == 0);
             match burst {
-                Some(burst) if has_pack => return Some(burst),
+                Some(burst) if has_pack => return u16::try_from(burst).ok(),
                 None if self.bursts.len() < HELD_BURSTS => self.bursts.push(Store { burst: driver.burst(), left: 0 }),
                 _ => self.shed_some()?,
             }
@@ -255,7 +358,8 @@ impl Intake {
     /// Throws away the oldest run of the longest lane, and those behind it until a buffer is free. None if no lane is long.
     #[cold]
     fn shed_some(&mut self) -> Option<()> {
-        let longest = self.active.iter().filter_map(|class| Some((self.lanes.get(class)?.waiting, *class))).max()?;
+        let waiting = |class: Class| Some((self.lanes.get(&class)?.waiting, class));
+        let longest = self.active.iter().filter_map(|Reverse((_, _, class))| waiting(*class)).max()?;
         if longest.0 < SHED_LEAST {
             return None;
         }
@@ -277,7 +381,7 @@ impl Intake {
         lane.window.shed += count as u64;
         self.shed += count as u64;
         if lane.waiting == 0 {
-            self.active.retain(|other| *other != class);
+            self.active.retain(|Reverse((_, _, other))| *other != class);
         }
         if let Some(store) = store_mut(&mut self.bursts, &mut self.packs, run.store) {
             store.left -= count;
@@ -288,74 +392,88 @@ impl Intake {
     /// Chooses what is served next; false if nothing waits.
     pub(super) fn next_part(&mut self) -> bool {
         self.part.clear();
+        self.shares.clear();
         if let Some(run) = &mut self.direct {
             let to = run.to.min(run.from + BURST as u16);
-            self.part.extend((run.from..to).map(|index| (run.store, index)));
+            self.part.extend((run.from..to).map(|index| Item { store: run.store, index, share: 0 }));
             run.from = to;
             if run.from == run.to {
                 self.direct = None;
             }
-            self.part_of = None;
             return true;
         }
         let alone = self.active.len() == 1;
-        let rank = |class: &Class| self.lanes.get(class).map_or((u64::MAX, 0), |lane| (lane.clock, lane.waiting));
-        let Some(class) = self.active.iter().copied().min_by_key(rank) else { return false };
-        let Some(lane) = self.lanes.get_mut(&class) else { return false };
-        let most = if alone { BURST } else { ((PART_NS / lane.each_ns.max(1)) as usize).clamp(1, BURST) };
-        while let Some(run) = lane.runs.front_mut() {
-            let to = run.to.min(run.from.saturating_add((most - self.part.len()) as u16));
-            self.part.extend((run.from..to).map(|index| (run.store, index)));
-            run.from = to;
-            if run.from < run.to {
+        let mut left_ns = PART_NS;
+        while !self.part.is_full()
+            && let Some(Reverse((_, _, class))) = self.active.peek().copied()
+        {
+            let Some(lane) = self.lanes.get_mut(&class) else {
+                // There is one for each place; were there none, the others would have to be served all the same.
+                self.active.pop();
+                continue;
+            };
+            let each_ns = lane.each_ns.max(1);
+            let in_time = if alone { BURST } else { (left_ns / each_ns) as usize };
+            if in_time == 0 && !self.part.is_empty() {
                 break;
             }
-            lane.runs.pop_front();
+            self.active.pop();
+            let before = self.part.len();
+            lane.take(in_time.clamp(1, BURST - before), self.shares.len() as u8, &mut self.part);
+            let count = self.part.len() - before;
+            left_ns = left_ns.saturating_sub(count as u64 * each_ns);
+            self.clock = self.clock.max(lane.clock);
+            self.shares.push(Share { class, count: count as u16 });
         }
-        lane.waiting -= self.part.len();
-        self.part_of = Some(class);
-        self.clock = self.clock.max(lane.clock);
-        true
+        !self.part.is_empty()
     }
 
-    /// Lets each datagram that is to be served now be changed where it stands.
-    pub(super) fn each_of_part(&mut self, mut change: impl FnMut(&mut Burst, usize)) {
+    /// Lets each datagram that is to be served now be changed where it stands; with the number of its share.
+    pub(super) fn each_of_part(&mut self, mut change: impl FnMut(&mut Burst, usize, u8)) {
         let Intake { bursts, packs, part, .. } = self;
-        for (store, index) in part {
-            if let Some(store) = store_mut(bursts, packs, *store) {
-                change(&mut store.burst, usize::from(*index));
+        for item in part {
+            if let Some(store) = store_mut(bursts, packs, item.store) {
+                change(&mut store.burst, usize::from(item.index), item.share);
             }
         }
     }
 
-    /// The datagrams that are being served.
-    pub(super) fn part(&self) -> impl Iterator<Item = (Peer, &[u8])> {
-        self.part.iter().filter_map(|(store, index)| {
-            let store = match store.checked_sub(PACKS) {
-                Some(pack) => self.packs.get(usize::from(pack)),
-                None => self.bursts.get(usize::from(*store)),
+    /// The datagrams that are being served, with the numbers of their shares.
+    pub(super) fn part(&self) -> impl Iterator<Item = (u8, Peer, &[u8])> {
+        self.part.iter().filter_map(|item| {
+            let store = match item.store {
+                StoreId::Burst(number) => self.bursts.get(usize::from(number)),
+                StoreId::Pack(number) => self.packs.get(usize::from(number)),
             };
-            store?.burst.get(usize::from(*index)).filter(|(peer, _)| *peer != NOBODY)
+            let (peer, datagram) = store?.burst.get(usize::from(item.index)).filter(|(peer, _)| *peer != NOBODY)?;
+            Some((item.share, peer, datagram))
         })
     }
 
-    /// The part has been served, in so much time, and so many of its messages were refused at the door. Tells its datagrams.
-    pub(super) fn finish_part(&mut self, took_ns: u64, refused: u64) -> usize {
-        for (store, _) in &self.part {
-            if let Some(store) = store_mut(&mut self.bursts, &mut self.packs, *store) {
+    /// Whose is what is being served.
+    #[cfg(test)]
+    pub(super) fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// The part has been served, in so much time. Each of its lanes is charged by the work that its share was. Tells its datagrams.
+    pub(super) fn finish_part(&mut self, took_ns: u64, bills: &Bills) -> usize {
+        for item in &self.part {
+            if let Some(store) = store_mut(&mut self.bursts, &mut self.packs, item.store) {
                 store.left -= 1;
             }
         }
         let count = self.part.len();
         self.part.clear();
-        let Some(class) = self.part_of.take() else { return count };
-        let Some(lane) = self.lanes.get_mut(&class) else { return count };
-        lane.each_ns = (3 * lane.each_ns + took_ns / (count as u64).max(1)) / 4;
-        lane.clock += took_ns * STRANGERS_SHARE / lane.weight;
-        lane.window.served += count as u64;
-        lane.window.refused += refused;
-        if lane.waiting == 0 {
-            self.active.retain(|other| *other != class);
+        let all: u64 = self.shares.iter().enumerate().map(|(number, share)| bills.of(number, share).0).sum();
+        for (number, share) in self.shares.drain(..).enumerate() {
+            let Some(lane) = self.lanes.get_mut(&share.class) else { continue };
+            let (work, refused) = bills.of(number, &share);
+            lane.served(took_ns.saturating_mul(work) / all.max(1), u64::from(share.count), refused);
+            if lane.waiting > 0 {
+                self.places += 1;
+                self.active.push(Reverse((lane.clock, self.places, share.class)));
+            }
         }
         count
     }
@@ -367,35 +485,39 @@ impl Intake {
     }
 }
 
-fn store_mut<'s>(bursts: &'s mut [Store], packs: &'s mut [Store], store: u16) -> Option<&'s mut Store> {
-    match store.checked_sub(PACKS) {
-        Some(pack) => packs.get_mut(usize::from(pack)),
-        None => bursts.get_mut(usize::from(store)),
+fn store_mut<'s>(bursts: &'s mut [Store], packs: &'s mut [Store], store: StoreId) -> Option<&'s mut Store> {
+    match store {
+        StoreId::Burst(number) => bursts.get_mut(usize::from(number)),
+        StoreId::Pack(number) => packs.get_mut(usize::from(number)),
     }
 }
 
-/// Appends a run to its class's lane.
-fn put(
-    lanes: &mut HashMap<Class, Lane>,
-    active: &mut Vec<Class>,
+/// The lanes, while datagrams are put into them.
+struct Lanes<'i> {
+    lanes: &'i mut HashMap<Class, Lane>,
+    active: &'i mut BinaryHeap<Place>,
+    places: &'i mut u64,
     clock: u64,
-    class: Class,
-    run: Run,
-    sorter: &Sorter<'_>,
-) {
-    let lane = lanes.entry(class).or_insert_with(|| Lane::new(sorter.weight(class)));
-    if lane.waiting == 0 {
-        active.push(class);
-        lane.clock = lane.clock.max(clock);
+}
+
+impl Lanes<'_> {
+    /// Appends a run to its class's lane.
+    fn put(&mut self, class: Class, run: Run, sorter: &Sorter<'_>) {
+        let lane = self.lanes.entry(class).or_insert_with(|| Lane::new(sorter.weight(class)));
+        if lane.waiting == 0 {
+            lane.clock = lane.clock.max(self.clock);
+            *self.places += 1;
+            self.active.push(Reverse((lane.clock, *self.places, class)));
+        }
+        let count = usize::from(run.to - run.from);
+        lane.waiting += count;
+        lane.window.arrived += count as u64;
+        lane.runs.push_back(run);
     }
-    let count = usize::from(run.to - run.from);
-    lane.waiting += count;
-    lane.window.arrived += count as u64;
-    lane.runs.push_back(run);
 }
 
 /// Keeps a copy of a datagram. None if all packs are full.
-fn pack(packs: &mut Vec<Store>, peer: Peer, datagram: &[u8]) -> Option<(u16, u16)> {
+fn pack(packs: &mut Vec<Store>, peer: Peer, datagram: &[u8]) -> Option<(StoreId, u16)> {
     // The last one in use is the one with room; emptied ones come before it, or behind.
     let mut candidates = 0..packs.len();
     let at = candidates.find(|at| {
@@ -418,7 +540,7 @@ fn pack(packs: &mut Vec<Store>, peer: Peer, datagram: &[u8]) -> Option<(u16, u16
     };
     let store = packs.get_mut(at)?;
     store.left += 1;
-    Some((PACKS + at as u16, store.burst.len() as u16 - 1))
+    Some((StoreId::Pack(at as u16), store.burst.len() as u16 - 1))
 }
 
 #[cfg(test)]

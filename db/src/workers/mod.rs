@@ -36,8 +36,9 @@ use self::asked::Asked;
 use self::connections::{Connections, Inbox, Room};
 use self::intake::Intake;
 use self::overload::Overload;
-use self::port::{Port, PortState};
+use self::port::{Port, PortState, Response};
 use self::run_queue::RunQueue;
+use self::steal::Offer;
 use self::tasks::{Ended, Task};
 use crate::extensions::Engine;
 use crate::limits::{SPIN_US, STEAL_LOOK_MS};
@@ -73,6 +74,8 @@ struct Shared {
     steal: bool,
     /// Invocations that wait for a record take turns.
     interleave: bool,
+    /// Large values are sent from where they are stored.
+    zero_copy: bool,
     /// See [`WorkerOptions::allow_plaintext`].
     allow_plaintext: bool,
 }
@@ -88,14 +91,17 @@ struct Worker {
     queue: RunQueue<Task>,
     asked: Asked,
     offered: Deque<Task>,
-    /// Turns since then that tasks were offered.
-    offered_turns: u32,
+    offer: Offer,
     ended: Vec<Ended>,
     /// Invocations in the run queue or being interleaved.
     live: usize,
     /// None on a server without ports for them.
     connections: Option<Box<Connections>>,
     last_turn_was_long: bool,
+    /// The polls of the last turn that had some were short.
+    polls_are_short: bool,
+    /// Answers of this turn wait for those of short invocations.
+    kept_back: bool,
     overload: Overload,
     now_us: u64,
     now_ms: u64,
@@ -106,7 +112,7 @@ struct Worker {
     /// When an idle neighbour was last told to look around.
     roused_us: u64,
     /// Response buffers of a burst's messages.
-    responses: Vec<Vec<u8>>,
+    responses: Vec<Response>,
     /// Where one operation's answer is put together.
     answer: Vec<u8>,
 }
@@ -204,6 +210,7 @@ impl Worker {
         counters.bytes_in.set(driver.received_bytes);
         counters.bytes_out.set(driver.sent_bytes);
         counters.packets_unsent.set(state.desk.outbox.dropped());
+        counters.packets_unsegmented.set(driver.unsegmented);
         counters.refusals_unsent.set(state.desk.refusals.unsent());
         let endpoint = state.desk.endpoint.counters();
         let at_wickets = self.connections.as_deref().map_or(0, Connections::datagrams_dropped);

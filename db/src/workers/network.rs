@@ -40,11 +40,12 @@ pub(super) type KeptDevice = ();
 /// Asks the device how it stands.
 #[cfg(feature = "dpdk")]
 pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
-    let watch = device.as_ref()?.watch();
+    let device = device.as_ref()?;
+    let (watch, comes_and_goes) = (device.watch(), device.info().is_shared_memory());
     Some(Box::new(move || {
         let (up, counters) = watch.look()?;
         let sandstorm_net::dpdk::PortCounters { missed, no_buffer, receive_errors, send_errors, .. } = counters;
-        Some(DeviceState { up, missed, no_buffer, receive_errors, send_errors })
+        Some(DeviceState { up, comes_and_goes, missed, no_buffer, receive_errors, send_errors })
     }))
 }
 

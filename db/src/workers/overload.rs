@@ -47,7 +47,8 @@ impl Overload {
         (!self.told.is_empty()).then_some(self.ends_us)
     }
 
-    /// Ends a window: decides how much of each lane is let in, and tells the kernel if that has changed. `each` sees each lane's window.
+    /// Ends a window: decides how much of each lane is let in, and tells the kernel if that has changed. `each` sees the windows of those lanes
+    /// of which something is dropped, or was.
     pub(super) fn end_window(
         &mut self,
         now_us: u64,
@@ -61,8 +62,11 @@ impl Overload {
         let full = self.pressure.filled > FULL && intake.lanes.values().all(|lane| lane.window.shed == 0);
         let most = intake.lanes.values().map(|lane| lane.window.arrived).max().unwrap_or(0);
         for (class, lane) in &mut intake.lanes {
+            let before = lane.keep;
             lane.keep = next_keep(lane, full && lane.window.arrived == most);
-            each(*class, &lane.window, lane.keep);
+            if before.min(lane.keep) < 1.0 || lane.window.shed + lane.window.sieved > 0 {
+                each(*class, &lane.window, lane.keep);
+            }
             lane.window = Window::default();
         }
         let throttled = || intake.lanes.iter().filter(|(_, lane)| lane.keep < 1.0);

@@ -9,8 +9,9 @@ use sandstorm_net::rpc::{
     self, Answer, Keys, OP_FLAG_SNAPSHOT, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header,
     push_answer, split_ttl,
 };
+use sandstorm_net::share::Share;
 
-use crate::limits::{PLAN, RESPONSE_BYTES};
+use crate::limits::{HELD_VALUE_BYTES, PLAN, RESPONSE_BYTES};
 use crate::metrics::WorkerCounters;
 use crate::store::transactions::snapshot;
 use crate::store::{Condition, Guard, Looks, Participant, RecordRef, StoreError, Table, Write};
@@ -78,16 +79,19 @@ pub(crate) fn has_room(response: &[u8], bytes: usize) -> bool {
     response.len() + bytes <= RESPONSE_BYTES
 }
 
+/// Where an answer goes: its bytes, and where there is a place for it the value behind them, where it is stored.
+pub(crate) type Place<'r> = (&'r mut Vec<u8>, Option<&'r mut Option<Share>>);
+
 /// Runs one plain operation whose key hashes to `hash` and appends its answer.
 pub(crate) fn run(
     context: &Context<'_>,
     table: &Table,
     operation: &Operation<'_>,
     hash: u64,
-    response: &mut Vec<u8>,
+    (response, tail): Place<'_>,
 ) -> Status {
     match operation.op {
-        Op::Get => get(context, table, operation, hash, response),
+        Op::Get => get(context, table, operation, hash, (response, tail)),
         Op::MultiGet if operation.flags & OP_FLAG_SNAPSHOT != 0 => get_at_once(context, table, operation, response),
         Op::MultiGet => multi_get(context, table, operation, response),
         Op::Put => put(context, table, operation, hash, response),
@@ -100,7 +104,13 @@ pub(crate) fn run(
     }
 }
 
-fn get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
+fn get(
+    context: &Context<'_>,
+    table: &Table,
+    operation: &Operation<'_>,
+    hash: u64,
+    (response, tail): Place<'_>,
+) -> Status {
     if !table.owns(hash) {
         return refuse_store(operation, StoreError::WrongServer, response);
     }
@@ -119,6 +129,14 @@ fn get(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
         },
         None => operation.answer(Status::NotFound),
     };
+    if answer.value.len() >= HELD_VALUE_BYTES
+        && let (Some(tail), Some(record)) = (tail, &found)
+        && let Some(share) = record.hold()
+    {
+        response.extend_from_slice(&op_header(&answer, 0, share.len()));
+        *tail = Some(share);
+        return answer.status;
+    }
     encode_operation(&answer, response);
     answer.status
 }

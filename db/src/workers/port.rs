@@ -6,6 +6,7 @@ use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, Waiter, Waker};
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::{Peer, Request, ServerEndpoint};
 use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_sealed, session_of};
+use sandstorm_net::share::Share;
 
 use super::assembly::{Assembly, Origin, Ticket, start_response};
 use super::known::Known;
@@ -13,6 +14,14 @@ use super::refusals::Refusals;
 use super::sessions::Sessions;
 use crate::limits::{POOLED_RESPONSE_BYTES, SESSIONS_PER_PORT};
 use crate::tenants::Snapshot;
+
+/// A response that is being written.
+#[derive(Default)]
+pub(super) struct Response {
+    pub(super) bytes: Vec<u8>,
+    /// The value behind them, if it is to be sent from where it is stored.
+    pub(super) tail: Option<Share>,
+}
 
 /// What a port remembers of its peers, and the way to them.
 pub(super) struct PortState {
@@ -35,6 +44,8 @@ pub(super) struct Desk {
     pub(super) refusals: Refusals,
     /// Messages that the door has refused since this was last read.
     pub(super) refused: u64,
+    /// What the endpoint had thrown out when it was last asked.
+    malformed: u64,
     /// When a throttle is to be looked at again, in the workers' microseconds.
     pub(super) lift_us: Option<u64>,
     /// When the endpoint wants to be looked at next, in the workers' microseconds.
@@ -83,6 +94,7 @@ impl Desk {
             known: Known::new(SESSIONS_PER_PORT),
             refusals: Refusals::default(),
             refused: 0,
+            malformed: 0,
             lift_us: None,
             timer_us: None,
             response: Vec::new(),
@@ -98,6 +110,13 @@ impl Desk {
         }
         let tx = &mut self.seal.through(&mut self.outbox);
         self.endpoint.respond(now_us, origin.peer, origin.request_id, response, tx);
+    }
+
+    /// Sends a response that ends with a value where it is stored. Nothing of it is remembered.
+    pub(super) fn answer_shared(&mut self, now_us: u64, origin: &Origin<Peer>, response: &[u8], tail: Share) {
+        debug_assert!(!origin.remembered, "it would be remembered without its end");
+        let tx = &mut self.seal.through(&mut self.outbox);
+        self.endpoint.respond_shared(now_us, origin.peer, origin.request_id, (response, tail), tx);
     }
 
     /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is missing.
@@ -122,15 +141,24 @@ impl Desk {
     }
 
     /// Takes a datagram that was opened if it had been sealed. Gives the request that it completes, if it does.
-    pub(super) fn receive<'p>(&mut self, now_us: u64, peer: Peer, datagram: &'p [u8]) -> Option<Request<'p>> {
+    ///
+    /// # Errors
+    /// It was thrown out: it is no packet, or not what it says.
+    pub(super) fn receive<'p>(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        datagram: &'p [u8],
+    ) -> Result<Option<Request<'p>>, ThrownOut> {
         let owner = || self.known.whose(peer, now_us).unwrap_or(0);
-        self.endpoint.receive_of(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox), owner)
-    }
-
-    /// Packets thrown out so far because they were none, or not what they said.
-    pub(super) fn thrown_out(&self) -> u64 {
-        let sealed = self.seal.counters().refused_by_reason().iter().map(|(_, refused)| refused).sum::<u64>();
-        self.endpoint.counters().malformed.total() + sealed
+        let request = self.endpoint.receive_of(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox), owner);
+        if request.is_none() {
+            let malformed = self.endpoint.counters().malformed.total();
+            if std::mem::replace(&mut self.malformed, malformed) != malformed {
+                return Err(ThrownOut);
+            }
+        }
+        Ok(request)
     }
 
     /// Lets the endpoint resend what was not acknowledged in time, and handshakes go on.
@@ -141,13 +169,14 @@ impl Desk {
     }
 
     /// Opens a sealed packet of a burst where it stands, if it is one. From here on it comes from its session's address, from
-    /// which no other packet may come.
+    /// which no other packet may come. Tells how many were thrown out, which is one at most.
     #[inline]
-    pub(super) fn open_sealed(&mut self, now_us: u64, burst: &mut Burst, index: usize, snapshot: &Snapshot) {
+    pub(super) fn open_sealed(&mut self, now_us: u64, burst: &mut Burst, index: usize, snapshot: &Snapshot) -> u64 {
         let sealed = burst.get(index).is_some_and(|(peer, datagram)| is_sealed(datagram) || session_of(peer).is_some());
         if !sealed {
-            return;
+            return 0;
         }
+        let before = self.seal.counters().refused();
         burst.open(index, |peer, datagram| {
             if session_of(peer).is_some() {
                 return None;
@@ -158,8 +187,13 @@ impl Desk {
             }
             Some(opened)
         });
+        self.seal.counters().refused() - before
     }
 }
+
+/// A datagram was none of R2P2's, or not what it said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ThrownOut;
 
 /// The tenants' tokens, as sealed sessions want them.
 struct Tokens<'s>(&'s Snapshot);

@@ -14,20 +14,35 @@ use arrayvec::ArrayVec;
 use sandstorm_net::driver::Driver;
 use sandstorm_net::r2p2::Request;
 use sandstorm_net::rpc::{HelloAnswer, Op, Operation, Status, encode_operation};
+use sandstorm_net::share::Share;
 
 use super::Worker;
 use super::admit::{Admitted, Door, Verdict, admit, count};
 use super::assembly::{Ticket, start_response};
-use super::intake::{Intake, Sorter};
+use super::intake::{Bills, Intake, Sorter};
 use super::plain;
-use super::port::{Desk, PortState, pooled};
+use super::port::{Desk, PortState, Response, ThrownOut, pooled};
 use super::tasks::Caller;
-use crate::limits::{BEGUN_AT_ONCE, BURST, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, SHARED_SLICE_US, TURN_CPU_NS};
+use crate::limits::{
+    ANSWERED_TOGETHER, BEGUN_AT_ONCE, BURST, BYTES_OF_A_GET, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, SHARED_SLICE_US,
+    SHORT_POLL_NS, TURN_CPU_NS,
+};
 use crate::store::BATCH_AHEAD;
 use crate::tenants::{Snapshot, TableEntry, TenantView};
 
 // `run_plan` keeps a bit for each.
 const _: () = assert!(PLAN <= BATCH_AHEAD);
+
+/// A request, and which share of the part it is of.
+struct Incoming<'p> {
+    share: u8,
+    request: Request<'p>,
+}
+
+/// How many plain gets take as long as copying so many bytes.
+fn gets_of_bytes(bytes: usize) -> u32 {
+    (bytes / BYTES_OF_A_GET) as u32
+}
 
 /// An operation on its way: the cache lines that it will touch are being fetched.
 struct Planned<'p> {
@@ -43,12 +58,21 @@ struct Planned<'p> {
     hash: u64,
 }
 
+impl Planned<'_> {
+    /// Whether its answer is the end of a response that is sent once and forgotten.
+    fn ends_an_answer(&self) -> bool {
+        let origin = &self.message.origin;
+        self.part + 1 == usize::from(origin.header.operations) && !origin.remembered
+    }
+}
+
 impl Worker {
     /// One round: requests, of packets and of connections, then tasks, then what a neighbour has too much of. Tells how much there was to do.
     pub(super) fn turn(&mut self, intake: &mut Intake) -> usize {
         self.look_around();
         let received = self.serve(self.index, intake) + self.serve_connections();
         let polled = self.poll_tasks() + usize::from(self.engine.tidy());
+        self.send_kept_back();
         self.participant.quiescent();
         let stolen = if received + polled == 0 { self.steal(intake) } else { 0 };
         self.count_turn(received + polled + stolen);
@@ -71,29 +95,47 @@ impl Worker {
         let snapshot = Arc::clone(&self.snapshot);
         let (begun, mut spent_ns, mut went_through) = (Instant::now(), 0, 0);
         while intake.next_part() {
-            let mut requests: ArrayVec<Request<'_>, BURST> = ArrayVec::new();
-            let thrown_out = state.desk.thrown_out();
-            intake.each_of_part(|burst, index| state.desk.open_sealed(now_us, burst, index, &snapshot));
-            for (peer, datagram) in intake.part() {
-                requests.extend(state.desk.receive(now_us, peer, datagram));
+            let mut requests: ArrayVec<Incoming<'_>, BURST> = ArrayVec::new();
+            let mut bills = Bills::default();
+            intake.each_of_part(|burst, index, share| {
+                bills.add_refused(share, state.desk.open_sealed(now_us, burst, index, &snapshot));
+            });
+            for (share, peer, datagram) in intake.part() {
+                match state.desk.receive(now_us, peer, datagram) {
+                    Ok(Some(request)) => requests.push(Incoming { share, request }),
+                    Ok(None) => bills.add_work(share, gets_of_bytes(datagram.len())),
+                    Err(ThrownOut) => bills.add_refused(share, 1),
+                }
             }
-            self.serve_messages(&snapshot, &requests, port, &mut state.desk);
-            requests.into_iter().for_each(|request| state.desk.endpoint.recycle(request.message));
-            let refused = mem::take(&mut state.desk.refused) + state.desk.thrown_out() - thrown_out;
+            self.serve_messages(&snapshot, &requests, &mut bills, port, &mut state.desk);
+            requests.into_iter().for_each(|incoming| state.desk.endpoint.recycle(incoming.request.message));
             let since_ns = begun.elapsed().as_nanos() as u64;
-            went_through += intake.finish_part(since_ns - spent_ns, refused);
+            went_through += intake.finish_part(since_ns - spent_ns, &bills);
             spent_ns = since_ns;
             if own && (spent_ns > SERVE_NS || self.live >= BEGUN_AT_ONCE) {
                 break;
             }
         }
         state.desk.timers(now_us);
-        state.transmit();
+        let few = (1..=ANSWERED_TOGETHER).contains(&self.live);
+        self.kept_back = own && few && self.polls_are_short && self.connections.is_none();
+        if !self.kept_back {
+            state.transmit();
+        }
         if own {
             self.look_at_overload(intake, state);
             self.count_port(state, went_through);
         }
         went_through
+    }
+
+    /// Sends what has waited for the answers of invocations, and did not leave with them.
+    fn send_kept_back(&mut self) {
+        if mem::take(&mut self.kept_back)
+            && let Some(mut state) = self.shared.ports[self.index].open(true)
+        {
+            state.transmit();
+        }
     }
 
     /// Decides now and then who is dropped early.
@@ -121,7 +163,8 @@ impl Worker {
     fn serve_messages<'d>(
         &mut self,
         snapshot: &'d Snapshot,
-        requests: &'d [Request<'d>],
+        requests: &'d [Incoming<'d>],
+        bills: &mut Bills,
         port: usize,
         desk: &mut Desk,
     ) {
@@ -131,17 +174,22 @@ impl Worker {
         let door = Door { snapshot, counters: &counters, worker: self.index, now_us, allow_plaintext };
         // Each admitted message, where its response is written, and what to wait for before it is sent.
         let mut admitted: ArrayVec<(Admitted<'d>, usize, Option<Ticket>), BURST> = ArrayVec::new();
-        for (buffer, (request, response)) in requests.iter().zip(&mut responses).enumerate() {
-            match admit(&door, request, desk, response) {
+        for (buffer, (Incoming { share, request }, response)) in requests.iter().zip(&mut responses).enumerate() {
+            let verdict = admit(&door, request, desk, &mut response.bytes);
+            bills.add_refused(*share, mem::take(&mut desk.refused));
+            match verdict {
                 Verdict::Run(message) => {
                     self.bill(message.view.tenant.id, message.requests);
                     let header = &message.origin.header;
-                    start_response(header, header.operations, response);
+                    start_response(header, header.operations, &mut response.bytes);
                     let parts = usize::from(header.operations);
                     let ticket = message.invokes.then(|| desk.assembly.open(message.origin, parts));
                     admitted.push((message, buffer, ticket));
                 }
-                Verdict::Answer(origin) => desk.answer(self.now_us, &origin, response),
+                Verdict::Answer(origin) => {
+                    bills.add_work(*share, gets_of_bytes(request.message.len() + response.bytes.len()));
+                    desk.answer(self.now_us, &origin, &response.bytes);
+                }
                 Verdict::Silence => {}
             }
         }
@@ -160,11 +208,19 @@ impl Worker {
             if message.ranges.owed() > 0 {
                 self.bill(message.view.tenant.id, message.ranges.owed());
             }
-            if ticket.is_none() {
-                desk.answer(self.now_us, &message.origin, &responses[*buffer]);
+            let response = &mut responses[*buffer];
+            let answered = response.bytes.len() + response.tail.as_deref().map_or(0, <[u8]>::len);
+            match response.tail.take() {
+                _ if ticket.is_some() => {}
+                Some(tail) => desk.answer_shared(self.now_us, &message.origin, &response.bytes, tail),
+                None => desk.answer(self.now_us, &message.origin, &response.bytes),
             }
+            let Incoming { share, request } = &requests[*buffer];
+            let bytes = request.message.len() + answered;
+            let operations = message.requests.saturating_add(message.ranges.owed());
+            bills.add_work(*share, operations.saturating_sub(1).saturating_add(gets_of_bytes(bytes)));
         }
-        responses.iter_mut().take(requests.len()).for_each(pooled);
+        responses.iter_mut().take(requests.len()).for_each(|response| pooled(&mut response.bytes));
         self.responses = responses;
     }
 
@@ -182,7 +238,7 @@ impl Worker {
     fn run_plan(
         &mut self,
         plan: &mut ArrayVec<Planned<'_>, PLAN>,
-        responses: &mut [Vec<u8>],
+        responses: &mut [Response],
         port: usize,
         desk: &mut Desk,
     ) {
@@ -204,7 +260,9 @@ impl Worker {
         for planned in plan.drain(..) {
             count(&self.counters.requests, planned.operation.op as usize);
             let Some(ticket) = planned.ticket else {
-                let status = self.run_plain(&planned, &mut responses[planned.buffer]);
+                let Response { bytes, tail } = &mut responses[planned.buffer];
+                let tail = (self.shared.zero_copy && planned.ends_an_answer()).then_some(tail);
+                let status = self.run_plain(&planned, bytes, tail);
                 count(&self.counters.responses, status as usize);
                 continue;
             };
@@ -215,7 +273,7 @@ impl Worker {
                     let caller = Caller::Datagram { port: port as u32, part: planned.part as u32, ticket };
                     self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
                 }
-                _ => Some(self.run_plain(&planned, &mut answer)),
+                _ => Some(self.run_plain(&planned, &mut answer, None)),
             };
             if let Some(status) = status {
                 count(&self.counters.responses, status as usize);
@@ -225,8 +283,9 @@ impl Worker {
         }
     }
 
-    /// Runs one operation that needs no tenant code, and appends its answer.
-    fn run_plain(&self, planned: &Planned<'_>, response: &mut Vec<u8>) -> Status {
+    /// Runs one operation that needs no tenant code, and appends its answer: to `tail`, if there is one, a value that is to be sent from where it
+    /// is stored.
+    fn run_plain(&self, planned: &Planned<'_>, response: &mut Vec<u8>, tail: Option<&mut Option<Share>>) -> Status {
         let operation = &planned.operation;
         match operation.op {
             Op::Ping if !plain::has_room(response, operation.encoded_len()) => {
@@ -247,7 +306,7 @@ impl Worker {
                     counters: &self.counters,
                     ranges: &planned.message.ranges,
                 };
-                plain::run(&context, &entry.table, operation, planned.hash, response)
+                plain::run(&context, &entry.table, operation, planned.hash, (response, tail))
             }
         }
     }
@@ -298,6 +357,7 @@ impl Worker {
         }
         self.shared.held_up[self.index].store(false, Relaxed);
         self.last_turn_was_long = cpu_ns >= TURN_CPU_NS;
+        self.polls_are_short = cpu_ns <= polls as u64 * SHORT_POLL_NS;
         if self.last_turn_was_long {
             self.queue.requeue();
         }

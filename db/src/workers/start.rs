@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
-use sandstorm_net::driver::{AnyDriver, BindError, Driver, ListenError, Listener, Outbox, UdpDriver, UdpOptions};
+use sandstorm_net::driver::{AnyDriver, BindError, Driver, ListenError, Listener, UdpDriver, UdpOptions};
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
@@ -21,9 +21,10 @@ use super::connections::{Connections, Gate, Room, Wicket};
 use super::intake::Intake;
 use super::network::{self, KeptDevice, NetworkOptions, Opened};
 use super::overload::Overload;
-use super::port::{Desk, Port};
+use super::port::{Desk, Port, Response};
 use super::run_queue::RunQueue;
 use super::sessions::Sessions;
+use super::steal::Offer;
 use super::{Shared, Worker};
 use crate::extensions::{Engine, Watchdog};
 use crate::limits::{BURST, MAX_WORKERS, SESSIONS_PER_PORT};
@@ -59,6 +60,8 @@ pub struct WorkerOptions {
     pub steal: bool,
     /// Invocations that wait for a record take turns.
     pub interleave: bool,
+    /// Large values are sent from where they are stored.
+    pub zero_copy: bool,
     /// What datagrams come and go through.
     pub network: NetworkOptions,
     /// Whether other machines may use closed tenants' data without a sealed session.
@@ -143,6 +146,7 @@ impl Workers {
             poll: options.poll,
             steal: options.steal,
             interleave: options.interleave,
+            zero_copy: options.zero_copy,
             allow_plaintext: options.allow_plaintext,
         });
         let waking = Arc::downgrade(&shared);
@@ -195,18 +199,20 @@ impl Workers {
                 queue: RunQueue::new(),
                 asked: Asked::default(),
                 offered,
-                offered_turns: 0,
+                offer: Offer::default(),
                 ended: Vec::new(),
                 live: 0,
                 connections: connections.map(Box::new),
                 last_turn_was_long: false,
+                polls_are_short: false,
+                kept_back: false,
                 overload: Overload::new(),
                 now_us: 0,
                 now_ms: 0,
                 last_busy_us: 0,
                 was_busy: false,
                 roused_us: 0,
-                responses: vec![Vec::new(); BURST],
+                responses: (0..BURST).map(|_| Response::default()).collect(),
                 answer: Vec::new(),
                 shared,
             };
@@ -294,11 +300,12 @@ fn clock_ms() -> u64 {
 }
 
 fn port(driver: AnyDriver) -> Port {
-    let mut limits = net_limits::ServerLimits::default();
-    limits.max_datagram = limits.max_datagram.min(driver.max_datagram());
+    let (max_datagram, largest_datagram) = (driver.usual_datagram(), driver.max_datagram());
+    let limits = net_limits::ServerLimits { max_datagram, largest_datagram, ..Default::default() };
     let endpoint = ServerEndpoint::new(limits);
     let once = OnceWindow::new(net_limits::OnceLimits::default());
     // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
     let seal = ServerSeal::new(SealLimits::default(), clock_ms());
-    Port::new(driver, Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), Outbox::default()))
+    let outbox = driver.outbox();
+    Port::new(driver, Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), outbox))
 }

@@ -8,24 +8,54 @@ use crossbeam_deque::Steal;
 
 use super::Worker;
 use super::intake::Intake;
+use super::run_queue::RunQueue;
 use crate::limits::{INTERLEAVED, OFFERED_TURNS, STEAL_BATCH, STEAL_LOOK_MS};
+
+/// What a worker has on offer, and for how long.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Offer {
+    /// Turns since then.
+    turns: u32,
+    /// They take long.
+    long: bool,
+}
+
+impl Offer {
+    /// Begins an offer by a worker with so many waiting invocations, and tells of how many. Long ones are worth sharing at once, short
+    /// ones are done before a thief has woken.
+    fn begin(&mut self, waiting: usize, long: bool) -> usize {
+        *self = Offer { turns: 0, long };
+        let surplus = if long { waiting / 2 } else { waiting.saturating_sub(INTERLEAVED) };
+        surplus.min(STEAL_BATCH)
+    }
+
+    /// Whether the worker takes one back to run it itself. A thief that was asleep comes some polls later: until then long ones wait for
+    /// it while there is anything else to do, since of two that are in each other's way both take twice as long.
+    #[inline]
+    pub(super) fn comes_back<T>(&self, queue: &RunQueue<T>) -> bool {
+        if self.long { !queue.is_active() } else { queue.has_room() }
+    }
+
+    /// Counts a turn; whether there was time enough for a thief.
+    fn has_waited(&mut self) -> bool {
+        self.turns += 1;
+        self.turns > OFFERED_TURNS
+    }
+}
 
 impl Worker {
     /// Offers what this worker will not come to within its next turn, if somebody is idle to take it.
     pub(super) fn offer_tasks(&mut self) {
-        let backlog = self.queue.waiting();
-        if !self.shared.steal || backlog <= 1 || self.shared.idle.load(SeqCst) == 0 || !self.offered.is_empty() {
+        if !self.shared.steal || self.shared.idle.load(SeqCst) == 0 || !self.offered.is_empty() {
             return;
         }
-        // Long invocations are worth sharing at once; short ones are done before a thief has woken.
-        let surplus = if self.last_turn_was_long { backlog / 2 } else { backlog.saturating_sub(INTERLEAVED) };
+        let surplus = self.offer.begin(self.queue.waiting(), self.last_turn_was_long);
         let (offered, live, worker) = (&self.offered, &mut self.live, self.index);
-        self.queue.surrender(surplus.min(STEAL_BATCH), |task| {
+        self.queue.surrender(surplus, |task| {
             *live -= 1;
             task.count_place(worker, -1);
             offered.push(task);
         });
-        self.offered_turns = 0;
         if surplus > 0 {
             self.wake_an_idle_one();
         }
@@ -37,8 +67,7 @@ impl Worker {
         if self.offered.is_empty() {
             return;
         }
-        self.offered_turns += 1;
-        if self.offered_turns > OFFERED_TURNS || self.shared.idle.load(Relaxed) == 0 {
+        if self.offer.has_waited() || self.shared.idle.load(Relaxed) == 0 {
             while let Some(task) = self.offered.pop() {
                 self.take_task(task);
             }
@@ -98,3 +127,6 @@ impl Worker {
         0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -206,7 +206,7 @@ impl Worker {
 
     /// The task to poll next. Those that were offered and nobody took come back when there is room for them.
     pub(super) fn next_task(&mut self) -> Option<Turn<Task>> {
-        while self.queue.has_room() {
+        while self.offer.comes_back(&self.queue) {
             let Some(task) = self.offered.pop() else { break };
             self.take_task(task);
         }

@@ -1,6 +1,6 @@
 //! Reads a short range of numbered records: a first key, and how many from there on.
 //!
-//! A table has no order of keys, so a range can be read where its keys can be told: those that end in a number. The next
+//! It needs no ordered table: a range can be read wherever its keys can be told, as those that end in a number. The next
 //! key after `k0099` is `k0100`; as long as no digit is lacking, that is also the order of their bytes.
 //!
 //! - args: `table u64 | count u32 | first key` (integers little-endian; the first key is the rest), count 1 to 1000; the

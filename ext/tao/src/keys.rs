@@ -74,6 +74,30 @@ impl List {
     }
 }
 
+/// The key of an edge's record or of its list's count, which are read together.
+pub(crate) struct EitherKey {
+    bytes: [u8; 21],
+    len: usize,
+}
+
+impl EitherKey {
+    pub(crate) fn edge(edge: Edge) -> EitherKey {
+        EitherKey { bytes: edge.key(), len: 21 }
+    }
+
+    pub(crate) fn count(list: List) -> EitherKey {
+        let (mut bytes, key) = ([0; 21], list.count_key());
+        bytes[..key.len()].copy_from_slice(&key);
+        EitherKey { bytes, len: key.len() }
+    }
+}
+
+impl AsRef<[u8]> for EitherKey {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
 /// Time and id2 of the edge at a place.
 pub(crate) fn read_place(key: &[u8]) -> Option<(u64, u64)> {
     let (_list, rest) = key.split_first_chunk::<12>()?;

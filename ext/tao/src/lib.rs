@@ -63,6 +63,7 @@ mod fields;
 mod keys;
 mod lists;
 mod objects;
+mod page;
 mod schema;
 
 use args::Args;

@@ -1,12 +1,23 @@
 //! Queries of association lists.
+//!
+//! A page of a list is read in two steps, its places and then the records of their edges, between which others may write. What is promised,
+//! and how it is kept ([`answer`]):
+//!
+//! | case | promise | how |
+//! |---|---|---|
+//! | nobody writes to the list meanwhile | as it is at one moment | its count, which each change writes, has the version that it had before |
+//! | somebody does, again and again | each edge once, as it was at some moment of the call; none that was there all the time is missing | [`settle`] |
+//! | a position beyond [`PAGE`] | the second; others' changes move what a position means | [`skip`] |
+//! | more than a reply holds | the next call goes on behind a place, not at a position | the reply's tail |
 
 use core::cmp::Reverse;
 
 use sandstorm_api::prelude::*;
 
 use crate::args::Args;
-use crate::edges::{Count, read_shard, time_of};
+use crate::edges::{Count, read_shard};
 use crate::keys::{Edge, List, read_place};
+use crate::page::{Found, read_page, reply, reply_page, settle};
 use crate::{Graph, LIMIT, REPLY_BYTES, SKIPPED};
 
 const GET: &str = "assoc_get: id1 u64, atype u32, high u64, low u64, then id2 u64 up to 6,000 times";
@@ -22,29 +33,19 @@ const PAGE: u64 = 1_024;
 /// What one call reads, in places of a list, an edge counting as two: so many, each a cache miss or two, take some milliseconds.
 /// A list that others change meanwhile is read again within this; after that each edge is as it was at some moment of the call.
 const WORK: u64 = 14_000;
-/// What a try costs beside its edges, in places: the count, read twice, and the way down to the first place.
-const TRY: u64 = 24;
 /// Places from the end up to which a position is counted off from there: each costs about four times one that is met forward.
 const NEAR_END: u64 = 2_000;
 
-/// An edge of a list, with its data.
-#[derive(Clone, Copy)]
-struct Found<'a> {
-    time: u64,
-    id2: u64,
-    data: &'a [u8],
-}
-
 /// What is asked of a list.
 #[derive(Clone, Copy)]
-struct Ask {
-    list: List,
-    high: u64,
-    low: u64,
+pub(crate) struct Ask {
+    pub(crate) list: List,
+    pub(crate) high: u64,
+    pub(crate) low: u64,
     /// Begin behind this place: time and id2.
-    after: Option<(u64, u64)>,
-    pos: u64,
-    limit: usize,
+    pub(crate) after: Option<(u64, u64)>,
+    pub(crate) pos: u64,
+    pub(crate) limit: usize,
 }
 
 /// The edges that go to some ids, newest first.
@@ -66,7 +67,7 @@ pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
         }
         done += 1;
         let Some(record) = record else { continue };
-        let edge = found_at(u64::from_le_bytes(*id), record)?;
+        let edge = Found::of(u64::from_le_bytes(*id), record)?;
         if edge.time <= high && edge.time >= low {
             bytes += edge.data.len() + 20;
             found.push(edge);
@@ -76,9 +77,8 @@ pub(crate) async fn get(graph: Graph<'_>, args: Args<'_>) -> Result<(), Error> {
     found.sort_by_key(|edge| edge.id2);
     found.dedup_by_key(|edge| edge.id2);
     found.sort_by_key(|edge| Reverse(edge.time));
-    let more = done < ids.len();
-    reply(graph, more, &found)?;
-    if more { graph.db.reply(&(done as u32).to_le_bytes()) } else { Ok(()) }
+    let tail = (done as u32).to_le_bytes();
+    reply(graph, &found, (done < ids.len()).then_some(&tail))
 }
 
 /// How many edges a list has.
@@ -129,7 +129,7 @@ fn read_after(args: &mut Args<'_>) -> Result<Option<(u64, u64)>, Error> {
 /// What tells whether a list has changed, and its size. An edge that is written again with the time that it has changes neither
 /// the list's order nor its count: that is not told, and of such an edge a reader sees the one record or the other, whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct State {
+pub(crate) struct State {
     size: u64,
     /// It is in one record, so it is of one moment.
     is_one: bool,
@@ -138,7 +138,7 @@ struct State {
 }
 
 impl State {
-    fn of_one(size: u64, record: Option<Record<'_>>) -> State {
+    pub(crate) fn of_one(size: u64, record: Option<Record<'_>>) -> State {
         State { size, is_one: true, versions: record.map_or(0, |record| record.version()) }
     }
 }
@@ -182,15 +182,12 @@ async fn answer(graph: Graph<'_>, ask: Ask) -> Result<(), Error> {
         let before = state(graph, ask.list).await?;
         let is_empty = ask.limit == 0 || ask.low > ask.high;
         if is_empty || ask.pos >= before.size && (before.is_one || state(graph, ask.list).await? == before) {
-            return reply(graph, false, &[]);
+            return reply(graph, &[], None);
         }
         let from = match skip(graph, ask, before.size).await? {
             Skip::Done { skip, after } => Ask { pos: skip, after, ..ask },
-            Skip::End => return reply(graph, false, &[]),
-            Skip::Enough { left, at } => {
-                reply(graph, true, &[])?;
-                return tail(graph, left, at);
-            }
+            Skip::End => return reply(graph, &[], None),
+            Skip::Enough { left, at } => return reply(graph, &[], Some(&tail(left, at))),
         };
         let page = read_page(graph, from).await?;
         // What the page itself knows of the list was read together with its edges.
@@ -249,162 +246,37 @@ async fn nth_from_end(graph: Graph<'_>, list: List, nth: u64) -> Result<Option<(
     let (first, mut end, mut left) = (list.place(u64::MAX, 0), list.behind(0, u64::MAX).to_vec(), nth);
     loop {
         let page = left.min(PAGE);
-        let places = graph.db.range(graph.lists, &first, &end, page as usize, Direction::Backward).await?;
+        let places = graph.db.range_keys(graph.lists, &first, &end, page as usize, Direction::Backward).await?;
         let Some(last) = places.last().filter(|_| places.len() as u64 == page) else { return Ok(None) };
         left -= page;
         if left == 0 {
             return place_of(last).map(Some);
         }
-        end = last.key().to_vec();
+        end = last.to_vec();
     }
 }
 
-/// The records of the places of a list, `limit` at most.
-async fn places<'a>(graph: Graph<'a>, ask: Ask, limit: usize) -> Result<Vec<Record<'a>>, Error> {
+/// The keys of the places of a list, `limit` at most. A place that is being made or removed may be among them: it counts by its edge.
+pub(crate) async fn places(graph: Graph<'_>, ask: Ask, limit: usize) -> Result<Keys, Error> {
     let first = ask.list.place(ask.high, 0);
     let behind = ask.after.map(|(time, id2)| ask.list.behind(time, id2));
     let from = behind.as_ref().map_or(&first[..], |behind| core::cmp::max(&first[..], &behind[..]));
     let end = ask.list.behind(ask.low, u64::MAX);
     if from >= &end[..] {
-        return Ok(Vec::new());
+        return Ok(Keys::default());
     }
-    graph.db.range(graph.lists, from, &end, limit, Direction::Forward).await
+    graph.db.range_keys(graph.lists, from, &end, limit, Direction::Forward).await
 }
 
-fn place_of(record: &Record<'_>) -> Result<(u64, u64), Error> {
-    read_place(record.key()).ok_or(Error::new(BROKEN_PLACE))
+pub(crate) fn place_of(key: &[u8]) -> Result<(u64, u64), Error> {
+    read_place(key).ok_or(Error::new(BROKEN_PLACE))
 }
 
-/// What was read of a list from a position on.
-struct Page<'a> {
-    /// Edges with the time of the place where they were met.
-    found: Vec<Found<'a>>,
-    /// Edges whose records have another time than the place where they were met: that of the record is here.
-    moved: Vec<Found<'a>>,
-    /// Every place that was met has its edge, with that time.
-    is_whole: bool,
-    /// The list as it was, after the places were met, if its count is in one record.
-    state: Option<State>,
-    /// The first place that was met.
-    first: Option<(u64, u64)>,
-    /// The last place that was met, where there may be more behind it.
-    last: Option<(u64, u64)>,
-    /// What it cost, in places.
-    cost: u64,
-}
-
-/// Reads the edges at the places from the position on.
-async fn read_page<'a>(graph: Graph<'a>, ask: Ask) -> Result<Page<'a>, Error> {
-    let skip = ask.pos as usize;
-    let places = places(graph, ask, skip + ask.limit).await?;
-    let is_full = places.len() == skip + ask.limit;
-    let mut met = Vec::with_capacity(places.len().saturating_sub(skip));
-    for place in places.iter().skip(skip) {
-        met.push(place_of(place)?);
+/// How to go on: so many edges are left to be skipped behind a place.
+pub(crate) fn tail(pos: u64, (time, id2): (u64, u64)) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    for (at, word) in [pos, time, id2].iter().enumerate() {
+        bytes[at * 8..][..8].copy_from_slice(&word.to_le_bytes());
     }
-    let cost = TRY + (places.len() + met.len()) as u64;
-    drop(places);
-    let ids: Vec<u64> = met.iter().map(|(_, id2)| *id2).collect();
-    let (edges, count) = by_id(graph, ask.list, &ids).await?;
-    let state = match Count::read(count.map(|count| count.value()))? {
-        Count::Whole(size) => Some(State::of_one(size, count)),
-        Count::Sharded(_) => None,
-    };
-    let (mut found, mut moved) = (Vec::with_capacity(met.len()), Vec::new());
-    // An edge that is gone meanwhile is none.
-    for ((time, _), edge) in met.iter().zip(edges) {
-        let Some(edge) = edge else { continue };
-        if edge.time == *time { found.push(edge) } else { moved.push(edge) }
-    }
-    let is_whole = found.len() == met.len();
-    let (first, last) = (met.first().copied(), met.last().copied().filter(|_| is_full));
-    Ok(Page { found, moved, is_whole, state, first, last, cost })
-}
-
-/// Edges of a list by their records, for each id; and the record of the list's count, read together with them.
-async fn by_id<'a>(
-    graph: Graph<'a>,
-    list: List,
-    ids: &[u64],
-) -> Result<(Vec<Option<Found<'a>>>, Option<Record<'a>>), Error> {
-    let (edges, count) = (ids.iter().map(|id2| Edge { list, id2: *id2 }.key()), list.count_key());
-    let edges: Vec<[u8; 21]> = edges.collect();
-    let keys: Vec<&[u8]> = edges.iter().map(|key| &key[..]).chain([&count[..]]).collect();
-    let mut records = graph.db.get_many(graph.objects, &keys).await?;
-    let count = records.pop().flatten();
-    let edge = |(id2, record): (&u64, Option<Record<'a>>)| record.map(|record| found_at(*id2, record)).transpose();
-    let found: Result<_, Error> = ids.iter().zip(records).map(edge).collect();
-    Ok((found?, count))
-}
-
-fn found_at(id2: u64, record: Record<'_>) -> Result<Found<'_>, Error> {
-    Ok(Found { time: time_of(record.value())?, id2, data: record.value().get(8..).unwrap_or_default() })
-}
-
-/// Makes a page of a list that others change sound: each edge comes once, where its own record has it. Those that earlier tries met
-/// and this one did not are looked up again: they may have been moved past the reader.
-async fn settle<'a>(graph: Graph<'a>, ask: Ask, mut page: Page<'a>, met: &BTreeSet<u64>) -> Result<Page<'a>, Error> {
-    let (mut has, mut missed) = (BTreeSet::new(), met.clone());
-    for edge in page.found.iter().chain(&page.moved) {
-        missed.remove(&edge.id2);
-    }
-    let missed: Vec<u64> = missed.into_iter().collect();
-    let (missed, _count) = by_id(graph, ask.list, &missed).await?;
-    let order = |place: (u64, u64)| (Reverse(place.0), place.1);
-    let is_of_page = |edge: &Found<'_>| {
-        let place = order((edge.time, edge.id2));
-        // What is before a position is not asked for; what is behind the last place comes when one goes on from there.
-        ask.low <= edge.time
-            && edge.time <= ask.high
-            && ask.after.is_none_or(|after| order(after) < place)
-            && (ask.pos == 0 || page.first.is_none_or(|first| order(first) < place))
-            && page.last.is_none_or(|last| place < order(last))
-    };
-    let moved = core::mem::take(&mut page.moved).into_iter().chain(missed.into_iter().flatten());
-    let moved: Vec<Found<'a>> = moved.filter(is_of_page).collect();
-    page.found.extend(moved);
-    page.found.sort_by_key(|edge| order((edge.time, edge.id2)));
-    // One that was moved may have been met twice.
-    page.found.retain(|edge| has.insert(edge.id2));
-    page.found.truncate(ask.limit);
-    Ok(page)
-}
-
-/// As many of the edges as a reply holds, and how to go on, if there may be more of so many that are asked for.
-fn reply_page(graph: Graph<'_>, page: &Page<'_>, limit: usize) -> Result<(), Error> {
-    let mut bytes = 0;
-    let fits = |edge: &&Found<'_>| {
-        let fits = bytes < REPLY_BYTES;
-        bytes += edge.data.len() + 20;
-        fits
-    };
-    let count = page.found.iter().take_while(fits).count();
-    let (now, later) = page.found.split_at(count);
-    let behind = match now.last() {
-        Some(last) if !later.is_empty() => Some((last.time, last.id2)),
-        // Some of its places had no edge any more.
-        _ => page.last.filter(|_| now.len() < limit),
-    };
-    reply(graph, behind.is_some(), now)?;
-    behind.map_or(Ok(()), |place| tail(graph, 0, place))
-}
-
-fn reply(graph: Graph<'_>, more: bool, edges: &[Found<'_>]) -> Result<(), Error> {
-    let mut bytes = vec![u8::from(more)];
-    bytes.extend_from_slice(&(edges.len() as u32).to_le_bytes());
-    graph.db.reply(&bytes)?;
-    for edge in edges {
-        bytes.clear();
-        bytes.extend_from_slice(&edge.id2.to_le_bytes());
-        bytes.extend_from_slice(&edge.time.to_le_bytes());
-        bytes.extend_from_slice(&(edge.data.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(edge.data);
-        graph.db.reply(&bytes)?;
-    }
-    Ok(())
-}
-
-fn tail(graph: Graph<'_>, pos: u64, (time, id2): (u64, u64)) -> Result<(), Error> {
-    let bytes = [pos.to_le_bytes(), time.to_le_bytes(), id2.to_le_bytes()].concat();
-    graph.db.reply(&bytes)
+    bytes
 }

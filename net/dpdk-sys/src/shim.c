@@ -3,8 +3,13 @@
 #include <string.h>
 
 #include "bound.h"
+#include <rte_dev.h>
+#include <rte_devargs.h>
+#include <rte_eth_ring.h>
 #include <rte_flow.h>
 #include <rte_log.h>
+#include <rte_udp.h>
+#include <rte_version.h>
 
 /* Frames of one call, as in limits.rs: mbufs are gathered on the stack. */
 #define SS_BURST 64
@@ -19,6 +24,19 @@ void ss_quiet(void)
 	rte_log_set_global_level(RTE_LOG_WARNING);
 }
 
+int ss_cable(const char *one, const char *other, uint16_t frames)
+{
+	struct rte_ring *there, *back;
+
+	/* One thread sends and one receives at each end. */
+	there = rte_ring_create(one, frames, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+	back = there ? rte_ring_create(other, frames, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ) : NULL;
+	if (!back || rte_eth_from_rings(one, &back, 1, &there, 1, rte_socket_id()) < 0 ||
+	    rte_eth_from_rings(other, &there, 1, &back, 1, rte_socket_id()) < 0)
+		return rte_errno ? -rte_errno : -ENOMEM;
+	return 0;
+}
+
 /* Bytes of data room of a pool whose mbufs are to hold frames of so many bytes whole. */
 uint32_t ss_pool_room(uint16_t frame)
 {
@@ -26,9 +44,23 @@ uint32_t ss_pool_room(uint16_t frame)
 	return room < RTE_MBUF_DEFAULT_BUF_SIZE ? RTE_MBUF_DEFAULT_BUF_SIZE : RTE_ALIGN(room, RTE_CACHE_LINE_SIZE);
 }
 
+/* What a device was given with --vdev or -a, behind its name. */
+static const char *arguments(const struct rte_eth_dev_info *dev)
+{
+#if RTE_VERSION >= RTE_VERSION_NUM(22, 11, 0, 0)
+	const struct rte_devargs *given = dev->device ? rte_dev_devargs(dev->device) : NULL;
+#else
+	const struct rte_devargs *given = dev->device ? dev->device->devargs : NULL;
+#endif
+	return given && given->args ? given->args : "";
+}
+
 static uint32_t can(const struct rte_eth_dev_info *dev)
 {
 	uint32_t can = 0;
+	/* memif's other way of sending. */
+	if (strstr(arguments(dev), "zero-copy=yes"))
+		can |= SS_OWN_MEMORY_ONLY;
 	if (dev->rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM)
 		can |= SS_CAN_CHECK_IP;
 	if (dev->rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
@@ -213,13 +245,14 @@ uint32_t ss_flags_of(int32_t ip, int32_t l4)
 	return received_flags(ip_says[ip & 3] | l4_says[l4 & 3]);
 }
 
-uint32_t ss_asked_to_fill(const struct ss_frame *frame, uint16_t *l2, uint16_t *l3)
+uint32_t ss_asked_to_fill(const struct ss_frame *frame, uint16_t *l2, uint16_t *l3, uint16_t *l4)
 {
 	uint64_t ol = frame->mbuf->ol_flags;
 	uint32_t flags = 0;
 
 	*l2 = (uint16_t)frame->mbuf->l2_len;
 	*l3 = (uint16_t)frame->mbuf->l3_len;
+	*l4 = (uint16_t)frame->mbuf->l4_len;
 	if (ol & RTE_MBUF_F_TX_IP_CKSUM)
 		flags |= SS_FILL_IP;
 	if ((ol & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_UDP_CKSUM)
@@ -282,6 +315,50 @@ int ss_allocate(struct rte_mempool *pool, struct ss_frame *frames, uint16_t coun
 	return 0;
 }
 
+/* In the private part of a buffer without data room: who owns the bytes that it stands for. */
+struct hold {
+	struct rte_mbuf_ext_shared_info info;
+	void (*release)(void *owner);
+	void *owner;
+};
+
+uint16_t ss_hold_bytes(void)
+{
+	return RTE_ALIGN(sizeof(struct hold), RTE_MBUF_PRIV_ALIGN);
+}
+
+static void let_go(void *data, void *opaque)
+{
+	struct hold *hold = opaque;
+
+	(void)data;
+	hold->release(hold->owner);
+}
+
+int ss_attach(struct rte_mempool *pool, struct ss_frame *frame, const uint8_t *data, uint16_t len, void *owner,
+	      void (*release)(void *owner))
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
+	struct hold *hold;
+
+	if (!mbuf)
+		return -ENOMEM;
+	hold = rte_mbuf_to_priv(mbuf);
+	hold->release = release;
+	hold->owner = owner;
+	hold->info.free_cb = let_go;
+	hold->info.fcb_opaque = hold;
+	rte_mbuf_ext_refcnt_set(&hold->info, 1);
+	/* Nothing writes there: neither drivers nor we change what is to be sent behind the headers. */
+	rte_pktmbuf_attach_extbuf(mbuf, (void *)(uintptr_t)data, (rte_iova_t)(uintptr_t)data, len, &hold->info);
+	mbuf->data_len = len;
+	mbuf->pkt_len = len;
+	frame->mbuf->next = mbuf;
+	frame->mbuf->nb_segs = 2;
+	frame->behind = len;
+	return 0;
+}
+
 uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count)
 {
 	struct rte_mbuf *mbufs[SS_BURST];
@@ -295,15 +372,18 @@ uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, u
 		struct rte_mbuf *mbuf = frame->mbuf;
 		mbufs[at] = mbuf;
 		mbuf->data_len = (uint16_t)frame->len;
-		mbuf->pkt_len = frame->len;
+		mbuf->pkt_len = frame->len + frame->behind;
 		if (frame->flags & (SS_FILL_IP | SS_FILL_UDP)) {
 			mbuf->l2_len = frame->l2;
 			mbuf->l3_len = frame->l3;
 			mbuf->ol_flags |= frame->flags & SS_IPV6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4;
 			if (frame->flags & SS_FILL_IP)
 				mbuf->ol_flags |= RTE_MBUF_F_TX_IP_CKSUM;
-			if (frame->flags & SS_FILL_UDP)
+			if (frame->flags & SS_FILL_UDP) {
 				mbuf->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM;
+				/* DPDK asks for it with segmentation alone; net_tap of its older versions sends a wrong checksum without. */
+				mbuf->l4_len = sizeof(struct rte_udp_hdr);
+			}
 		}
 	}
 	return rte_eth_tx_burst(port, queue, mbufs, count);

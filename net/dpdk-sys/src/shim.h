@@ -29,6 +29,8 @@ static const uint32_t SS_CAN_FILL_UDP = 8;
 static const uint32_t SS_CAN_SPREAD = 16;
 static const uint32_t SS_CAN_SEND_SEGMENTS = 32;
 static const uint32_t SS_CAN_RECEIVE_SEGMENTS = 64;
+/* It sends from the memory that it shares with its peer, and from no other. */
+static const uint32_t SS_OWN_MEMORY_ONLY = 128;
 
 /* Where configuring a port stopped. */
 static const int32_t SS_STAGE_DEVICE = 1;
@@ -83,6 +85,8 @@ struct ss_frame {
 	/* Bytes of the Ethernet and the IP header, of a frame to be sent. */
 	uint16_t l2;
 	uint16_t l3;
+	/* To be sent: bytes that were attached behind those at `data`. */
+	uint32_t behind;
 };
 
 struct ss_udp_rule {
@@ -102,6 +106,11 @@ struct ss_flow_error {
 };
 
 int ss_errno(void);
+/*
+ * Two ports, "net_ring_" and each name, which are connected: what is sent at one arrives at the other, the buffer itself. So many frames are under way each
+ * way, a power of two. Less than 0: why not.
+ */
+int ss_cable(const char *one, const char *other, uint16_t frames);
 void ss_quiet(void);
 uint32_t ss_pool_room(uint16_t frame);
 int ss_port_info(uint16_t port, struct ss_port_info *info);
@@ -116,12 +125,20 @@ int ss_waiting(uint16_t port, uint16_t queue);
 /* The flags of a frame of whose checksums the device says: 0 nothing, 1 wrong, 2 right, 3 none there but vouched for. */
 uint32_t ss_flags_of(int32_t ip, int32_t l4);
 /* Of a received frame that a device gave back as it had been sent: what was to be filled in, as SS_FILL_* and SS_IPV6, and behind how much. */
-uint32_t ss_asked_to_fill(const struct ss_frame *frame, uint16_t *l2, uint16_t *l3);
+uint32_t ss_asked_to_fill(const struct ss_frame *frame, uint16_t *l2, uint16_t *l3, uint16_t *l4);
 uint16_t ss_receive(uint16_t port, uint16_t queue, struct ss_frame *frames, uint16_t count);
 /* Copies a received frame of several segments; returns its bytes, or 0 if there is no room. */
 uint32_t ss_copy(const struct ss_frame *frame, uint8_t *to, uint32_t room);
 /* 0: `count` frames to be written, or less than 0: none. */
 int ss_allocate(struct rte_mempool *pool, struct ss_frame *frames, uint16_t count);
+/* Bytes of each buffer of a pool for ss_attach, beside a buffer without data room. */
+uint16_t ss_hold_bytes(void);
+/*
+ * Has a frame to be sent end with these bytes, where they lie: `release` is called with `owner`, once, when nobody needs them any more, on whatever
+ * thread frees the frame. Less than 0: there is no buffer for that, and nothing was done.
+ */
+int ss_attach(struct rte_mempool *pool, struct ss_frame *frame, const uint8_t *data, uint16_t len, void *owner,
+	      void (*release)(void *owner));
 /* Returns how many of the first left; the others stay the caller's. */
 uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count);
 /* Sends these, behind each other, as one frame of several segments; for a device that gives back what was sent. Returns 1 if it left. */

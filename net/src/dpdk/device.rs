@@ -1,6 +1,6 @@
 //! A device with everything that a server's workers, or a client, need of it.
 
-use super::port::find;
+use super::port::{FRAME_OVERHEAD, find};
 use super::shared::SharedPort;
 use super::{
     DpdkError, Eal, Flow, FlowError, Merged, Port, PortCounters, PortInfo, PortOptions, QueuePair, UdpRule, Watch,
@@ -8,12 +8,12 @@ use super::{
 use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
 use crate::limits::{DPDK_CONNECTIONS, DPDK_LINK_S};
 use crate::r2p2::Peer;
-use crate::stack::{Interface, Network, StackDriver, StackError, StackOptions, machine_clock};
+use crate::stack::{Interface, Network, StackDriver, StackError, StackOptions, client_port, machine_clock};
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Which device, and how it is used.
@@ -31,6 +31,8 @@ pub struct DeviceOptions {
     pub workers: usize,
     /// Bytes of the largest IP packet; none: as the device has it.
     pub mtu: Option<u16>,
+    /// Let the device check and fill in checksums where it can.
+    pub checksums: bool,
 }
 
 /// Why a device cannot be used.
@@ -54,6 +56,21 @@ pub enum DeviceError {
         queues: u16,
         /// Workers of the server.
         workers: usize,
+    },
+    /// Places of shared memory that are too small for the packets that are asked for.
+    #[error(
+        "packets of {mtu} bytes need places of {needed} bytes in the memory that {device} shares, which has {places}: add bsize={needed} to its \
+             --vdev, on the side with role=client"
+    )]
+    Places {
+        /// The device.
+        device: String,
+        /// The packets asked for.
+        mtu: u16,
+        /// Bytes that a place has.
+        places: u32,
+        /// Bytes that it is to have.
+        needed: u32,
     },
     /// The addresses cannot be used.
     #[error(transparent)]
@@ -156,8 +173,9 @@ impl Device {
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PortInfo { name, driver, mac, mtu, .. } = self.info();
-        write!(f, "{name} ({driver}, {mac}, packets of {mtu} bytes): {}", self.steering)
+        let PortInfo { name, driver, mac, mtu, sends_shares, .. } = self.info();
+        let values = if *sends_shares { "sent from where they are stored" } else { "copied into packets" };
+        write!(f, "{name} ({driver}, {mac}, packets of {mtu} bytes, large values {values}): {}", self.steering)
     }
 }
 
@@ -170,16 +188,39 @@ fn open(
     options.networks.iter().try_for_each(Network::check)?;
     let eal = running(&options.eal)?;
     // Before the port is opened: over shared memory it is connected then.
-    let queues = queues(&find(&eal, &options.device)?)?;
-    let port_options = PortOptions { mtu: options.mtu, ..PortOptions::new(queues) };
+    let info = find(&eal, &options.device)?;
+    check_places(&info, options)?;
+    let queues = queues(&info)?;
+    let port_options = PortOptions { mtu: options.mtu, checksums: options.checksums, ..PortOptions::new(queues) };
     Ok(Port::open(&eal, &options.device, &port_options)?)
+}
+
+/// Over memif a packet has to fit one place of its ring: DPDK 22.11 spoils those that take several. The side that is its client makes the rings.
+fn check_places(info: &PortInfo, options: &DeviceOptions) -> Result<(), DeviceError> {
+    if !info.is_shared_memory() {
+        return Ok(());
+    }
+    let mtu = options.mtu.unwrap_or(info.mtu);
+    let is_this = |text: &&str| text.split(',').next() == Some(info.name.as_str());
+    let words = options.eal.iter().map(|word| word.strip_prefix("--vdev=").unwrap_or(word));
+    let Some(device) = words.filter(|text| text.contains(',')).find(is_this) else { return Ok(()) };
+    let value = |name: &str| device.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    if value("role").is_some_and(|role| role != "client") {
+        return Ok(());
+    }
+    let places = value("bsize").and_then(|bytes| bytes.parse().ok()).unwrap_or(MEMIF_PLACE);
+    let needed = u32::from(mtu) + u32::from(FRAME_OVERHEAD);
+    if needed <= places {
+        return Ok(());
+    }
+    Err(DeviceError::Places { device: info.name.clone(), mtu, places, needed })
 }
 
 /// DPDK as it was started for devices of this process, with its arguments.
 static RUNNING: Mutex<Option<(Vec<String>, Weak<Eal>)>> = Mutex::new(None);
 
 /// Starts DPDK, which can be done once; while it runs, whoever says the same arguments shares it.
-fn running(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
+pub(super) fn running(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let same = running.as_ref().filter(|(started_with, _)| started_with == arguments);
     if let Some(eal) = same.and_then(|(_, eal)| eal.upgrade()) {
@@ -192,9 +233,7 @@ fn running(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
 
 fn interface(pairs: &[QueuePair], options: &DeviceOptions) -> Result<Arc<Interface>, DeviceError> {
     let first = pairs.first().ok_or(StackError::Workers { workers: 0, port: options.port })?;
-    let network = options.networks.first().copied().ok_or(StackError::NoAddress)?;
-    let (networks, workers) = (options.networks.clone(), options.workers);
-    let stack = StackOptions { networks, workers, ..StackOptions::new(network, options.port) };
+    let stack = StackOptions::of(&options.networks, options.port, options.workers)?;
     Ok(Interface::new(first, stack, machine_clock())?)
 }
 
@@ -231,6 +270,7 @@ fn keep(port: &Port, rules: impl Iterator<Item = UdpRule> + Clone) -> Result<Vec
 #[derive(Debug)]
 pub struct ClientDevice {
     drivers: Arc<Mutex<VecDeque<OneDriver>>>,
+    at_home: AtHome,
     interface: Arc<Interface>,
     port: Port,
 }
@@ -249,8 +289,8 @@ fn client_queues(info: &PortInfo, asked: Option<u16>, workers: usize) -> Result<
     }
 }
 
-/// Ports from which a client's is chosen, as the kernel does.
-const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_935;
+/// Bytes of a place in memif's rings, unless said otherwise.
+const MEMIF_PLACE: u32 = 2048;
 
 impl ClientDevice {
     /// Starts DPDK and opens the device, to talk to a server that has `options.workers` workers. Its `port` is of no meaning. Without a
@@ -269,16 +309,22 @@ impl ClientDevice {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Others than before: packets that are under way for a client before this one are not for it.
-        let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
-        let own = CLIENT_PORTS.start + (now_us % CLIENT_PORTS.len() as u32) as u16;
+        let own = client_port();
         let interface = interface(&pairs, &DeviceOptions { workers: DPDK_CONNECTIONS, port: own, ..options.clone() })?;
         let merged = Merged::new(pairs, server.port()).ok_or(StackError::Workers { workers: 0, port: own })?;
-        let merged = Arc::new(Mutex::new(merged));
-        let driver = |index| StackDriver::new(Arc::clone(&interface), index, SharedPort::new(Arc::clone(&merged)));
-        let drivers = (0..DPDK_CONNECTIONS).map(|index| Ok(Arc::new(Mutex::new(driver(index)?))));
-        let drivers = drivers.collect::<Result<_, StackError>>()?;
-        Ok(ClientDevice { drivers: Arc::new(Mutex::new(drivers)), interface, port })
+        let mut merged = Some(Box::new(merged));
+        let mut drivers = VecDeque::new();
+        for index in 0..DPDK_CONNECTIONS {
+            let mut driver = StackDriver::new(Arc::clone(&interface), index, SharedPort::new(merged.take()))?;
+            merged = driver.port_mut().take_back();
+            drivers.push_back(Arc::new(Mutex::new(driver)));
+        }
+        Ok(ClientDevice {
+            drivers: Arc::new(Mutex::new(drivers)),
+            at_home: Arc::new(Mutex::new(merged)),
+            interface,
+            port,
+        })
     }
 
     /// Whether the other end is there.
@@ -309,22 +355,38 @@ impl Drivers for ClientDevice {
         let driver = driver.ok_or_else(|| {
             format!("a device has {DPDK_CONNECTIONS} connections at a time: use fewer, with more under way")
         })?;
-        Ok(AnyDriver::other(Lent { driver, home: Arc::clone(&self.drivers) }))
+        let (home, at_home) = (Arc::clone(&self.drivers), Arc::clone(&self.at_home));
+        Ok(AnyDriver::other(Lent { driver, home, at_home }))
     }
 }
 
 /// A driver that one connection has at a time, so that its lock is always free.
 type OneDriver = Arc<Mutex<StackDriver<SharedPort>>>;
 
+/// The port while no connection is at it.
+type AtHome = Arc<Mutex<Option<Box<Merged>>>>;
+
 /// The driver while a connection has it.
 struct Lent {
     driver: OneDriver,
     home: Arc<Mutex<VecDeque<OneDriver>>>,
+    at_home: AtHome,
 }
 
 impl Lent {
     fn driver(&self) -> MutexGuard<'_, StackDriver<SharedPort>> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has something done with the port, while no other connection is at it. What was received is dealt with by then: it lies where the device has put
+    /// it, and is not copied for the sake of the others.
+    fn at_port<T>(&self, work: impl FnOnce(&mut StackDriver<SharedPort>) -> T) -> T {
+        let mut driver = self.driver();
+        let mut at_home = self.at_home.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.port_mut().give(at_home.take());
+        let done = work(&mut driver);
+        *at_home = driver.port_mut().take_back();
+        done
     }
 }
 
@@ -344,11 +406,11 @@ impl Driver for Lent {
     }
 
     fn receive(&mut self, burst: &mut Burst) -> usize {
-        self.driver().receive(burst)
+        self.at_port(|driver| driver.receive(burst))
     }
 
     fn transmit(&mut self, outbox: &mut Outbox) -> usize {
-        self.driver().transmit(outbox)
+        self.at_port(|driver| driver.transmit(outbox))
     }
 
     fn waiter(&self) -> Waiter {
@@ -360,15 +422,23 @@ impl Driver for Lent {
     }
 
     fn pressure(&mut self) -> Pressure {
-        self.driver().pressure()
+        self.at_port(|driver| driver.pressure())
     }
 
     fn counters(&self) -> DriverCounters {
-        self.driver().counters()
+        self.at_port(|driver| driver.counters())
     }
 
     fn max_datagram(&self) -> usize {
         self.driver().max_datagram()
+    }
+
+    fn usual_datagram(&self) -> usize {
+        self.driver().usual_datagram()
+    }
+
+    fn outbox(&self) -> Outbox {
+        self.driver().outbox()
     }
 
     fn details(&self) -> Vec<(&'static str, u64)> {

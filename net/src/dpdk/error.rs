@@ -113,6 +113,14 @@ pub enum DpdkError {
         /// Queues that it has.
         most: u16,
     },
+    /// Two ports of this process could not be connected.
+    #[error("cannot connect two ports of the name {name:?}: {code}; a name is used once in a process")]
+    Cable {
+        /// The name.
+        name: String,
+        /// What DPDK answered.
+        code: Code,
+    },
     /// No memory for packets.
     #[error("no memory for {mbufs} packets of {room} bytes: {code}; give DPDK more (hugepages, or `-m` in --eal)")]
     Pool {

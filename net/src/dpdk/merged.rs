@@ -30,7 +30,7 @@ impl Merged {
     }
 
     /// The queue that a frame leaves on.
-    fn queue_of(&self, frame: &OutFrame<'_, Held>) -> usize {
+    fn queue_of(&self, frame: &OutFrame<'_>) -> usize {
         let at = ETHERNET + frame.ip_header + 2;
         let Some([high, low]) = frame.header.get(at..at + 2).filter(|_| frame.ip_header > 0) else { return 0 };
         usize::from(u16::from_be_bytes([*high, *low]).wrapping_sub(self.server_port)) % self.queues.len()
@@ -88,7 +88,7 @@ impl FramePort for Merged {
         self.queues.get_mut(usize::from(queue))?.take(usize::from(index))
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_, Held>]) -> usize {
+    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
         let mut done = 0;
         while let Some(first) = frames.get(done) {
             let queue = self.queue_of(first);

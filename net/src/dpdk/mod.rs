@@ -5,6 +5,7 @@
 //! needs, so that everything goes in the right order: rules, queues, the port, pools, DPDK. [`Device`] puts all that together for a server,
 //! [`ClientDevice`] for a client.
 
+mod cable;
 mod device;
 mod eal;
 mod error;
@@ -15,6 +16,7 @@ mod port;
 mod queue;
 mod shared;
 
+pub use cable::Cable;
 pub use device::{ClientDevice, Device, DeviceError, DeviceOptions, Steering};
 pub use eal::{Eal, version};
 pub use error::{Code, DpdkError, FlowError, RulePart, Stage};

@@ -34,13 +34,29 @@ impl Pool {
     /// # Errors
     /// [`DpdkError::Pool`] when there is no memory for it.
     pub fn new(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<Pool, DpdkError> {
+        // SAFETY: a function of its argument alone.
+        let room = unsafe { sys::ss_pool_room(frame) }.min(u32::from(u16::MAX));
+        Pool::make(eal, buffers, (0, room as u16), socket)
+    }
+
+    /// A pool of so many buffers without room, each for bytes that lie elsewhere and are shared.
+    ///
+    /// # Errors
+    /// As [`Pool::new`].
+    pub fn of_shares(eal: &Arc<Eal>, buffers: u32, socket: i32) -> Result<Pool, DpdkError> {
+        // SAFETY: a function without arguments.
+        let private = unsafe { sys::ss_hold_bytes() };
+        Pool::make(eal, buffers, (private, 0), socket)
+    }
+
+    fn make(eal: &Arc<Eal>, buffers: u32, (private, room): (u16, u16), socket: i32) -> Result<Pool, DpdkError> {
         let name = CString::new(format!("sandstorm{}", NUMBER.fetch_add(1, Relaxed))).unwrap_or_default();
         // SAFETY: DPDK is started, which `eal` shows; the name is copied.
-        let (made, room, code) = unsafe {
-            let room = sys::ss_pool_room(frame).min(u32::from(u16::MAX));
-            let made = sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, DPDK_POOL_CACHE, 0, room as u16, socket);
-            (made, room, sys::ss_errno())
+        let (made, code) = unsafe {
+            let made = sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, DPDK_POOL_CACHE, private, room, socket);
+            (made, sys::ss_errno())
         };
+        let room = u32::from(room);
         let pointer = NonNull::new(made).ok_or(DpdkError::Pool { mbufs: buffers, room, code: Code(code) })?;
         Ok(Pool { pointer: PoolPointer(pointer), eal: Arc::clone(eal), buffers })
     }

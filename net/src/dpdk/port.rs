@@ -4,7 +4,7 @@
 //! closes when its owner, all its queues, its rules and everything received from it have gone; its pools go after it.
 #![allow(unsafe_code)]
 
-use super::eal::Eal;
+use super::eal::{Eal, text_of};
 use super::error::{Code, DpdkError, FlowError, RulePart, Stage};
 use super::pool::Pool;
 use super::queue::QueuePair;
@@ -40,18 +40,29 @@ pub struct PortInfo {
     pub checks: (bool, bool),
     /// Whether it fills in checksums of what it sends: of IPv4 headers, of UDP.
     pub fills: (bool, bool),
+    /// Whether it sends values from where they are stored; if not, they are copied into its packets.
+    pub sends_shares: bool,
     /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
     pub spreads: bool,
 }
 
 /// The driver of memif, shared memory between two processes.
 const MEMIF: &str = "net_memif";
+/// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is registered nowhere will do.
+const READ_BY_PROCESSOR: [&str; 5] = [MEMIF, "net_ring", "net_null", "net_tap", "net_af_packet"];
+/// Drivers whose frames go from memory to memory, and are read by processors alone.
+const IN_MEMORY: [&str; 3] = [MEMIF, "net_ring", "net_null"];
 
 impl PortInfo {
     /// Whether it is memory shared with another process (memif), where both sides need the same number of queues. To open one is to connect
     /// to that process.
     pub fn is_shared_memory(&self) -> bool {
         self.driver == MEMIF
+    }
+
+    /// Whether its frames never leave this machine's memory, so that no checksum has anything to find in them.
+    pub fn stays_in_memory(&self) -> bool {
+        IN_MEMORY.contains(&self.driver.as_str())
     }
 }
 
@@ -113,11 +124,15 @@ pub struct Port {
 pub(super) struct OpenPort {
     claim: Claim,
     pub(super) info: PortInfo,
+    /// Nobody needs checksums of UDP: packets stay in this machine's memory.
+    pub(super) unsummed: bool,
     /// Packets that a receive queue holds.
     pub(super) receive_room: u32,
     /// Groups listened to, each queue's. Whoever asks or sets something of the whole device holds this: drivers allow one at a time.
     groups: Mutex<Vec<Vec<Mac>>>,
     pub(super) pools: Vec<Pool>,
+    /// One for each queue, of buffers for what is sent from elsewhere; none if the port does not do that.
+    pub(super) share_pools: Vec<Pool>,
     pub(super) eal: Arc<Eal>,
 }
 
@@ -155,6 +170,12 @@ fn string(from: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// The address of a port between two ends of one process, whose device has none: of those that anybody may choose.
+fn own_mac(port: u16) -> [u8; 6] {
+    let [high, low] = port.to_be_bytes();
+    [2, 0, 0, 0, high, low]
+}
+
 /// Asks a port what it is. For modules that hold the [`Eal`].
 pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
     // SAFETY: all-zero is a value of the structure, which holds numbers alone.
@@ -165,12 +186,16 @@ pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
         return Err(DpdkError::Info { port, code: Code::of(failed) });
     }
     let can = |what: u32| said.can & what != 0;
+    let driver = string(&said.driver);
+    // A real device reads memory by itself, and only what it was told of beforehand.
+    let reads_all = READ_BY_PROCESSOR.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
     Ok(PortInfo {
         port,
         name: string(&said.name),
-        driver: string(&said.driver),
+        driver,
+        sends_shares: reads_all && can(sys::SS_CAN_SEND_SEGMENTS),
         node: u32::try_from(said.socket).ok(),
-        mac: Mac(said.mac),
+        mac: Mac(if said.mac == Mac::ZERO.0 { own_mac(port) } else { said.mac }),
         mtu: said.mtu,
         max_mtu: if said.max_mtu == u16::MAX { 0 } else { said.max_mtu },
         max_queues: said.max_rx_queues.min(said.max_tx_queues),
@@ -202,6 +227,10 @@ impl Port {
         let frame = mtu.saturating_add(FRAME_OVERHEAD);
         let pools =
             (0..options.queues).map(|_| Pool::new(eal, buffers, frame, node)).collect::<Result<Vec<_>, DpdkError>>()?;
+        let share_queues = if info.sends_shares { options.queues } else { 0 };
+        let shares = u32::from(options.tx_descriptors) + DPDK_SPARE_BUFFERS + cached;
+        let share_pools =
+            (0..share_queues).map(|_| Pool::of_shares(eal, shares, node)).collect::<Result<Vec<_>, DpdkError>>()?;
         if options.isolate {
             isolate(port)?;
         }
@@ -213,13 +242,16 @@ impl Port {
             return Err(DpdkError::Configure { port, stage: Stage::Start, code: Code::of(failed) });
         }
         claim.started = true;
-        info.mtu = describe(port)?.mtu;
+        // memif has no such setting, and its packets are as large as their places: both sides' own matter.
+        info.mtu = if info.is_shared_memory() { mtu } else { describe(port)?.mtu };
         if !options.checksums {
             (info.checks, info.fills) = ((false, false), (false, false));
         }
         let groups = Mutex::new(vec![Vec::new(); usize::from(options.queues)]);
         let receive_room = u32::from(options.rx_descriptors);
-        let shared = Arc::new(OpenPort { claim, info, receive_room, groups, pools, eal: Arc::clone(eal) });
+        let unsummed = options.checksums && info.stays_in_memory();
+        let eal = Arc::clone(eal);
+        let shared = Arc::new(OpenPort { claim, info, unsummed, receive_room, groups, pools, share_pools, eal });
         let queues = (0..options.queues).map(|queue| QueuePair::new(Arc::clone(&shared), queue)).collect();
         Ok((Port { shared }, queues))
     }
@@ -241,7 +273,7 @@ impl Port {
 
     /// Buffers that are out of all its pools: in queues, or held.
     pub fn buffers_in_use(&self) -> u32 {
-        self.shared.pools.iter().map(Pool::in_use).sum()
+        self.shared.pools.iter().chain(&self.shared.share_pools).map(Pool::in_use).sum()
     }
 
     /// To ask how it stands for as long as it is open, without keeping it open.
@@ -361,7 +393,7 @@ fn configure(port: u16, options: &PortOptions, info: &PortInfo, pools: &[Pool]) 
         queues: options.queues,
         rx_descriptors: options.rx_descriptors,
         tx_descriptors: options.tx_descriptors,
-        mtu: mtu_to_set(options.mtu, info),
+        mtu: if info.is_shared_memory() { info.mtu } else { mtu_to_set(options.mtu, info) },
         want: want | sys::SS_CAN_SPREAD | sys::SS_CAN_SEND_SEGMENTS,
         interrupts: 0,
     };
@@ -398,7 +430,10 @@ pub(super) fn flow_error(said: &sys::ss_flow_error) -> FlowError {
         17 => RulePart::State,
         _ => RulePart::Unspecified,
     };
-    FlowError { part, code: Code(said.code), message: string(&said.message) }
+    let (code, message) = (Code(said.code), string(&said.message));
+    // Some say in words what the number says.
+    let says_more = message != text_of(said.code);
+    FlowError { part, code, message: if says_more { message } else { String::new() } }
 }
 
 #[cfg(test)]
@@ -418,6 +453,7 @@ mod tests {
             max_queues: 1,
             checks: (false, false),
             fills: (false, false),
+            sends_shares: false,
             spreads: false,
         };
         for (asked, mtu, max_mtu, set) in [

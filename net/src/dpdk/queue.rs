@@ -6,10 +6,12 @@
 //! its peer can be trusted: one with fewer queues, or one that goes in the middle of a burst, has its driver touch other memory (docs/dpdk.md).
 #![allow(unsafe_code)]
 
+use super::pool::Pool;
 use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
 use crate::driver::Pressure;
 use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK, DPDK_LINK_LOOK_MS};
-use crate::stack::{FramePort, InFrame, Mac, Offload, OutFrame, Verified};
+use crate::share::Share;
+use crate::stack::{FramePort, InFrame, Mac, Offload, OutFrame, Part, Verified};
 use sandstorm_dpdk_sys as sys;
 use std::ops::Range;
 use std::ptr;
@@ -21,7 +23,7 @@ const ETHERNET: u16 = 14;
 
 /// No buffer.
 const NONE: sys::ss_frame =
-    sys::ss_frame { mbuf: ptr::null_mut(), data: ptr::null_mut(), len: 0, total: 0, flags: 0, l2: 0, l3: 0 };
+    sys::ss_frame { mbuf: ptr::null_mut(), data: ptr::null_mut(), len: 0, total: 0, flags: 0, l2: 0, l3: 0, behind: 0 };
 
 /// One receive and one transmit queue of a port.
 pub struct QueuePair {
@@ -64,7 +66,7 @@ impl QueuePair {
             received: 0,
             whole: Vec::new(),
             longest: usize::from(port.info.mtu) + usize::from(FRAME_OVERHEAD),
-            offload: Offload { ip_fill, udp_fill },
+            offload: Offload { ip_fill, udp_fill, udp_unneeded: port.unsummed },
             queue,
             full: 0,
             send_errors: 0,
@@ -118,8 +120,32 @@ impl QueuePair {
         }
     }
 
+    /// Makes a frame of a buffer that was taken for it: shared bytes at its end stay where they lie, if the port can send from there. False if
+    /// it does not fit.
+    fn make(buffer: &mut sys::ss_frame, frame: &OutFrame<'_>, shares: Option<&Pool>, longest: usize) -> bool {
+        let (Some(shares), Some((Part::Shared(share, range), before))) = (shares, frame.parts.split_last()) else {
+            return Self::write(buffer, frame);
+        };
+        let bytes = share.get(range.clone()).unwrap_or_default();
+        let Ok(len) = u16::try_from(bytes.len()) else { return false };
+        if len == 0 || frame.len() > longest || !Self::write(buffer, &OutFrame { parts: before, ..*frame }) {
+            return Self::write(buffer, frame);
+        }
+        let (owner, release) = Share::clone(share).into_raw();
+        // SAFETY: the pool lives, the buffer is the pair's own and holds the bytes before. The bytes stay where they are until `release` is called, which
+        // is done once: by whoever frees the frame.
+        let attached =
+            unsafe { sys::ss_attach(shares.pointer(), buffer, bytes.as_ptr(), len, owner.as_ptr(), Some(release)) };
+        if attached == 0 {
+            return true;
+        }
+        // SAFETY: nothing was attached, so the hold is still this function's, which gives it up.
+        unsafe { release(owner.as_ptr()) };
+        Self::write(buffer, frame)
+    }
+
     /// Writes a frame into a buffer that was taken for it. False if it does not fit.
-    fn write(buffer: &mut sys::ss_frame, frame: &OutFrame<'_, Held>) -> bool {
+    fn write(buffer: &mut sys::ss_frame, frame: &OutFrame<'_>) -> bool {
         let len = frame.len();
         if len == 0 || len > buffer.total as usize {
             return false;
@@ -140,9 +166,10 @@ impl QueuePair {
     }
 
     /// Sends so many frames. Returns how many were dealt with.
-    fn send(&mut self, frames: &[OutFrame<'_, Held>]) -> usize {
+    fn send(&mut self, frames: &[OutFrame<'_>]) -> usize {
         let mut buffers = [NONE; BURST];
         let Some(pool) = self.port.pools.get(usize::from(self.queue)) else { return 0 };
+        let shares = self.port.share_pools.get(usize::from(self.queue));
         let count = frames.len().min(BURST);
         // SAFETY: the pool lives, and there is room for so many.
         if unsafe { sys::ss_allocate(pool.pointer(), buffers.as_mut_ptr(), count as u16) } < 0 {
@@ -153,7 +180,7 @@ impl QueuePair {
         let mut written = 0;
         for (index, frame) in frames.iter().take(count).enumerate() {
             if let (Some(buffer), Some(of)) = (buffers.get_mut(written), of.get_mut(written))
-                && Self::write(buffer, frame)
+                && Self::make(buffer, frame, shares, self.longest)
             {
                 *of = index;
                 written += 1;
@@ -241,7 +268,7 @@ impl FramePort for QueuePair {
         Some(Held { frame, _port: Arc::clone(&self.port) })
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_, Held>]) -> usize {
+    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
         let mut dealt = 0;
         while let Some(rest) = frames.get(dealt..)
             && !rest.is_empty()
@@ -363,8 +390,53 @@ mod tests {
         let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
         asked_to_fill_in(&mut queues[0]);
         put_together(&mut queues[0]);
+        sent_from_where_they_lie(&mut queues[0]);
         drop((port, queues));
         assert_eq!(eal.pools_left(), 0, "every buffer is back");
+    }
+
+    /// Shared bytes at the end of frames are held until whoever received them is done with them, and copied where there is no buffer for that.
+    fn sent_from_where_they_lie(queue: &mut QueuePair) {
+        assert!(queue.port.info.sends_shares);
+        let value = Arc::new((0..4000u32).map(|at| (at >> 2) as u8).collect::<Vec<u8>>());
+        let share = Share::of(Arc::clone(&value));
+        let ranges = [0..1200, 700..701, 4000..4000, 3000..4000, 100..1500];
+        let parts = ranges.clone().map(|range| [Part::Bytes(&[5; 40]), Part::Shared(&share, range)]);
+        let frames = parts.each_ref().map(|parts| OutFrame { header: &[9; 60], parts, ..OutFrame::EMPTY });
+        let arrive_whole = |queue: &mut QueuePair| {
+            assert_eq!(queue.receive(BURST), frames.len());
+            for (index, range) in ranges.iter().enumerate() {
+                let whole = [&[9; 60], &[5; 40][..], &value[range.clone()]].concat();
+                assert_eq!(queue.frame(index).unwrap().bytes, whole, "{range:?}");
+            }
+        };
+        assert_eq!(queue.transmit(&frames), frames.len());
+        assert_eq!(Arc::strong_count(&value), 2 + 4, "an empty piece is not held");
+        arrive_whole(queue);
+        assert_eq!(Arc::strong_count(&value), 2 + 4, "who received them reads them where they lie");
+        assert_eq!((queue.receive(BURST), Arc::strong_count(&value)), (0, 2));
+
+        // As many as there is room for; those that do not leave are let go of.
+        let mut sent = 0;
+        while queue.transmit(&frames[..1]) == 1 {
+            sent += 1;
+        }
+        assert_eq!(Arc::strong_count(&value), 2 + sent);
+        while queue.receive(BURST) > 0 {}
+        assert_eq!(Arc::strong_count(&value), 2);
+
+        // No buffer is left that could stand for bytes elsewhere.
+        let (pool, mut all) = (queue.port.share_pools[0].pointer(), Vec::new());
+        let mut one = NONE;
+        // SAFETY: the pool lives, and there is room for one.
+        while unsafe { sys::ss_allocate(pool, &mut one, 1) } == 0 {
+            all.push(one);
+        }
+        assert_eq!((queue.transmit(&frames), Arc::strong_count(&value)), (frames.len(), 2));
+        arrive_whole(queue);
+        // SAFETY: each is this function's own, and is forgotten with this.
+        all.chunks_mut(BURST).for_each(|some| unsafe { sys::ss_free(some.as_mut_ptr(), some.len() as u16) });
+        assert_eq!(queue.receive(BURST), 0);
     }
 
     fn asked_to_fill_in(queue: &mut QueuePair) {
@@ -380,14 +452,15 @@ mod tests {
             header[usize::from(ETHERNET)] = version << 4;
             let sent = OutFrame { header: &header, ip_header, fill: Fill { ip, udp }, parts: &[] };
             assert_eq!((queue.transmit(&[sent]), queue.receive(BURST)), (1, 1));
-            let (mut l2, mut l3) = (0, 0);
-            // SAFETY: the frame is the queue's own; both numbers are filled in.
-            let asked = unsafe { sys::ss_asked_to_fill(&queue.frames[0], &mut l2, &mut l3) };
+            let (mut l2, mut l3, mut l4) = (0, 0, 0);
+            // SAFETY: the frame is the queue's own; the three numbers are filled in.
+            let asked = unsafe { sys::ss_asked_to_fill(&queue.frames[0], &mut l2, &mut l3, &mut l4) };
             let wanted = [(ip, sys::SS_FILL_IP), (udp, sys::SS_FILL_UDP), (udp && version == 6, sys::SS_IPV6)];
             let wanted: u32 = wanted.into_iter().filter(|(said, _)| *said).map(|(_, flag)| flag).sum();
             assert_eq!(asked, wanted, "version {version}: {ip} {udp}");
             if wanted != 0 {
-                assert_eq!((l2, usize::from(l3)), (ETHERNET, ip_header));
+                // Older versions of net_tap need the length of UDP's header to fill its checksum in.
+                assert_eq!((l2, usize::from(l3), l4), (ETHERNET, ip_header, if udp { 8 } else { 0 }));
             }
         }
     }

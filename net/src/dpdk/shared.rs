@@ -1,28 +1,33 @@
-//! One port for several connections of a client, each on a thread of its own perhaps: whoever looks takes what has come, and the stack hands
-//! over what is another's.
+//! One port for several connections of a client, each on a thread of its own perhaps: whoever looks has the port as long as it looks, and takes what
+//! has come where it lies; the stack hands over what is another's.
 
 use super::{Held, Merged};
 use crate::driver::Pressure;
-use crate::limits::BURST;
 use crate::stack::{FramePort, InFrame, Mac, Offload, OutFrame};
-use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A share of a port. Its frames are copied, since the port's own are gone when another share receives.
+/// A share of a port: the port itself while it is this one's turn, else one to which nothing comes and from which nothing leaves.
 #[derive(Debug)]
 pub(super) struct SharedPort {
-    port: Arc<Mutex<Merged>>,
-    bytes: Vec<u8>,
-    frames: Vec<(Range<usize>, InFrame<'static>)>,
+    port: Option<Box<Merged>>,
 }
 
 impl SharedPort {
-    pub(super) fn new(port: Arc<Mutex<Merged>>) -> SharedPort {
-        SharedPort { port, bytes: Vec::new(), frames: Vec::with_capacity(BURST) }
+    pub(super) fn new(port: Option<Box<Merged>>) -> SharedPort {
+        SharedPort { port }
     }
 
-    fn port(&self) -> MutexGuard<'_, Merged> {
-        self.port.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Its turn begins.
+    pub(super) fn give(&mut self, port: Option<Box<Merged>>) {
+        self.port = port;
+    }
+
+    /// Its turn ends: frames that it has received are gone for it.
+    pub(super) fn take_back(&mut self) -> Option<Box<Merged>> {
+        self.port.take()
+    }
+
+    fn port(&self) -> Option<&Merged> {
+        self.port.as_deref()
     }
 }
 
@@ -30,48 +35,38 @@ impl FramePort for SharedPort {
     type Shared = Held;
 
     fn mac(&self) -> Mac {
-        self.port().mac()
+        self.port().map_or(Mac::ZERO, FramePort::mac)
     }
 
     fn mtu(&self) -> usize {
-        self.port().mtu()
+        self.port().map_or(0, FramePort::mtu)
     }
 
     fn offload(&self) -> Offload {
-        self.port().offload()
+        self.port().map(FramePort::offload).unwrap_or_default()
     }
 
     fn listen(&mut self, groups: &[Mac]) -> bool {
-        self.port().listen(groups)
+        self.port.as_mut().is_some_and(|port| port.listen(groups))
     }
 
     fn receive(&mut self, most: usize) -> usize {
-        self.bytes.clear();
-        self.frames.clear();
-        let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = port.receive(most.min(BURST));
-        for frame in (0..count).filter_map(|index| port.frame(index)) {
-            let start = self.bytes.len();
-            self.bytes.extend_from_slice(frame.bytes);
-            self.frames.push((start..self.bytes.len(), InFrame { bytes: &[], ..frame }));
-        }
-        count
+        self.port.as_mut().map_or(0, |port| port.receive(most))
     }
 
     fn frame(&self, index: usize) -> Option<InFrame<'_>> {
-        let (place, about) = self.frames.get(index)?;
-        Some(InFrame { bytes: self.bytes.get(place.clone())?, ..*about })
+        self.port()?.frame(index)
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_, Held>]) -> usize {
-        self.port().transmit(frames)
+    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
+        self.port.as_mut().map_or(0, |port| port.transmit(frames))
     }
 
     fn pressure(&mut self) -> Pressure {
-        self.port().pressure()
+        self.port.as_mut().map(|port| port.pressure()).unwrap_or_default()
     }
 
     fn send_errors(&self) -> u64 {
-        self.port().send_errors()
+        self.port().map_or(0, FramePort::send_errors)
     }
 }

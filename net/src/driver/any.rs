@@ -93,6 +93,14 @@ impl Driver for AnyDriver {
         each!(self, driver => driver.max_datagram())
     }
 
+    fn usual_datagram(&self) -> usize {
+        each!(self, driver => driver.usual_datagram())
+    }
+
+    fn outbox(&self) -> Outbox {
+        each!(self, driver => driver.outbox())
+    }
+
     fn details(&self) -> Vec<(&'static str, u64)> {
         each!(self, driver => driver.details())
     }

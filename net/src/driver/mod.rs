@@ -17,13 +17,13 @@ mod wait;
 
 pub use any::{AnyDriver, Drivers};
 pub use burst::{Burst, NOBODY};
-pub use outbox::Outbox;
+pub use outbox::{Datagram, Outbox};
 pub(crate) use sys::{receive_buffer, set_buffers};
 pub use tcp::{Interest, ListenError, Listener, Moved, Ready, Selector, Stream};
 pub use udp::{BindError, UdpDriver, UdpOptions};
 pub use wait::{Waiter, Waker, Woken};
 
-use crate::limits::MAX_DATAGRAM_CEILING;
+use crate::limits::{MAX_DATAGRAM, MAX_DATAGRAM_CEILING};
 use crate::r2p2::Peer;
 use filter::Instruction;
 
@@ -36,7 +36,7 @@ pub struct DriverCounters {
     pub received_bytes: u64,
     /// Messages that the kernel handed over: fewer than datagrams where it coalesced them.
     pub received_messages: u64,
-    /// Datagrams cut off because they were longer than a buffer, and thrown away.
+    /// Datagrams thrown away because they were longer than a buffer, and so cut off, or had no sender that could be answered.
     pub truncated: u64,
     /// Errors of receiving other than "nothing there" (such as a port that was unreachable).
     pub receive_errors: u64,
@@ -48,6 +48,8 @@ pub struct DriverCounters {
     pub sent_messages: u64,
     /// Datagrams that the kernel refused for good, such as an unreachable address.
     pub send_errors: u64,
+    /// Datagrams that were to leave together and went one by one, as the way to their peer took no segments.
+    pub unsegmented: u64,
     /// Times that the kernel had no room, so that datagrams stayed in the outbox.
     pub send_full: u64,
 }
@@ -59,6 +61,13 @@ pub struct Pressure {
     pub filled: u32,
     /// Messages thrown away before they could be received, since the driver began.
     pub thrown_away: u64,
+}
+
+/// What is known of the ways to peers.
+pub trait Ways: Send + Sync + std::fmt::Debug {
+    /// Bytes of the largest datagram that may be sent to `peer`: it fits a packet of this host's interface, and nobody on the way said that it
+    /// does not fit there.
+    fn most(&self, peer: Peer) -> usize;
 }
 
 /// Moves datagrams.
@@ -99,9 +108,20 @@ pub trait Driver: Send {
     /// What was counted.
     fn counters(&self) -> DriverCounters;
 
-    /// Bytes of the largest datagram that can be sent to any peer without being taken apart on the way, or refused.
+    /// Bytes of the largest datagram that leaves this host in one piece. Further on it may be cut, or lost, if it is larger than
+    /// [`Driver::usual_datagram`].
     fn max_datagram(&self) -> usize {
         MAX_DATAGRAM_CEILING
+    }
+
+    /// Bytes of the largest datagram that networks bear as a rule, whichever the peer: it fits a packet of 1500 bytes.
+    fn usual_datagram(&self) -> usize {
+        self.max_datagram().min(MAX_DATAGRAM)
+    }
+
+    /// An outbox for what is to be sent by this driver: it knows what the driver knows of ways.
+    fn outbox(&self) -> Outbox {
+        Outbox::default()
     }
 
     /// What else this kind of driver has counted, by name.

@@ -1,27 +1,84 @@
-//! The sending end: datagrams queued in one buffer, so that those of one size to one peer can leave in one call.
+//! The sending end: datagrams queued in one buffer, so that those of one size to one peer can leave in one call. What is shared stays where it
+//! lies until it leaves.
 
-use super::sys::{Group, Queued};
-use crate::limits::{BURST, GSO_BYTES, GSO_SEGMENTS, GSO_SLICES, OUTBOX_BYTES, OUTBOX_DATAGRAMS};
+use super::Ways;
+use super::sys::{Group, Queued, Slice, Stock};
+use crate::limits::{
+    ARRANGED_DATAGRAMS, BURST, GSO_BYTES, GSO_SEGMENTS, GSO_SLICES, MAX_DATAGRAM_CEILING, OUTBOX_BYTES,
+    OUTBOX_DATAGRAMS, OUTBOX_HELD_BYTES, SHARED_SLICE_BYTES,
+};
 use crate::r2p2::{Peer, Transmit};
+use crate::seal::limits::REPLAY_WINDOW;
+use crate::share::Share;
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+// A sealed session's packets, numbered as they are queued, must not leave too late to be taken.
+const _: () = assert!(ARRANGED_DATAGRAMS as u64 * 2 <= REPLAY_WINDOW);
 
 /// Datagrams to be sent. Bounded; what does not fit is dropped and counted, as a network would.
 #[derive(Debug)]
 pub struct Outbox {
     bytes: Vec<u8>,
     queue: Vec<Queued>,
+    /// Shared bytes of the datagrams of `queue`, each until its datagram has left.
+    slices: Vec<Option<Slice>>,
+    /// Bytes of what is held for them: the owners' bytes, and not only those that are sent.
+    held: usize,
     /// First datagram of `queue` that has not left.
     head: usize,
     /// Up to here `queue` is in the order of [`Outbox::arrange`].
     arranged: usize,
-    /// Bytes of datagrams that did not fit and were dropped.
+    /// Datagrams that did not fit and were dropped.
     dropped: u64,
     max_bytes: usize,
     max_datagrams: usize,
+    ways: Option<Arc<dyn Ways>>,
 }
 
 impl Default for Outbox {
     fn default() -> Outbox {
         Outbox::new(OUTBOX_BYTES, OUTBOX_DATAGRAMS)
+    }
+}
+
+/// A datagram that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'o> {
+    /// Where it is to go.
+    pub peer: Peer,
+    own: &'o [u8],
+    slice: Option<&'o Slice>,
+}
+
+impl<'o> Datagram<'o> {
+    /// Its bytes, and those behind them that are shared.
+    #[inline]
+    pub fn parts(&self) -> [&'o [u8]; 2] {
+        [self.own, self.slice.map_or(&[], Slice::bytes)]
+    }
+
+    /// The share that its last bytes are of, and which these are.
+    #[inline]
+    pub fn shared(&self) -> Option<(&'o Share, Range<usize>)> {
+        self.slice.map(|slice| (&slice.share, slice.range.clone()))
+    }
+
+    /// Number of its bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.parts().map(<[u8]>::len).iter().sum()
+    }
+
+    /// It has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its bytes, in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.parts().concat()
     }
 }
 
@@ -37,7 +94,7 @@ impl Transmit for Outbox {
         for part in parts {
             self.bytes.extend_from_slice(part);
         }
-        self.queue.push(Queued { peer, start, len: size as u32 });
+        self.queue.push(Queued { peer, start, own: size as u32, len: size as u32, slice: Queued::OWN });
     }
 
     #[inline]
@@ -48,6 +105,30 @@ impl Transmit for Outbox {
             finish(self.bytes.get_mut(start..).unwrap_or_default());
         }
     }
+
+    #[inline]
+    fn most(&mut self, peer: Peer) -> usize {
+        self.ways.as_ref().map_or(MAX_DATAGRAM_CEILING, |ways| ways.most(peer))
+    }
+
+    fn send_shared(&mut self, peer: Peer, parts: [&[u8]; 2], share: &Share, range: Range<usize>) {
+        let ([head, own], shared) = (parts, share.get(range.clone()).unwrap_or_default());
+        // Packets of one message come in a row.
+        let same = self.slices.last().and_then(Option::as_ref).is_some_and(|last| last.share.has_owner_of(share));
+        let held = if same { 0 } else { share.len() };
+        if shared.len() < SHARED_SLICE_BYTES || self.held + held > OUTBOX_HELD_BYTES {
+            return self.send(peer, &[head, own, shared]);
+        }
+        let queued = self.queue.len();
+        self.send(peer, &[head, own]);
+        if self.queue.len() > queued
+            && let Some(last) = self.queue.last_mut()
+        {
+            (last.len, last.slice) = (last.len + shared.len() as u32, self.slices.len() as u32);
+            self.slices.push(Some(Slice { share: share.clone(), range }));
+            self.held += held;
+        }
+    }
 }
 
 impl Outbox {
@@ -56,12 +137,20 @@ impl Outbox {
         Outbox {
             bytes: Vec::with_capacity(max_bytes.min(128 << 10)),
             queue: Vec::with_capacity(max_datagrams.min(256)),
+            slices: Vec::new(),
+            held: 0,
             head: 0,
             arranged: 0,
             dropped: 0,
             max_bytes: max_bytes.min(u32::MAX as usize),
             max_datagrams,
+            ways: None,
         }
+    }
+
+    /// One for datagrams that go these ways.
+    pub fn along(ways: Arc<dyn Ways>) -> Outbox {
+        Outbox { ways: Some(ways), ..Outbox::default() }
     }
 
     /// Datagrams that wait.
@@ -82,10 +171,11 @@ impl Outbox {
     }
 
     /// The datagrams that wait, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (Peer, &[u8])> {
-        self.queue.iter().skip(self.head).map(|queued| {
-            let range = queued.start as usize..queued.start as usize + queued.len as usize;
-            (queued.peer, self.bytes.get(range).unwrap_or_default())
+    pub fn iter(&self) -> impl Iterator<Item = Datagram<'_>> {
+        let stock = self.stock();
+        self.queue.iter().skip(self.head).map(move |queued| {
+            let (own, _) = stock.parts(queued).unwrap_or_default();
+            Datagram { peer: queued.peer, own, slice: stock.slice(queued) }
         })
     }
 
@@ -93,11 +183,14 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.queue.clear();
-        (self.head, self.arranged) = (0, 0);
+        self.slices.clear();
+        (self.head, self.arranged, self.held) = (0, 0, 0);
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// What the datagrams are made of.
+    #[inline]
+    pub(super) fn stock(&self) -> Stock<'_> {
+        Stock { bytes: &self.bytes, slices: &self.slices }
     }
 
     /// The datagrams, those that have left first.
@@ -107,13 +200,16 @@ impl Outbox {
 
     /// Puts what has been queued since the last time in an order in which datagrams of one size to one peer are neighbours, the longer ones
     /// first: answers to one client that differ in size leave in as many messages as there are sizes. Those of one size keep their
-    /// order, and nothing gets before what was queued earlier and could not leave, so that nothing waits for ever.
+    /// order, none gets before one that was queued [`ARRANGED_DATAGRAMS`] earlier, and none before what was there the last time and
+    /// could not leave, so that nothing waits for ever.
     pub(super) fn arrange(&mut self) {
         let from = self.arranged.max(self.head);
         self.arranged = self.queue.len();
         let Some(news) = self.queue.get_mut(from..) else { return };
-        if !news.is_sorted_by_key(order) {
-            news.sort_unstable_by_key(order);
+        for part in news.chunks_mut(ARRANGED_DATAGRAMS) {
+            if !part.is_sorted_by(|one, next| order(one, next).is_le()) {
+                part.sort_unstable_by(order);
+            }
         }
     }
 
@@ -125,11 +221,12 @@ impl Outbox {
         for (index, queued) in self.queue.iter().enumerate().skip(self.head) {
             let len = queued.len;
             // Neighbours in the buffer go as one slice.
-            let slice = usize::from(end != Some(queued.start));
-            if slices == GSO_SLICES {
+            let shared = usize::from(queued.slice != Queued::OWN);
+            let slice = usize::from(end != Some(queued.start)) + shared;
+            if slices + 2 > GSO_SLICES {
                 break;
             }
-            end = Some(queued.start + len);
+            end = (shared == 0).then_some(queued.start + len);
             if let Some(last) = groups.last_mut()
                 && segment
                 && last.open
@@ -148,38 +245,90 @@ impl Outbox {
             if groups.len() == BURST {
                 break;
             }
-            slices += 1;
+            slices += 1 + shared;
             groups.push(Group { peer: queued.peer, first: index, len, segment: len, count: 1, open: len > 0 });
         }
     }
 
     /// The first `count` datagrams have left.
     pub(crate) fn advance(&mut self, count: usize) {
-        self.head = (self.head + count).min(self.queue.len());
+        let left = self.head..(self.head + count).min(self.queue.len());
+        self.head = left.end;
         if self.head == self.queue.len() {
-            self.clear();
+            return self.clear();
+        }
+        if !self.slices.is_empty() {
+            for queued in self.queue.get(left).unwrap_or_default() {
+                if let Some(slice) = self.slices.get_mut(queued.slice as usize) {
+                    *slice = None;
+                }
+            }
         }
     }
 
-    /// Moves what waits to the front, so that the buffer does not fill up with what has left.
+    /// Moves what waits to the front, so that the buffer does not fill up with what has left: its bytes once a quarter of them is no
+    /// longer wanted, wherever in the buffer that was, so that for each byte that leaves at most three are moved.
     pub(crate) fn compact(&mut self) {
-        if self.head > 0 {
-            self.queue.drain(..self.head);
-            self.arranged = self.arranged.saturating_sub(self.head);
-            self.head = 0;
-            let from = self.queue.iter().map(|queued| queued.start).min().unwrap_or(0);
-            self.bytes.drain(..from as usize);
-            for queued in &mut self.queue {
-                queued.start -= from;
+        if self.head == 0 {
+            return;
+        }
+        self.queue.drain(..self.head);
+        self.arranged = self.arranged.saturating_sub(self.head);
+        self.head = 0;
+        self.compact_slices();
+        let waiting: usize = self.queue.iter().map(|queued| queued.own as usize).sum();
+        if waiting > self.bytes.len() / 4 * 3 {
+            return;
+        }
+        let mut by_place: Vec<&mut Queued> = self.queue.iter_mut().collect();
+        by_place.sort_unstable_by_key(|queued| queued.start);
+        let mut end = 0;
+        for queued in by_place {
+            let start = queued.start as usize;
+            self.bytes.copy_within(start..start + queued.own as usize, end as usize);
+            queued.start = end;
+            end += queued.own;
+        }
+        self.bytes.truncate(end as usize);
+    }
+
+    /// Moves the slices that wait to the front, and counts anew what they hold.
+    fn compact_slices(&mut self) {
+        if self.slices.is_empty() {
+            return;
+        }
+        let mut places = vec![0; self.slices.len()];
+        let (mut kept, mut last): (u32, Option<&Share>) = (0, None);
+        self.held = 0;
+        for (slice, place) in self.slices.iter().zip(&mut places) {
+            let Some(Slice { share, .. }) = slice else { continue };
+            self.held += if last.is_some_and(|last| last.has_owner_of(share)) { 0 } else { share.len() };
+            (*place, kept, last) = (kept, kept + 1, Some(share));
+        }
+        self.slices.retain(Option::is_some);
+        for queued in &mut self.queue {
+            if let Some(place) = places.get(queued.slice as usize) {
+                queued.slice = *place;
             }
         }
     }
 }
 
-/// What datagrams are arranged by: a digest of the peer, the size, and the order in which they were queued. (Two peers with one digest
-/// only come to be mixed.)
+/// How datagrams are arranged: by a digest of the peer and the size, by the peer, and as they were queued. (Sizes of two peers with one
+/// digest take turns, but each peer's of one size are together.)
 #[inline]
-fn order(queued: &Queued) -> (u64, u32) {
+fn order(one: &Queued, other: &Queued) -> Ordering {
+    let by_peer = || one.peer.cmp(&other.peer);
+    let as_queued = || one.start.cmp(&other.start);
+    // Most are: answers to one client's questions of one kind.
+    if one.len == other.len && one.peer == other.peer {
+        return as_queued();
+    }
+    digest(one).cmp(&digest(other)).then_with(by_peer).then_with(as_queued)
+}
+
+#[inline]
+fn digest(queued: &Queued) -> u64 {
     let address = match queued.peer {
         Peer::V4(peer) => u32::from_ne_bytes(peer.ip().octets()),
         Peer::V6(peer) => {
@@ -187,5 +336,5 @@ fn order(queued: &Queued) -> (u64, u32) {
         }
     };
     let peer = address.wrapping_mul(0x9E37_79B1) ^ u32::from(queued.peer.port());
-    (u64::from(peer) << 32 | u64::from(!queued.len), queued.start)
+    u64::from(peer) << 32 | u64::from(!queued.len)
 }

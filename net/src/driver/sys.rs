@@ -9,9 +9,11 @@
 use super::filter::Instruction;
 use crate::limits::{BURST, GSO_SEGMENTS, GSO_SLICES};
 use crate::r2p2::Peer;
+use crate::share::Share;
 use rustix::io::Errno;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -28,12 +30,57 @@ pub(super) struct Arrived {
     pub(super) truncated: bool,
 }
 
-/// A datagram that waits: `len` bytes from `start` on.
+/// A datagram that waits: `len` bytes, of which `own` are the outbox's, from `start` on, and those behind them are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Queued {
     pub(super) peer: Peer,
     pub(super) start: u32,
+    pub(super) own: u32,
     pub(super) len: u32,
+    /// Which of the slices its shared bytes are; [`Queued::OWN`]: it has none.
+    pub(super) slice: u32,
+}
+
+impl Queued {
+    /// All of its bytes are the outbox's own.
+    pub(super) const OWN: u32 = u32::MAX;
+}
+
+/// Shared bytes at the end of a datagram.
+#[derive(Debug)]
+pub(super) struct Slice {
+    pub(super) share: Share,
+    pub(super) range: Range<usize>,
+}
+
+impl Slice {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.share.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+/// What a queue's datagrams are made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stock<'o> {
+    pub(super) bytes: &'o [u8],
+    /// None where the datagram has left.
+    pub(super) slices: &'o [Option<Slice>],
+}
+
+impl<'o> Stock<'o> {
+    /// The shared bytes of a datagram.
+    #[inline]
+    pub(super) fn slice(&self, queued: &Queued) -> Option<&'o Slice> {
+        self.slices.get(queued.slice as usize)?.as_ref()
+    }
+
+    /// A datagram's own bytes, and those that are shared; none if there are no such.
+    #[inline]
+    pub(super) fn parts(&self, queued: &Queued) -> Option<(&'o [u8], &'o [u8])> {
+        let shared = if queued.slice == Queued::OWN { &[][..] } else { self.slice(queued)?.bytes() };
+        let start = queued.start as usize;
+        Some((self.bytes.get(start..start + queued.own as usize)?, shared))
+    }
 }
 
 /// One message to be sent: `count` datagrams of a queue from the `first` on, `len` bytes together, of `segment` bytes each (the last may be
@@ -197,8 +244,8 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// Sends messages of a queue's datagrams, which lie in `bytes`, without waiting. Returns how many of them the kernel took.
-pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], queue: &[Queued], groups: &[Group]) -> Result<usize, Errno> {
+/// Sends messages of a queue's datagrams, without waiting. Returns how many of them the kernel took.
+pub(super) fn send(fd: BorrowedFd<'_>, stock: Stock<'_>, queue: &[Queued], groups: &[Group]) -> Result<usize, Errno> {
     let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BURST];
     let mut controls = [Control([0; 64]); BURST];
     let mut room = [const { MaybeUninit::<libc::iovec>::uninit() }; GSO_SLICES];
@@ -207,7 +254,7 @@ pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], queue: &[Queued], groups: &
     let mut count = 0;
     for ((group, header), (name, control)) in groups.iter().zip(&mut headers).zip(names.iter_mut().zip(&mut controls)) {
         let datagrams = queue.get(group.first..).and_then(|queue| queue.get(..group.count as usize));
-        let Some(slices) = datagrams.and_then(|datagrams| write_slices(bytes, datagrams, &mut room)) else { break };
+        let Some(slices) = datagrams.and_then(|datagrams| write_slices(stock, datagrams, &mut room)) else { break };
         let name_len = write_name(group.peer, name);
         let mut fields = message(name.as_mut_ptr().cast(), name_len, slices, ptr::null_mut(), 0);
         if group.count > 1 {
@@ -230,32 +277,36 @@ pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8], queue: &[Queued], groups: &
     if count == 0 {
         return Ok(0);
     }
-    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and initialised slices of `bytes`, all of
-    // which live across the call.
+    // SAFETY: the first `count` headers are initialised; each points to a name, a control buffer, and initialised slices of what the datagrams are
+    // made of, all of which live across the call.
     let result = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT) };
     usize::try_from(result).map_err(|_| last_error())
 }
 
-/// Takes slices of the room for some datagrams, those that follow each other in `bytes` in one slice. `None` if the room does not do.
+/// Takes slices of the room for some datagrams, those whose own bytes follow each other in one slice. `None` if the room does not do.
 fn write_slices<'s>(
-    bytes: &[u8],
+    stock: Stock<'_>,
     datagrams: &[Queued],
     room: &mut &'s mut [MaybeUninit<libc::iovec>],
 ) -> Option<&'s mut [libc::iovec]> {
+    // The kernel only reads through this pointer, although its type lets it write.
+    let slice = |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut count = 0;
     let mut end = None;
     for queued in datagrams {
-        let payload = bytes.get(queued.start as usize..queued.start as usize + queued.len as usize)?;
+        let (own, shared) = stock.parts(queued)?;
         if end == Some(queued.start) && count > 0 {
             // SAFETY: the slices up to `count` have been written.
-            unsafe { room.get_mut(count - 1)?.assume_init_mut() }.iov_len += payload.len();
+            unsafe { room.get_mut(count - 1)?.assume_init_mut() }.iov_len += own.len();
         } else {
-            // The kernel only reads through this pointer, although its type lets it write.
-            let slice = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
-            room.get_mut(count)?.write(slice);
+            room.get_mut(count)?.write(slice(own));
             count += 1;
         }
         end = Some(queued.start + queued.len);
+        if !shared.is_empty() {
+            room.get_mut(count)?.write(slice(shared));
+            (count, end) = (count + 1, None);
+        }
     }
     let (written, rest) = std::mem::take(room).split_at_mut(count);
     *room = rest;

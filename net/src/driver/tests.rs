@@ -1,7 +1,9 @@
 use super::*;
-use crate::limits::{BURST, MAX_DATAGRAM};
+use crate::limits::{BURST, GSO_SEGMENTS, MAX_DATAGRAM, OUTBOX_HELD_BYTES, SHARED_SLICE_BYTES};
 use crate::r2p2::{ClientEndpoint, ServerEndpoint, Transmit};
 use crate::rpc::{MAX_VALUE_LEN, MessageHeader, Op, Operation, encode_message};
+use crate::share::Share;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn bind(address: &str, options: UdpOptions) -> UdpDriver {
@@ -125,6 +127,67 @@ fn a_datagram_that_cannot_be_sent_is_counted_and_the_next_goes_out() {
 }
 
 #[test]
+fn a_peer_that_takes_no_segments_takes_them_from_nobody_else() {
+    let mut from = bind("127.0.0.1:0", UdpOptions::default());
+    if !from.offload().1 {
+        eprintln!("this kernel does not segment: nothing to see");
+        return;
+    }
+    let mut to = bind("127.0.0.1:0", UdpOptions::default());
+    let mut outbox = Outbox::default();
+    for round in 0..20u64 {
+        let before = from.counters();
+        (0..2).for_each(|_| outbox.send("127.0.0.1:0".parse().unwrap(), &[b"port zero"]));
+        (0..40).for_each(|_| outbox.send(to.local(), &[b"together"]));
+        assert_eq!(from.transmit(&mut outbox), 42);
+        assert_eq!(collect(&mut to, 40).len(), 40);
+        let now = from.counters();
+        assert!(from.offload().1);
+        assert_eq!((now.send_errors, now.unsegmented), (2 * (round + 1), 2 * (round + 1)));
+        assert!(now.sent_messages - before.sent_messages <= 2, "they left together: {now:?}");
+    }
+}
+
+#[test]
+fn where_nobody_takes_segments_few_tries_are_in_vain() {
+    let mut from = bind("127.0.0.1:0", UdpOptions::default());
+    let mut outbox = Outbox::default();
+    (0..4000).for_each(|_| outbox.send("127.0.0.1:0".parse().unwrap(), &[b"port zero"]));
+    assert_eq!(from.transmit(&mut outbox), 4000);
+    let counters = from.counters();
+    assert_eq!(counters.send_errors, 4000);
+    // Four groups of up to 64 are tried until the pauses are at their longest, and then one in eight.
+    assert!(counters.unsegmented <= 4000 / 8 + 4 * 64, "{counters:?}");
+}
+
+/// A datagram from port 0 to `to`, which only a raw socket can send. False if this process may not have one.
+fn send_from_port_0(to: Peer, payload: &[u8]) -> bool {
+    use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
+    let Ok(raw) = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)) else { return false };
+    let mut datagram = vec![0; 8];
+    datagram[2..4].copy_from_slice(&to.port().to_be_bytes());
+    datagram[4..6].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
+    datagram.extend_from_slice(payload);
+    sendto(&raw, &datagram, SendFlags::empty(), &to).unwrap();
+    true
+}
+
+#[test]
+fn a_datagram_that_cannot_be_answered_is_counted_and_thrown_away() {
+    let mut to = bind("127.0.0.1:0", UdpOptions::default());
+    if !send_from_port_0(to.local(), b"nobody's") {
+        eprintln!("raw sockets are not permitted here: nothing to see");
+        return;
+    }
+    let mut outbox = Outbox::default();
+    let mut from = bind("127.0.0.1:0", UdpOptions::default());
+    outbox.send(to.local(), &[b"mine"]);
+    from.transmit(&mut outbox);
+    assert_eq!(collect(&mut to, 1), [(from.local(), b"mine".to_vec())]);
+    assert_eq!((to.counters().received, to.counters().truncated), (1, 1));
+}
+
+#[test]
 fn a_datagram_longer_than_its_buffer_is_counted_and_thrown_away() {
     let mut from = bind("127.0.0.1:0", PLAIN);
     let mut to = bind("127.0.0.1:0", PLAIN);
@@ -154,7 +217,7 @@ fn a_full_outbox_drops_and_counts_and_has_room_again() {
     assert_eq!(outbox.len(), 3);
     outbox.send(peer, &[&[9; 300]]);
     assert_eq!((outbox.len(), outbox.dropped()), (4, 2));
-    assert_eq!(outbox.iter().last().unwrap().1, &[9; 300]);
+    assert_eq!(outbox.iter().last().unwrap().to_vec(), [9; 300]);
     outbox.advance(4);
     assert!(outbox.is_empty() && outbox.iter().next().is_none());
 }
@@ -204,9 +267,59 @@ fn datagrams_of_one_size_to_one_peer_leave_together_and_nothing_gets_before_what
     outbox.compact();
     outbox.send(one, &[&[1; 60]]);
     outbox.arrange();
-    let waiting: Vec<usize> = outbox.iter().map(|(_, bytes)| bytes.len()).collect();
+    let waiting: Vec<usize> = outbox.iter().map(|datagram| datagram.len()).collect();
     assert_eq!(waiting, [40, 40, 7, 50, 50, 40, 40, 40, 7, 60]);
-    assert!(outbox.iter().all(|(peer, bytes)| bytes.iter().all(|byte| *byte == if peer == one { 1 } else { 2 })));
+    let of = |peer| if peer == one { 1 } else { 2 };
+    assert!(outbox.iter().all(|datagram| datagram.to_vec().iter().all(|byte| *byte == of(datagram.peer))));
+}
+
+#[test]
+fn what_has_left_makes_room_whatever_was_queued_first() {
+    let peer = "10.0.0.1:1".parse().unwrap();
+    let mut outbox = Outbox::new(91_000, 1000);
+    outbox.send(peer, &[b"short"]);
+    for number in 0..90u8 {
+        outbox.send(peer, &[&[number; 1000]]);
+    }
+    outbox.arrange();
+    outbox.advance(45);
+    outbox.compact();
+    outbox.send(peer, &[&[200; 40_000]]);
+    assert_eq!((outbox.len(), outbox.dropped()), (47, 0));
+    let waiting: Vec<(usize, u8)> = outbox.iter().map(|datagram| (datagram.len(), datagram.to_vec()[0])).collect();
+    let expected = (45..90u8).map(|number| (1000, number)).chain([(5, b's'), (40_000, 200)]);
+    assert!(waiting.into_iter().eq(expected));
+    let mut waiting = outbox.iter().map(|datagram| datagram.to_vec());
+    assert!(waiting.all(|bytes| bytes.len() == 5 || bytes.iter().all(|byte| *byte == bytes[0])));
+}
+
+#[test]
+fn no_datagram_leaves_so_late_that_a_sealed_session_refuses_it() {
+    let peer = "10.0.0.1:1".parse().unwrap();
+    let mut outbox = Outbox::default();
+    for number in 0..10_000u32 {
+        let len = [8, 30, 9, 10][number as usize % 4];
+        outbox.send(peer, &[&number.to_le_bytes(), &vec![0; len - 4]]);
+    }
+    outbox.arrange();
+    let mut newest = 0;
+    for bytes in outbox.iter().map(|datagram| datagram.to_vec()) {
+        let number = u64::from(u32::from_le_bytes(bytes[..4].try_into().unwrap()));
+        assert!(number + crate::seal::limits::REPLAY_WINDOW > newest, "{number} leaves behind {newest}");
+        newest = newest.max(number);
+    }
+    assert_eq!((sizes(&outbox)[0].len(), outbox.len()), (GSO_SEGMENTS, 10_000), "those of one size are together");
+}
+
+#[test]
+fn peers_whose_digests_are_equal_have_their_datagrams_together() {
+    let peers: [Peer; 2] = ["[2001:db8::1:0]:7".parse().unwrap(), "[2001:db8::20]:7".parse().unwrap()];
+    let mut outbox = Outbox::default();
+    for number in 0..40u8 {
+        peers.iter().for_each(|peer| outbox.send(*peer, &[&[number; 20]]));
+    }
+    outbox.arrange();
+    assert_eq!(sizes(&outbox), [vec![20; 40], vec![20; 40]]);
 }
 
 #[test]
@@ -352,4 +465,75 @@ fn echo_until(mut driver: UdpDriver, stop: &std::sync::atomic::AtomicBool) {
             waiter.wait(Some(2000), !outbox.is_empty()).unwrap();
         }
     }
+}
+
+/// Queues a value's bytes, each piece behind a header of its own, and other datagrams between them. What is expected to arrive.
+fn queue_value(outbox: &mut Outbox, to: Peer, value: &Arc<Vec<u8>>) -> Vec<Vec<u8>> {
+    let (share, mut expected) = (Share::of(Arc::clone(value)), Vec::new());
+    for (number, start) in (0..value.len()).step_by(1300).enumerate() {
+        let range = start..(start + 1300).min(value.len());
+        let (head, own) = ([number as u8; 24], if number == 0 { &[9; 64][..] } else { &[] });
+        outbox.send_shared(to, [&head, own], &share, range.clone());
+        outbox.send(to, &[&[number as u8; 40]]);
+        expected.extend([[&head, own, &value[range]].concat(), vec![number as u8; 40]]);
+    }
+    expected
+}
+
+fn value() -> Arc<Vec<u8>> {
+    Arc::new((0..20_000u32).map(|at| (at >> 3) as u8).collect())
+}
+
+#[test]
+fn shared_bytes_arrive_behind_the_own_ones_and_are_let_go_of_when_they_have_left() {
+    for (mut from, mut to) in pairs() {
+        let (mut outbox, value) = (Outbox::default(), value());
+        let mut expected = queue_value(&mut outbox, to.local(), &value);
+        assert!(Arc::strong_count(&value) > 10);
+        assert!(outbox.iter().map(|datagram| datagram.to_vec()).eq(expected.iter().cloned()));
+        assert_eq!((from.transmit(&mut outbox), outbox.is_empty()), (expected.len(), true));
+        assert_eq!(Arc::strong_count(&value), 1);
+        let mut arrived: Vec<Vec<u8>> =
+            collect(&mut to, expected.len()).into_iter().map(|(_, datagram)| datagram).collect();
+        arrived.sort();
+        expected.sort();
+        assert!(arrived == expected);
+    }
+}
+
+#[test]
+fn what_waits_behind_what_has_left_keeps_its_shared_bytes() {
+    let (peer, first, second) = (Peer::from(([10, 0, 0, 1], 1)), value(), value());
+    for left in 0..64 {
+        let mut outbox = Outbox::default();
+        let mut expected = queue_value(&mut outbox, peer, &first);
+        let left = left.min(expected.len());
+        outbox.advance(left);
+        expected.drain(..left);
+        outbox.compact();
+        expected.extend(queue_value(&mut outbox, peer, &second));
+        assert!(outbox.iter().map(|datagram| datagram.to_vec()).eq(expected.iter().cloned()), "{left}");
+        let held = outbox.iter().filter(|datagram| datagram.shared().is_some()).count();
+        assert_eq!(Arc::strong_count(&first) + Arc::strong_count(&second), 2 + held, "{left}");
+        outbox.clear();
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
+    }
+}
+
+#[test]
+fn an_outbox_holds_so_many_bytes_of_values_and_copies_the_others() {
+    let (peer, mut outbox) = (Peer::from(([10, 0, 0, 1], 1)), Outbox::default());
+    let values: Vec<_> = (0..4).map(|fill| Arc::new(vec![fill; OUTBOX_HELD_BYTES / 3])).collect();
+    for value in &values {
+        let share = Share::of(Arc::clone(value));
+        (0..3).for_each(|at| outbox.send_shared(peer, [b"head", &[]], &share, at * 1000..(at + 1) * 1000));
+        outbox.send_shared(peer, [b"head", &[]], &share, 0..SHARED_SLICE_BYTES - 1);
+    }
+    let held = values.iter().map(Arc::strong_count).collect::<Vec<_>>();
+    assert_eq!(held, [4, 4, 4, 1]);
+    assert!(outbox.iter().zip(0..).all(|(datagram, at)| datagram.to_vec()[4..].iter().all(|byte| *byte == at / 4)));
+    outbox.clear();
+    let share = Share::of(Arc::clone(&values[3]));
+    outbox.send_shared(peer, [b"head", &[]], &share, 0..1000);
+    assert_eq!(Arc::strong_count(&values[3]), 3, "what has left counts no more");
 }

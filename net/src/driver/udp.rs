@@ -5,7 +5,7 @@ use super::filter::Instruction;
 use super::sys::{self, Group};
 use super::tcp::shared_udp;
 use super::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{BURST, MAX_DATAGRAM_CEILING, MAX_DATAGRAM_V6, SOCKET_BUFFER};
+use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER, UNSEGMENTED_DOUBLINGS, usual_datagram};
 use crate::r2p2::Peer;
 use rustix::io::Errno;
 use std::net::UdpSocket;
@@ -58,6 +58,9 @@ pub struct UdpDriver {
     local: Peer,
     segmented: bool,
     coalesced: bool,
+    /// Datagrams that leave one by one before segments are tried again, and the messages of segments refused in a row.
+    singly: usize,
+    refused: u32,
     groups: Vec<Group>,
     counters: DriverCounters,
     /// Messages thrown away, and the kernel's count of them at the last look, which wraps.
@@ -93,6 +96,8 @@ impl UdpDriver {
             local,
             segmented,
             coalesced,
+            singly: 0,
+            refused: 0,
             groups: Vec::with_capacity(BURST),
             counters: DriverCounters::default(),
             thrown_away: (0, 0),
@@ -138,7 +143,8 @@ impl Driver for UdpDriver {
             let Some(arrived) = burst.arrived.get(slot).copied() else { break };
             self.counters.received_messages += 1;
             match arrived.peer {
-                Some(peer) if !arrived.truncated => {
+                // Nothing can be sent to port 0.
+                Some(peer) if !arrived.truncated && peer.port() != 0 => {
                     self.counters.received_bytes += arrived.len as u64;
                     burst.list(slot, peer, arrived.len, arrived.segment);
                 }
@@ -156,17 +162,24 @@ impl Driver for UdpDriver {
 
     fn transmit(&mut self, outbox: &mut Outbox) -> usize {
         let before = outbox.len();
-        if self.segmented && before > 1 {
+        if self.segmented {
             outbox.arrange();
         }
         while !outbox.is_empty() {
-            outbox.groups(self.segmented, &mut self.groups);
-            match sys::send(self.socket.as_fd(), outbox.bytes(), outbox.queue(), &self.groups) {
+            outbox.groups(self.segmented && self.singly == 0, &mut self.groups);
+            if self.singly > 0 {
+                self.groups.truncate(self.singly);
+            }
+            match sys::send(self.socket.as_fd(), outbox.stock(), outbox.queue(), &self.groups) {
                 // The kernel does not say this of a message; were it to, the queue must move on.
                 Ok(0) => self.send_failed(Errno::FAULT, outbox),
                 Ok(messages) => {
                     let taken = self.groups.iter().take(messages);
                     let sent: u32 = taken.clone().map(|group| group.count).sum();
+                    if sent as usize > messages {
+                        self.refused = 0;
+                    }
+                    self.singly = self.singly.saturating_sub(sent as usize);
                     self.counters.sent += u64::from(sent);
                     self.counters.sent_bytes += taken.map(|group| u64::from(group.len)).sum::<u64>();
                     self.counters.sent_messages += messages as u64;
@@ -209,9 +222,9 @@ impl Driver for UdpDriver {
         self.counters
     }
 
-    /// Over IPv6 the kernel would cut a datagram that does not fit an Ethernet frame, and a stack at the other end may take no pieces.
+    /// The kernel would cut a datagram that does not fit an Ethernet frame, and a stack at the other end may take no pieces.
     fn max_datagram(&self) -> usize {
-        if self.local.is_ipv6() { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM_CEILING }
+        usual_datagram(self.local.is_ipv6())
     }
 }
 
@@ -223,11 +236,16 @@ impl UdpDriver {
         if first > 1
             && matches!(error, Errno::INVAL | Errno::IO | Errno::MSGSIZE | Errno::OPNOTSUPP | Errno::NOPROTOOPT)
         {
-            // This kernel or route does not segment after all: go on without.
-            self.segmented = false;
+            // The way to this peer takes no segments of this size, or none at all: a tunnel, a small MTU. Its datagrams go one by one, and
+            // those behind them as before: whatever one peer's way is like, others keep their segments. Where none are taken from
+            // anybody, fewer and fewer tries are in vain.
+            self.singly = (first as usize) << self.refused.min(UNSEGMENTED_DOUBLINGS);
+            self.refused = self.refused.saturating_add(1);
+            self.counters.unsegmented += u64::from(first);
             return;
         }
         self.counters.send_errors += u64::from(first);
+        self.singly = self.singly.saturating_sub(first as usize);
         outbox.advance(first as usize);
     }
 }

@@ -1,8 +1,9 @@
 //! The client's side: requests go out, responses come in. One endpoint per server port.
 
-use super::header::{Body, Kind, Packet, Part, Report, report, single};
+use super::header::{Body, Kind, Packet, Part, Report, Step, report, single};
+use super::size::Seeker;
 use super::stream::{Name, Partial, Sender, Shape, announce, newer};
-use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident, identity};
+use super::{MalformedCounters, Message, Peer, Spares, Text, Transmit, datagram_len, ident, identity};
 use crate::limits::{ClientLimits, MAX_RTO_US, REQUEST_LIFE_US, TIMER_GRAIN_US, WINDOW};
 use crate::rpc::MESSAGE_HEADER_LEN;
 use std::collections::VecDeque;
@@ -131,6 +132,7 @@ pub struct ClientEndpoint {
     slots: Vec<Slot>,
     free: VecDeque<u16>,
     held: ClientUse,
+    seeker: Seeker,
     spares: Spares,
     incarnation: u32,
     due_us: u64,
@@ -138,11 +140,14 @@ pub struct ClientEndpoint {
 }
 
 const NEVER: u64 = u64::MAX;
+/// A wait of so many first ones is long: 160 ms.
+const LONG_WAITS: u64 = 8;
 
 impl ClientEndpoint {
     /// An endpoint towards `server` with nothing in flight. Settings out of range are brought into it.
     pub fn new(server: Peer, mut limits: ClientLimits) -> ClientEndpoint {
         limits.max_datagram = datagram_len(limits.max_datagram);
+        limits.largest_datagram = datagram_len(limits.largest_datagram).max(limits.max_datagram);
         limits.window = if limits.window == 0 { WINDOW } else { limits.window };
         limits.first_rto_us = limits.first_rto_us.clamp(1, MAX_RTO_US);
         limits.in_flight = limits.in_flight.clamp(1, 4096).next_power_of_two();
@@ -153,6 +158,7 @@ impl ClientEndpoint {
             free: (0..limits.in_flight as u16).collect(),
             slots,
             held: ClientUse::default(),
+            seeker: Seeker::new(limits.max_datagram, limits.largest_datagram),
             spares: Spares::new(limits.spare_bytes),
             incarnation: 0,
             due_us: NEVER,
@@ -173,6 +179,17 @@ impl ClientEndpoint {
     /// What is held now.
     pub fn held(&self) -> ClientUse {
         self.held
+    }
+
+    /// The server knows whose this endpoint is from now on: with the next request it is asked whether larger datagrams come through, if the
+    /// limits allow larger ones.
+    pub fn seek_size(&mut self, now_us: u64) {
+        self.seeker.begin(now_us);
+    }
+
+    /// Bytes of the largest datagram that is sent, as far as is known now.
+    pub fn datagram(&self) -> usize {
+        self.seeker.most()
     }
 
     /// Sends a request with the default timeout. `message` is an RPC message whose session and sequence name it.
@@ -198,7 +215,8 @@ impl ClientEndpoint {
         if size < MESSAGE_HEADER_LEN {
             return Err(RequestError::TooShort(size));
         }
-        let shape = Shape::of(size, self.limits.max_datagram).filter(|_| size <= self.limits.max_message);
+        let most = self.seek(now_us, tx);
+        let shape = Shape::of(size, most).filter(|_| size <= self.limits.max_message);
         let shape = shape.ok_or(RequestError::TooLarge(size, self.limits.max_message))?;
         if self.held.request_bytes + size > self.limits.request_bytes && self.held.requests > 0 {
             return Err(RequestError::Busy);
@@ -224,13 +242,13 @@ impl ClientEndpoint {
             partial: None,
         };
         let head = single(Kind::Request, request_id);
-        if head.len() + size <= self.limits.max_datagram {
+        if head.len() + size <= most {
             tx.send(self.server, &[&head, message]);
         } else {
             announce(&flight.name(request_id), &shape, self.server, tx);
             flight.way = Way::Announced(Sender::new(shape, self.limits.window, rto_us, now_us));
         }
-        self.due_us = self.due_us.min(flight.due_us).min(flight.ends_us);
+        self.due_us = self.due_us.min(flight.due_us).min(flight.ends_us).min(self.seeker.due_us());
         slot.flight = Some(flight);
         self.held.requests += 1;
         self.held.request_bytes += size;
@@ -300,6 +318,10 @@ impl ClientEndpoint {
                 self.receive_drop(now_us, request_id, &report);
                 None
             }
+            (Kind::Size, Body::Size(said)) if said.step == Step::Heard => {
+                self.seeker.heard(now_us, &said, self.server, tx);
+                None
+            }
             _ => {
                 self.counters.malformed.kind += 1;
                 None
@@ -353,6 +375,8 @@ impl ClientEndpoint {
         // The response is on its way: asking again can wait.
         flight.due_us = now_us + flight.rto_us;
         let ident = flight.ident;
+        self.seeker.saw(now_us, shape.datagram_len(), server, tx);
+        let flight = self.flight(request_id)?;
         let partial = flight.partial.as_mut()?;
         let taken = partial.take(part, now_us);
         if taken.ack {
@@ -432,9 +456,20 @@ impl ClientEndpoint {
         (self.due_us != NEVER).then_some(self.due_us)
     }
 
+    /// Goes on with the search for larger datagrams, if it is time; bytes of the largest that may be sent now.
+    #[inline]
+    fn seek(&mut self, now_us: u64, tx: &mut impl Transmit) -> usize {
+        if self.seeker.is_due(now_us) {
+            self.seeker.work(now_us, self.server, tx);
+        }
+        self.seeker.most().min(tx.most(self.server))
+    }
+
     #[cold]
     fn run_timers(&mut self, now_us: u64, tx: &mut impl Transmit, ended: &mut impl FnMut(Ended)) {
-        let count = self.limits.in_flight as u16;
+        let (count, window, first_rto_us) =
+            (self.limits.in_flight as u16, self.limits.window, self.limits.first_rto_us);
+        let (most, mut long) = (self.seek(now_us, tx), false);
         let mut due_us = NEVER;
         for index in 0..self.slots.len() {
             let Some(slot) = self.slots.get_mut(index) else { break };
@@ -448,11 +483,20 @@ impl ClientEndpoint {
                 continue;
             }
             if flight.due_us <= now_us {
+                long |= flight.rto_us >= LONG_WAITS * first_rto_us;
+                if let Some(shape) = flight.new_shape(most) {
+                    self.incarnation = self.incarnation.wrapping_add(1);
+                    flight.incarnation = self.incarnation;
+                    flight.way = Way::Announced(Sender::new(shape, window, first_rto_us, now_us));
+                }
                 self.counters.retransmissions += flight.resend(now_us, request_id, self.server, tx);
             }
             due_us = due_us.min(flight.due_us).min(flight.ends_us);
         }
-        self.due_us = due_us.max(now_us + TIMER_GRAIN_US);
+        if long {
+            self.seeker.doubt(now_us, self.server, tx);
+        }
+        self.due_us = due_us.min(self.seeker.due_us()).max(now_us + TIMER_GRAIN_US);
     }
 
     /// Takes back the buffer of a response that has been dealt with.
@@ -469,6 +513,15 @@ impl Flight {
         Name { kind: Kind::Request, request_id, ident: self.ident, incarnation: self.incarnation }
     }
 
+    /// How it is to be cut if its datagrams have more than `most` bytes: they came through once, or were thought to.
+    fn new_shape(&self, most: usize) -> Option<Shape> {
+        let fits = match &self.way {
+            Way::Single => single(Kind::Request, 0).len() + self.message.len() <= most,
+            Way::Announced(sender) | Way::Sending(sender) | Way::Acked(sender) => sender.shape.fits(most),
+        };
+        if fits { None } else { Shape::of(self.message.len(), most) }
+    }
+
     /// An ack came while the request goes out. Returns where it stands then, and packets resent.
     fn advance(
         &mut self,
@@ -477,7 +530,7 @@ impl Flight {
         report: &Report,
         first_rto_us: u64,
         now_us: u64,
-        mut pump: impl FnMut(&mut Sender, &[u8]) -> u64,
+        mut pump: impl FnMut(&mut Sender, Text<'_>) -> u64,
     ) -> (Way, u64) {
         let moved = sender.ack(report, now_us);
         if moved {
@@ -494,7 +547,7 @@ impl Flight {
             return (Way::Sending(sender), 0);
         }
         sender.stalls = 0;
-        let resent = pump(&mut sender, &self.message);
+        let resent = pump(&mut sender, Text::of(&self.message));
         (Way::Sending(sender), resent)
     }
 
@@ -514,7 +567,7 @@ impl Flight {
             }
             Way::Sending(mut sender) if sender.stalls == 0 => {
                 sender.stalls = 1;
-                let sent = sender.resend(&name, server, &self.message, tx);
+                let sent = sender.resend(&name, server, Text::of(&self.message), tx);
                 (Way::Sending(sender), sent)
             }
             Way::Sending(mut sender) | Way::Acked(mut sender) => {

@@ -8,7 +8,8 @@
 //! chunk k; packet 0 has the flag first and order = number of packets, the others order = k; the last one has the flag
 //! last. Packet 0 without a payload announces the message. An ack or drop has 24 too: behind the 8 stand
 //! `ident u32 | incarnation u32 | map u64`; an ack's order is the number of chunks received without a gap, and bit i of its map
-//! says that chunk order + 1 + i was received as well.
+//! says that chunk order + 1 + i was received as well. A packet of the type size has `number u32 | 0 u32 | bytes u32 | 0 u32` there, and a
+//! [`Step`] as its order; one that asks, or answers, is filled up to so many bytes with zeros.
 //!
 //! `ident` is a digest of the RPC session and sequence: request ids wrap within a fraction of a second, and a late packet must
 //! not end up in another message. `incarnation` tells apart two transmissions of one message whose bytes may differ.
@@ -40,6 +41,8 @@ pub enum Kind {
     Ack = 3,
     /// A message was refused for lack of room.
     Drop = 4,
+    /// How large the datagrams of both may be.
+    Size = 5,
 }
 
 /// Why a datagram is not a packet.
@@ -97,6 +100,29 @@ pub struct Report {
     pub map: u64,
 }
 
+/// How client and server find out how large datagrams come through both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Step {
+    /// The client sends one that large.
+    Ask = 0,
+    /// It has come, and the server sends one back that is as large, or as large as it can.
+    Heard = 1,
+    /// That has come: the client tells the server how large its datagrams may be from now on.
+    Use = 2,
+}
+
+/// What a packet about sizes says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// What it is.
+    pub step: Step,
+    /// The client's choice, the same in the answer.
+    pub number: u32,
+    /// Bytes of a datagram, this header included and what seals it not.
+    pub bytes: u32,
+}
+
 /// What stands behind the first 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'p> {
@@ -106,6 +132,8 @@ pub enum Body<'p> {
     Part(Part<'p>),
     /// Ack or drop.
     Report(Report),
+    /// About how large datagrams may be.
+    Size(Size),
     /// Feedback, not looked at.
     Ignored,
 }
@@ -144,6 +172,7 @@ impl<'p> Packet<'p> {
             2 => Kind::Feedback,
             3 => Kind::Ack,
             4 => Kind::Drop,
+            5 => Kind::Size,
             _ => return Err(BadPacket::Kind),
         };
         let flags = head[3];
@@ -161,6 +190,7 @@ impl<'p> Packet<'p> {
             _ if usize::from(head[1]) != LONG_HEADER_LEN => return Err(BadPacket::HeaderLength),
             Kind::Request | Kind::Response => Body::Part(parse_part(datagram, flags, order)?),
             Kind::Ack | Kind::Drop => Body::Report(parse_report(datagram, order)?),
+            Kind::Size => Body::Size(parse_size(datagram, order)?),
         };
         Ok(Packet { kind, request_id, body })
     }
@@ -203,6 +233,26 @@ fn parse_report(datagram: &[u8], order: u16) -> Result<Report, BadPacket> {
     Ok(Report { ident: u32_at(head, 8), incarnation: u32_at(head, 12), next: order, map })
 }
 
+fn parse_size(datagram: &[u8], order: u16) -> Result<Size, BadPacket> {
+    let Some((head, _zeros)) = datagram.split_first_chunk::<LONG_HEADER_LEN>() else {
+        return Err(BadPacket::Short);
+    };
+    let step = match order {
+        0 => Step::Ask,
+        1 => Step::Heard,
+        2 => Step::Use,
+        _ => return Err(BadPacket::Order),
+    };
+    let bytes = u32_at(head, 16);
+    let told = bytes as usize;
+    let whole = if step == Step::Use { LONG_HEADER_LEN } else { told };
+    let sizes = crate::limits::MIN_DATAGRAM..=crate::limits::MAX_DATAGRAM_CEILING;
+    if datagram.len() != whole || !sizes.contains(&told) {
+        return Err(BadPacket::Length);
+    }
+    Ok(Size { step, number: u32_at(head, 8), bytes })
+}
+
 /// The header of a message of one packet.
 #[inline]
 pub fn single(kind: Kind, request_id: u16) -> [u8; SINGLE_HEADER_LEN] {
@@ -232,6 +282,13 @@ pub fn part(kind: Kind, request_id: u16, part: &Part<'_>) -> [u8; LONG_HEADER_LE
     let mut head = long(kind, flags, request_id, order, part.ident, part.incarnation);
     head[16..20].copy_from_slice(&part.message_len.to_be_bytes());
     head[20..22].copy_from_slice(&part.chunk_len.to_be_bytes());
+    head
+}
+
+/// A packet about sizes, without the zeros behind it.
+pub fn size(size: &Size) -> [u8; LONG_HEADER_LEN] {
+    let mut head = long(Kind::Size, FLAG_FIRST | FLAG_LAST, 0, size.step as u16, size.number, 0);
+    head[16..20].copy_from_slice(&size.bytes.to_be_bytes());
     head
 }
 

@@ -10,8 +10,10 @@
 mod client;
 mod counts;
 pub mod header;
+mod outgoing;
 mod room;
 mod server;
+mod size;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -21,8 +23,9 @@ pub use counts::{ServerCounters, ServerUse};
 pub use server::{Request, ServerEndpoint};
 
 use crate::limits::{MAX_DATAGRAM_CEILING, MIN_DATAGRAM};
+use crate::share::Share;
 use header::BadPacket;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 /// The other side's address.
 pub type Peer = std::net::SocketAddr;
@@ -32,11 +35,23 @@ pub trait Transmit {
     /// Appends one datagram, the parts behind each other. It may be lost: there is no error.
     fn send(&mut self, peer: Peer, parts: &[&[u8]]);
 
-    /// The same, and lets `finish` change the datagram's bytes before it is sent, where they are if possible.
+    /// Bytes of the largest datagram to `peer` that is known to leave this host, and to pass what is known of the way, in one piece.
+    fn most(&mut self, _peer: Peer) -> usize {
+        MAX_DATAGRAM_CEILING
+    }
+
+    /// The same as [`Transmit::send`], and lets `finish` change the datagram's bytes before it is sent, where they are if possible.
     fn send_then(&mut self, peer: Peer, parts: &[&[u8]], finish: &mut dyn FnMut(&mut [u8])) {
         let mut datagram = parts.concat();
         finish(&mut datagram);
         self.send(peer, &[&datagram]);
+    }
+
+    /// Appends one datagram: two parts, and behind them bytes of a share, none if it does not have them. They may be sent from where they lie,
+    /// later: who does so holds a share until then.
+    fn send_shared(&mut self, peer: Peer, parts: [&[u8]; 2], share: &Share, range: Range<usize>) {
+        let [head, own] = parts;
+        self.send(peer, &[head, own, share.get(range).unwrap_or_default()]);
     }
 }
 
@@ -73,6 +88,31 @@ impl Message<'_> {
         match self {
             Message::Datagram(bytes) => bytes.to_vec(),
             Message::Assembled(bytes) => bytes,
+        }
+    }
+}
+
+/// A message to be sent: bytes, and behind them perhaps shared ones.
+#[derive(Clone, Copy, Debug)]
+struct Text<'m> {
+    own: &'m [u8],
+    tail: Option<&'m Share>,
+}
+
+impl<'m> Text<'m> {
+    /// A message without shared bytes.
+    fn of(own: &'m [u8]) -> Text<'m> {
+        Text { own, tail: None }
+    }
+
+    /// Sends a packet: a header, and the bytes of this range.
+    #[inline]
+    fn send(self, peer: Peer, head: &[u8], range: Range<usize>, tx: &mut impl Transmit) {
+        let len = self.own.len();
+        let own = self.own.get(range.start.min(len)..range.end.min(len)).unwrap_or_default();
+        match self.tail.filter(|_| range.end > len) {
+            Some(tail) => tx.send_shared(peer, [head, own], tail, range.start.saturating_sub(len)..range.end - len),
+            None => tx.send(peer, &[head, own]),
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The server's side: requests come in, responses go out. One endpoint per port.
 
 use super::counts::{ServerCounters, ServerUse};
-use super::header::{Body, Kind, Packet, Part, Report, report, single};
+use super::header::{Body, Kind, Packet, Part, Report, Size, Step, report, single};
+use super::outgoing::{Key, Outgoing};
 use super::room::{Bounds, Room};
+use super::size::{self, Sizes};
 use super::stream::{Name, Partial, Sender, Shape, newer};
 use super::{Message, Peer, Spares, Transmit, datagram_len, ident, tenant};
 use crate::limits::{
     MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US, WINDOW,
 };
 use crate::seal::{overhead, session_of};
+use crate::share::Share;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -22,24 +25,6 @@ pub struct Request<'p> {
     pub request_id: u16,
     /// The RPC message. A repeated request comes again: see [`crate::once`].
     pub message: Message<'p>,
-}
-
-/// A message of a peer: request id and digest of session and sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Key {
-    peer: Peer,
-    request_id: u16,
-    ident: u32,
-}
-
-#[derive(Debug)]
-struct Outgoing {
-    sender: Sender,
-    owner: u32,
-    incarnation: u32,
-    bytes: Vec<u8>,
-    begun_us: u64,
-    ends_us: u64,
 }
 
 #[derive(Debug)]
@@ -61,6 +46,7 @@ pub struct ServerEndpoint {
     completed_order: VecDeque<(Key, u64)>,
     incoming_room: Room,
     outgoing_room: Room,
+    sizes: Sizes,
     spares: Spares,
     incarnation: u32,
     due_us: u64,
@@ -71,6 +57,8 @@ pub struct ServerEndpoint {
 }
 
 const NEVER: u64 = u64::MAX;
+/// Bytes of a datagram that every path bears: behind IPv4 and UDP in a packet of 576 bytes. IPv6's paths bear more.
+const ANYWHERE: usize = 548;
 /// Owner of what peers hold that have not shown whose they are; no tenant has this id.
 const STRANGERS: u32 = 0;
 
@@ -80,6 +68,7 @@ impl ServerEndpoint {
     /// [`REQUEST_LIFE_US`].
     pub fn new(mut limits: ServerLimits) -> ServerEndpoint {
         limits.max_datagram = datagram_len(limits.max_datagram);
+        limits.largest_datagram = datagram_len(limits.largest_datagram).max(limits.max_datagram);
         for timeout_us in
             [&mut limits.partial_timeout_us, &mut limits.outgoing_timeout_us, &mut limits.completed_timeout_us]
         {
@@ -105,6 +94,7 @@ impl ServerEndpoint {
                 peer_messages: limits.outgoing,
                 peer_bytes: limits.outgoing_bytes_per_peer,
             }),
+            sizes: Sizes::default(),
             spares: Spares::new(limits.spare_bytes),
             incarnation: 0,
             due_us: NEVER,
@@ -191,11 +181,37 @@ impl ServerEndpoint {
                 self.receive_ack(now_us, Key { peer, request_id: packet.request_id, ident: report.ident }, &report, tx);
                 None
             }
+            (Kind::Size, Body::Size(said)) => {
+                self.receive_size(peer, &said, tx, owner);
+                None
+            }
             _ => {
                 self.counters.malformed.kind += 1;
                 None
             }
         }
+    }
+
+    /// A peer would like to know, or says, how large datagrams may be. Who has not shown whose it is gets no answer.
+    fn receive_size(&mut self, peer: Peer, said: &Size, tx: &mut impl Transmit, owner: impl FnOnce() -> u32) {
+        let owner = session_of(peer).map_or_else(owner, |(tenant, _)| tenant);
+        let most = self.limits.largest_datagram - overhead(peer);
+        let bytes = (said.bytes as usize).min(most).min(tx.most(peer)) as u32;
+        match said.step {
+            Step::Heard => self.counters.malformed.kind += 1,
+            _ if owner == STRANGERS => {}
+            Step::Ask => size::send(Size { step: Step::Heard, bytes, ..*said }, peer, tx),
+            Step::Use => {
+                let is_large = bytes as usize > self.limits.max_datagram - overhead(peer);
+                self.sizes.note(owner, peer, is_large.then_some(bytes));
+            }
+        }
+    }
+
+    /// Bytes of a datagram to this peer.
+    #[inline]
+    fn most(&self, peer: Peer, tx: &mut impl Transmit) -> usize {
+        self.sizes.most(peer, &self.limits, tx)
     }
 
     fn receive_part(
@@ -394,7 +410,8 @@ impl ServerEndpoint {
             ident: key.ident,
             incarnation: outgoing.incarnation,
         };
-        self.counters.retransmissions += outgoing.sender.pump(&name, key.peer, &outgoing.bytes, tx);
+        let (sender, text) = outgoing.parts();
+        self.counters.retransmissions += sender.pump(&name, key.peer, text, tx);
         self.due_us = self.due_us.min(outgoing.sender.due_us);
     }
 
@@ -404,32 +421,67 @@ impl ServerEndpoint {
     #[inline]
     pub fn respond(&mut self, now_us: u64, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
         let head = single(Kind::Response, request_id);
-        if head.len() + message.len() > self.limits.max_datagram - overhead(peer) {
-            return self.respond_long(now_us, peer, request_id, message, tx);
+        let len = head.len() + message.len();
+        if len > self.limits.max_datagram.min(ANYWHERE) - overhead(peer) && len > self.most(peer, tx) {
+            return self.respond_long(now_us, peer, request_id, (message, None), tx);
         }
         self.counters.single_responses += 1;
         tx.send(peer, &[&head, message]);
         if !self.completed.is_empty() {
-            let key = Key { peer, request_id, ident: ident(message) };
-            if let Some(completed) = self.completed.get_mut(&key) {
-                completed.response = Some(message.to_vec());
-            }
+            self.keep_response(peer, request_id, message, &[]);
+        }
+    }
+
+    /// The same for a message that ends with shared bytes. These are not copied: they are held until nothing of them is to be sent any more, and
+    /// count, as copied ones, as bytes of a response that waits for its ack.
+    pub fn respond_shared(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        request_id: u16,
+        (message, tail): (&[u8], Share),
+        tx: &mut impl Transmit,
+    ) {
+        let head = single(Kind::Response, request_id);
+        if head.len() + message.len() + tail.len() > self.most(peer, tx) {
+            return self.respond_long(now_us, peer, request_id, (message, Some(tail)), tx);
+        }
+        self.counters.single_responses += 1;
+        tx.send_shared(peer, [&head, message], &tail, 0..tail.len());
+        if !self.completed.is_empty() {
+            self.keep_response(peer, request_id, message, &tail);
+        }
+    }
+
+    /// Keeps the response to a longer request that is still remembered.
+    #[cold]
+    fn keep_response(&mut self, peer: Peer, request_id: u16, message: &[u8], tail: &[u8]) {
+        let key = Key { peer, request_id, ident: ident(message) };
+        if let Some(completed) = self.completed.get_mut(&key) {
+            completed.response = Some([message, tail].concat());
         }
     }
 
     #[cold]
-    fn respond_long(&mut self, now_us: u64, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
+    fn respond_long(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        request_id: u16,
+        (message, tail): (&[u8], Option<Share>),
+        tx: &mut impl Transmit,
+    ) {
         let key = Key { peer, request_id, ident: ident(message) };
         if self.outgoing.contains_key(&key) {
             self.counters.responses_under_way += 1;
             return;
         }
-        let (size, owner) = (message.len(), tenant(message));
+        let (size, owner) = (message.len() + tail.as_deref().map_or(0, <[u8]>::len), tenant(message));
         if !self.outgoing_room.suits_all(owner, size) {
             self.give_up_stalled(now_us);
             self.push_out_outgoing(owner, size);
         }
-        let shape = Shape::of(size, self.limits.max_datagram - overhead(peer)).filter(|_| {
+        let shape = Shape::of(size, self.most(peer, tx)).filter(|_| {
             size <= self.limits.max_message
                 && self.outgoing_room.suits_all(owner, size)
                 && self.outgoing_room.suits_peer(peer, size)
@@ -444,16 +496,18 @@ impl ServerEndpoint {
         self.counters.long_responses += 1;
         self.incarnation = self.incarnation.wrapping_add(1);
         self.outgoing_room.take(peer, owner, size);
-        let mut bytes = self.spares.take(size);
+        let mut bytes = self.spares.take(message.len());
         bytes.clear();
         bytes.extend_from_slice(message);
-        let mut sender = Sender::new(shape, self.limits.window, self.limits.first_rto_us, now_us);
-        let name = Name { kind: Kind::Response, request_id, ident: key.ident, incarnation: self.incarnation };
-        sender.pump(&name, peer, &bytes, tx);
-        self.due_us = self.due_us.min(sender.due_us);
+        let sender = Sender::new(shape, self.limits.window, self.limits.first_rto_us, now_us);
         let ends_us = now_us + self.limits.outgoing_timeout_us;
         let incarnation = self.incarnation;
-        self.outgoing.insert(key, Outgoing { sender, owner, incarnation, bytes, begun_us: now_us, ends_us });
+        let mut outgoing = Outgoing { sender, owner, incarnation, bytes, tail, begun_us: now_us, ends_us };
+        let name = Name { kind: Kind::Response, request_id, ident: key.ident, incarnation };
+        let (sender, text) = outgoing.parts();
+        sender.pump(&name, peer, text, tx);
+        self.due_us = self.due_us.min(sender.due_us);
+        self.outgoing.insert(key, outgoing);
     }
 
     fn end_outgoing(&mut self, key: &Key) {
@@ -511,10 +565,10 @@ impl ServerEndpoint {
             if outgoing.ends_us <= now_us {
                 return true;
             }
-            let (request_id, ident, incarnation) = (key.request_id, key.ident, outgoing.incarnation);
-            let name = Name { kind: Kind::Response, request_id, ident, incarnation };
+            let most = self.sizes.most(key.peer, &self.limits, tx);
+            self.incarnation = self.incarnation.wrapping_add(1);
             outgoing.sender.back_off(now_us);
-            self.counters.retransmissions += outgoing.sender.resend(&name, key.peer, &outgoing.bytes, tx);
+            self.counters.retransmissions += outgoing.again(key, most, self.incarnation, tx);
             false
         });
         for key in over.drain(..) {

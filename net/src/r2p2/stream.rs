@@ -2,7 +2,7 @@
 //! they send, no sockets and no clock.
 
 use super::header::{Kind, Part, Report, part};
-use super::{Peer, Transmit};
+use super::{Peer, Text, Transmit};
 use crate::limits::{ACK_EVERY, MAX_RTO_US, REQUEST_LIFE_US, RESEND_AT_ONCE, STALLED_AGE_US, STALLED_IDLE_US};
 
 /// What names a transfer on the wire.
@@ -35,6 +35,16 @@ impl Shape {
         Shape { message_len: part.message_len, chunk_len: part.chunk_len, count: part.count }
     }
 
+    /// Whether its packets are no larger than `max_datagram` bytes.
+    pub(super) fn fits(&self, max_datagram: usize) -> bool {
+        self.datagram_len() <= max_datagram
+    }
+
+    /// Bytes of each packet but the last.
+    pub(super) fn datagram_len(&self) -> usize {
+        usize::from(self.chunk_len) + super::header::LONG_HEADER_LEN
+    }
+
     fn range(&self, index: u16) -> std::ops::Range<usize> {
         let start = usize::from(index) * usize::from(self.chunk_len);
         start..(start + usize::from(self.chunk_len)).min(self.message_len as usize)
@@ -48,7 +58,7 @@ fn send_part(
     index: u16,
     announce: bool,
     peer: Peer,
-    message: &[u8],
+    message: Text<'_>,
     tx: &mut impl Transmit,
 ) {
     let fields = Part {
@@ -61,13 +71,12 @@ fn send_part(
         chunk: &[],
     };
     let head = part(name.kind, name.request_id, &fields);
-    let chunk = if announce { &[] } else { message.get(shape.range(index)).unwrap_or_default() };
-    tx.send(peer, &[&head, chunk]);
+    message.send(peer, &head, if announce { 0..0 } else { shape.range(index) }, tx);
 }
 
 /// Sends the packet that announces a message.
 pub(super) fn announce(name: &Name, shape: &Shape, peer: Peer, tx: &mut impl Transmit) {
-    send_part(name, shape, 0, true, peer, &[], tx);
+    send_part(name, shape, 0, true, peer, Text::of(&[]), tx);
 }
 
 /// Where the sender of a message stands.
@@ -118,6 +127,12 @@ impl Sender {
         (self.acked, self.map, self.fresh, self.mended) = (0, 0, 0, 0);
     }
 
+    /// Forgets what was acked, and cuts the message in another way.
+    pub(super) fn reshape(&mut self, shape: Shape) {
+        self.restart();
+        self.shape = shape;
+    }
+
     fn has(&self, index: u16) -> bool {
         let Some(ahead) = index.checked_sub(self.acked) else { return true };
         (1..=64).contains(&ahead) && self.map >> (ahead - 1) & 1 == 1
@@ -145,7 +160,7 @@ impl Sender {
     }
 
     /// Sends what the window has room for, and the holes that acks have shown. Returns packets resent.
-    pub(super) fn pump(&mut self, name: &Name, peer: Peer, message: &[u8], tx: &mut impl Transmit) -> u64 {
+    pub(super) fn pump(&mut self, name: &Name, peer: Peer, message: Text<'_>, tx: &mut impl Transmit) -> u64 {
         let mut resent = 0;
         if self.map.count_ones() >= 3 {
             // Three later chunks arrived: what is missing below the third highest was lost, not only late.
@@ -177,7 +192,7 @@ impl Sender {
     }
 
     /// The timer expired: resends the oldest chunks that are not acked. Returns how many.
-    pub(super) fn resend(&mut self, name: &Name, peer: Peer, message: &[u8], tx: &mut impl Transmit) -> u64 {
+    pub(super) fn resend(&mut self, name: &Name, peer: Peer, message: Text<'_>, tx: &mut impl Transmit) -> u64 {
         let mut resent = 0;
         self.mended = self.acked;
         for index in self.acked..self.fresh {

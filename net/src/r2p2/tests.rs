@@ -3,8 +3,10 @@ use super::*;
 use crate::fuzzing;
 use crate::limits::{ClientLimits, ServerLimits};
 use crate::rpc::{MessageHeader, Op, Operation, encode_message};
+use crate::share::Share;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 proptest! {
     #[test]
@@ -315,4 +317,53 @@ fn any_order_flags_and_lengths_are_refused_without_a_panic() {
             assert!(Packet::parse(&packet).is_err(), "order {order}, flags {flags:#x}, {message_len} bytes");
         }
     }
+}
+
+/// An answer whose value lies elsewhere, and what it ends with.
+fn shared_answer(sequence: u64, len: usize) -> (Vec<u8>, Arc<Vec<u8>>) {
+    let mut head = message(7, sequence, len);
+    let value = Arc::new(head.split_off(64));
+    (head, value)
+}
+
+#[test]
+fn shared_bytes_of_an_answer_are_held_until_it_is_acked_or_given_up_and_arrive_as_they_were() {
+    for (len, acked) in [(100, true), (20_000, true), (20_000, false), (300_000, true)] {
+        let (mut server, mut client, peer) = pair(ServerLimits::default(), ClientLimits::default());
+        let (mut sent, mut back) = (Sent::new(), Sent::new());
+        let id = client.request(0, &message(7, 1, 10), &mut sent).unwrap();
+        let (head, value) = shared_answer(1, len);
+        server.respond_shared(0, peer, id, (&head, Share::of(Arc::clone(&value))), &mut back);
+        let is_long = len > 1000;
+        assert_eq!(Arc::strong_count(&value), if is_long { 2 } else { 1 });
+        assert_eq!(server.held().outgoing_bytes, if is_long { 64 + len } else { 0 });
+        // The same request again, answered again.
+        server.respond_shared(0, peer, id, (&head, Share::of(Arc::clone(&value))), &mut back);
+        assert_eq!(Arc::strong_count(&value), if is_long { 2 } else { 1 });
+        let (mut now_us, mut answer) = (0, None);
+        while now_us < 20_000_000 {
+            now_us += 1000;
+            sent.clear();
+            for (_, packet) in back.drain(..) {
+                let response = client.receive(now_us, &packet, &mut sent);
+                answer = answer.or(response.map(|response| response.message.into_vec()));
+            }
+            let acks = sent.iter().filter(|_| acked);
+            acks.for_each(|(_, ack)| assert!(server.receive(now_us, peer, ack, &mut back).is_none()));
+            server.poll_timers(now_us, &mut back);
+        }
+        assert_eq!(answer, Some([&head, value.as_slice()].concat()));
+        assert_eq!((Arc::strong_count(&value), server.held()), (1, ServerUse::default()), "{len} {acked}");
+    }
+}
+
+#[test]
+fn an_answer_without_room_holds_no_shared_bytes() {
+    let little = ServerLimits { outgoing_bytes: 50_000, ..ServerLimits::default() };
+    let (mut server, _, peer) = pair(little, ClientLimits::default());
+    let mut back = Sent::new();
+    let (head, value) = shared_answer(1, 40_000);
+    server.respond_shared(0, peer, 1, (&head, Share::of(Arc::clone(&value))), &mut back);
+    assert_eq!((Arc::strong_count(&value), back.len()), (1, 1));
+    assert_eq!((server.counters().responses_dropped, server.held()), (1, ServerUse::default()));
 }

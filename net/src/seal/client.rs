@@ -6,7 +6,7 @@ use super::crypt::{Keys, NotOpened, seal_small};
 use super::handshake::Initiator;
 use super::keys::TokenKeys;
 use super::limits::{CLOCK_TRIES, COOKIE_TRIES, HELLO_LEN, OLD_KEYS_US, REFUSAL_PATIENCE_US, REJECT_GAP_US};
-use super::packet::{BadSeal, HEADER_LEN, Head, Kind, Reason};
+use super::packet::{BadSeal, HEADER_LEN, Head, Kind, OVERHEAD, Reason};
 use crate::limits::{FIRST_RTO_US, MAX_RTO_US};
 use crate::r2p2::{Peer, Transmit};
 use std::ops::Range;
@@ -334,5 +334,9 @@ impl<T: Transmit> Transmit for Through<'_, T> {
     #[inline]
     fn send(&mut self, _peer: Peer, parts: &[&[u8]]) {
         self.seal.send(parts, self.tx);
+    }
+
+    fn most(&mut self, peer: Peer) -> usize {
+        self.tx.most(peer).saturating_sub(OVERHEAD)
     }
 }

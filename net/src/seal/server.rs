@@ -12,6 +12,7 @@ use super::table::{Name, Next, Session, Table, Under};
 use super::window::Seen;
 use crate::limits::FIRST_RTO_US;
 use crate::r2p2::{Peer, Transmit};
+use crate::share::Share;
 use hashbrown::{HashMap, HashSet};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::VecDeque;
@@ -447,6 +448,24 @@ impl<T: Transmit> Transmit for Sealing<'_, T> {
             self.seal.send(peer, parts, self.tx);
         } else {
             self.tx.send(peer, parts);
+        }
+    }
+
+    #[inline]
+    fn most(&mut self, peer: Peer) -> usize {
+        let Some(name) = session_of(peer) else { return self.tx.most(peer) };
+        let to = self.seal.table.get(name).map_or(peer, |session| session.path.peer);
+        self.tx.most(to).saturating_sub(OVERHEAD)
+    }
+
+    /// What is sealed is copied by that: out of where it lies into the outbox.
+    #[inline]
+    fn send_shared(&mut self, peer: Peer, parts: [&[u8]; 2], share: &Share, range: Range<usize>) {
+        if session_of(peer).is_some() {
+            let [head, own] = parts;
+            self.seal.send(peer, &[head, own, share.get(range).unwrap_or_default()], self.tx);
+        } else {
+            self.tx.send_shared(peer, parts, share, range);
         }
     }
 }

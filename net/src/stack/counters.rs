@@ -18,7 +18,7 @@ pub struct StackCounters {
     pub echoes_answered: u64,
     /// Datagrams to closed ports that were answered.
     pub closed_answered: u64,
-    /// Times that a router told of a packet too large for a link behind it.
+    /// Times that a router told of a packet too large for a link behind it, and was believed.
     pub too_big_heard: u64,
     /// Datagrams handed over to another worker.
     pub handed_over: u64,

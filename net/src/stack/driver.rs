@@ -8,7 +8,9 @@ use super::wire::udp::Headers;
 use super::worker::{Out, Worker};
 use super::{Fill, FramePort, OutFrame, Part};
 use crate::driver::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{BURST, JUNK_BURSTS, POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US};
+use crate::limits::{
+    BURST, JUNK_BURSTS, POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US, usual_datagram,
+};
 use crate::r2p2::Peer;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -144,11 +146,11 @@ impl<P: FramePort> StackDriver<P> {
     fn send_run(&mut self, now_us: u64, outbox: &Outbox) -> (usize, bool) {
         let mut headers = [Headers::default(); BURST];
         let (mut ready, mut stop) = (0, None);
-        for ((peer, payload), place) in outbox.iter().zip(&mut headers) {
-            match self.worker.route(now_us, peer, payload) {
+        for (datagram, place) in outbox.iter().zip(&mut headers) {
+            match self.worker.route(now_us, datagram.peer, datagram.parts()) {
                 Out::Frame(headers) => *place = headers,
                 other => {
-                    stop = Some((other, peer, payload));
+                    stop = Some((other, datagram));
                     break;
                 }
             }
@@ -161,32 +163,35 @@ impl<P: FramePort> StackDriver<P> {
         // What cannot be sent is done with when all before it has been sent, so that it is looked at once.
         match stop {
             None => (taken, true),
-            Some((Out::Hold(hop), peer, payload)) => {
-                self.worker.hold(now_us, hop, peer, payload);
+            Some((Out::Hold(hop), datagram)) => {
+                self.worker.hold(now_us, hop, datagram.peer, datagram.parts());
                 (taken + 1, true)
             }
-            Some((Out::Dropped(why), ..)) => {
+            Some((Out::Dropped(why), _)) => {
                 self.worker.counters.drop(why);
                 (taken + 1, true)
             }
-            Some((Out::Frame(_), ..)) => (taken, true),
+            Some((Out::Frame(_), _)) => (taken, true),
         }
     }
 
     fn send_frames(&mut self, outbox: &Outbox, headers: &[Headers]) -> usize {
-        let mut parts = [const { Part::Bytes(&[]) }; BURST];
-        for ((_, payload), part) in outbox.iter().zip(&mut parts).take(headers.len()) {
-            *part = Part::Bytes(payload);
+        let mut parts = [const { [Part::Bytes(&[]), Part::Bytes(&[])] }; BURST];
+        for (datagram, [own, behind]) in outbox.iter().zip(&mut parts).take(headers.len()) {
+            *own = Part::Bytes(datagram.parts()[0]);
+            if let Some((share, range)) = datagram.shared() {
+                *behind = Part::Shared(share, range);
+            }
         }
         let mut frames = [OutFrame::EMPTY; BURST];
-        for ((headers, part), frame) in headers.iter().zip(&parts).zip(&mut frames) {
+        for ((headers, parts), frame) in headers.iter().zip(&parts).zip(&mut frames) {
             let (header, fill) = (headers.bytes(), headers.fill);
-            *frame = OutFrame { header, ip_header: headers.ip, fill, parts: std::slice::from_ref(part) };
+            *frame = OutFrame { header, ip_header: headers.ip, fill, parts };
         }
         let taken = self.port.transmit(frames.get(..headers.len()).unwrap_or_default()).min(headers.len());
         self.counters.sent += taken as u64;
         self.counters.sent_messages += taken as u64;
-        let bytes: usize = outbox.iter().take(taken).map(|(_, payload)| payload.len()).sum();
+        let bytes: usize = outbox.iter().take(taken).map(|datagram| datagram.len()).sum();
         self.counters.sent_bytes += bytes as u64;
         taken
     }
@@ -319,6 +324,15 @@ impl<P: FramePort> Driver for StackDriver<P> {
 
     fn max_datagram(&self) -> usize {
         self.worker.interface.max_datagram()
+    }
+
+    fn usual_datagram(&self) -> usize {
+        usual_datagram(self.worker.interface.v6.is_some()).min(self.max_datagram())
+    }
+
+    fn outbox(&self) -> Outbox {
+        let ways: Arc<Interface> = Arc::clone(&self.worker.interface);
+        Outbox::along(ways)
     }
 
     fn details(&self) -> Vec<(&'static str, u64)> {

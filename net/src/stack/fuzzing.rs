@@ -40,7 +40,7 @@ impl FramePort for Nowhere {
         None
     }
 
-    fn transmit(&mut self, _frames: &[OutFrame<'_, Never>]) -> usize {
+    fn transmit(&mut self, _frames: &[OutFrame<'_>]) -> usize {
         0
     }
 }
@@ -145,9 +145,9 @@ pub(crate) fn frames(bytes: &[u8]) {
                 1 => SocketAddr::from(([0xFD00, 0, 0, 0, 0, 0, 0, last.into()], 9)),
                 _ => SocketAddr::from(([192, 0, 2, last], 9)),
             };
-            match worker.route(now_us, peer, input) {
+            match worker.route(now_us, peer, [input, &[]]) {
                 Out::Frame(headers) => check_own(&[headers.bytes(), input].concat()),
-                Out::Hold(hop) => worker.hold(now_us, hop, peer, input),
+                Out::Hold(hop) => worker.hold(now_us, hop, peer, [input, &[]]),
                 Out::Dropped(_) => {}
             }
         } else {

@@ -30,13 +30,14 @@ impl Held {
     }
 
     /// Lets one wait. False if too many do.
-    pub(super) fn push(&mut self, hop: IpAddr, peer: Peer, payload: &[u8]) -> bool {
+    pub(super) fn push(&mut self, hop: IpAddr, peer: Peer, payload: [&[u8]; 2]) -> bool {
         let same = self.list.iter().filter(|waiting| waiting.hop == hop).count();
-        if self.list.len() >= HELD_DATAGRAMS || same >= HELD_PER_NEIGHBOUR || self.bytes + payload.len() > HELD_BYTES {
+        let len = payload.map(<[u8]>::len).iter().sum::<usize>();
+        if self.list.len() >= HELD_DATAGRAMS || same >= HELD_PER_NEIGHBOUR || self.bytes + len > HELD_BYTES {
             return false;
         }
-        self.bytes += payload.len();
-        self.list.push(Waiting { hop, peer, payload: payload.to_vec() });
+        self.bytes += len;
+        self.list.push(Waiting { hop, peer, payload: payload.concat() });
         true
     }
 

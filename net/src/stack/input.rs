@@ -1,6 +1,7 @@
 //! What becomes of a frame that came.
 
 use super::neighbours::Heard;
+use super::ways::{Quote, least};
 use super::wire::arp::Arp;
 use super::wire::icmp::{self, Message, Way};
 use super::wire::ip::{self, Packet};
@@ -158,7 +159,8 @@ impl Worker {
                 }
                 self.counters.echoes_answered += 1;
             }
-            Message::TooBig => self.counters.too_big_heard += 1,
+            Message::TooBig(told, quote) if mine && !ethernet.to.is_group() => self.too_big(now_us, told, &quote)?,
+            Message::TooBig(..) => return Err(Refused::Unheeded),
             Message::GroupQuery => {
                 if !self.reports.take(now_us) {
                     return Err(Refused::Rate);
@@ -172,6 +174,25 @@ impl Worker {
                 self.discovery(now_us, ethernet, from, nd::read(kind, body, from, to)?)?;
             }
         }
+        Ok(())
+    }
+
+    /// A router says that a packet of ours was too large for what lies behind it.
+    #[cold]
+    fn too_big(&mut self, now_us: u64, told: u32, quote: &Quote) -> Result<(), Refused> {
+        let interface = &self.interface;
+        let ours = interface.serves(quote.from.ip()) && interface.worker_of(quote.from.port()).is_some();
+        let least = least(quote.to.ip());
+        let told = if told == 0 { least } else { told as usize };
+        // It would be no word to believe if it asked for nothing, or for what no way needs.
+        if !ours || !(least..quote.len).contains(&told) || !interface.ways.was_sent(quote.to, quote.len) {
+            return Err(Refused::Unheeded);
+        }
+        if !self.lowered.take(now_us) {
+            return Err(Refused::Rate);
+        }
+        self.interface.ways.lower(now_us, quote.to.ip(), told as u16);
+        self.counters.too_big_heard += 1;
         Ok(())
     }
 

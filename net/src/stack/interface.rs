@@ -2,14 +2,17 @@
 
 use super::handover::Inbox;
 use super::neighbours::{NeighbourCounters, Neighbours};
+use super::ways::KnownWays;
 use super::wire::{ALL_NODES, group_of, is_host, solicited_node};
 use super::{FramePort, Mac};
-use crate::limits::{CLOSED_PORTS_PER_S, ECHOES_PER_S, NEIGHBOURS};
+use crate::driver::Ways;
+use crate::limits::{CLIENT_PORTS, CLOSED_PORTS_PER_S, ECHOES_PER_S, NEIGHBOURS};
+use crate::r2p2::Peer;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
 /// An address of an interface, the network around it, and the way out of that.
@@ -55,6 +58,21 @@ impl StackOptions {
             neighbours: NEIGHBOURS,
         }
     }
+
+    /// So many workers at these addresses, from that port on.
+    ///
+    /// # Errors
+    /// [`StackError::NoAddress`]; all else is refused when it is used.
+    pub fn of(networks: &[Network], port: u16, workers: usize) -> Result<StackOptions, StackError> {
+        let first = networks.first().copied().ok_or(StackError::NoAddress)?;
+        Ok(StackOptions { networks: networks.to_vec(), workers, ..StackOptions::new(first, port) })
+    }
+}
+
+/// One of [`CLIENT_PORTS`], another one than a moment ago: packets that are under way for a client before this one are not for it.
+pub(crate) fn client_port() -> u16 {
+    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
+    CLIENT_PORTS.start + (now_us % CLIENT_PORTS.len() as u32) as u16
 }
 
 /// Why a stack cannot be set up so.
@@ -192,6 +210,7 @@ pub struct Interface {
     pub(super) link_local: Option<Ipv6Addr>,
     pub(super) options: StackOptions,
     pub(super) neighbours: Neighbours,
+    pub(super) ways: KnownWays,
     pub(super) inboxes: Box<[Inbox]>,
     pub(super) clock: Clock,
     /// When an address was last announced in its defence.
@@ -246,6 +265,7 @@ impl Interface {
             v6,
             link_local: v6.is_some().then(|| link_local(mac)),
             neighbours: Neighbours::new(options.neighbours, &routers),
+            ways: KnownWays::new(),
             inboxes: (0..options.workers).map(|_| Inbox::default()).collect(),
             options,
             clock,
@@ -261,7 +281,7 @@ impl Interface {
         SocketAddr::new(ip, self.options.port.saturating_add(index as u16))
     }
 
-    /// Bytes of the largest datagram that can be sent to any peer.
+    /// Bytes of the largest datagram that fits a packet of the interface, whichever the peer.
     pub fn max_datagram(&self) -> usize {
         let header = if self.v6.is_some() { super::wire::IPV6 } else { super::wire::IPV4 };
         self.mtu - header - super::wire::UDP
@@ -345,6 +365,15 @@ impl Interface {
         let groups = self.groups6();
         let all = (!groups.is_empty()).then_some(ALL_NODES);
         groups.into_iter().chain(all).map(group_of).collect()
+    }
+}
+
+impl Ways for Interface {
+    #[inline]
+    fn most(&self, peer: Peer) -> usize {
+        let header = if peer.is_ipv4() { super::wire::IPV4 } else { super::wire::IPV6 };
+        let told = self.ways.most(&self.clock, peer.ip()).unwrap_or(self.mtu);
+        self.mtu.min(told) - header - super::wire::UDP
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Faults {
     pub reorder: u64,
     /// Delivered with a bit changed.
     pub corruption: u64,
+    /// Not percent, but bytes: longer frames are lost without a word. 0: none is too long.
+    pub longest: usize,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,8 @@ impl MemoryNetwork {
 impl Frames {
     fn send(&mut self, from: usize, mut frame: Vec<u8>) {
         let faults = self.faults;
-        if self.dice.percent(faults.loss) {
+        let too_long = faults.longest > 0 && frame.len() > faults.longest;
+        if self.dice.percent(faults.loss) || too_long {
             return;
         }
         if self.dice.percent(faults.corruption) {
@@ -188,7 +191,7 @@ impl FramePort for MemoryPort {
         Some(InFrame { ip, udp, ..InFrame::plain(bytes) })
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_, Never>]) -> usize {
+    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
         let count = frames.len().min(self.room);
         self.room -= if self.room == usize::MAX { 0 } else { count };
         for frame in frames.iter().take(count) {
@@ -240,7 +243,7 @@ fn verify(frame: &[u8]) -> (Verified, Verified) {
 
 /// Computes what the frame wants computed, as hardware does: over the bytes from the UDP header on, whatever stands in the checksum's place
 /// included.
-fn fill(frame: &OutFrame<'_, Never>, bytes: &mut [u8]) {
+fn fill(frame: &OutFrame<'_>, bytes: &mut [u8]) {
     use super::wire::{ETHERNET, checksum};
     if frame.fill.ip
         && let Some(header) = bytes.get_mut(ETHERNET..ETHERNET + frame.ip_header)

@@ -21,11 +21,13 @@ mod port;
 mod rate;
 #[cfg(test)]
 mod tests;
+mod ways;
 mod wire;
 mod worker;
 
 pub use counters::StackCounters;
 pub use driver::StackDriver;
+pub(crate) use interface::client_port;
 pub use interface::{Clock, Interface, Network, StackError, StackOptions, machine_clock};
 #[cfg(any(test, feature = "sim"))]
 pub use memory::{Faults, MemoryNetwork, MemoryPort};

@@ -1,6 +1,7 @@
 //! What moves Ethernet frames: one receive and one transmit queue of a network interface.
 
 use crate::driver::Pressure;
+use crate::share::Share;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -79,30 +80,21 @@ impl<'p> InFrame<'p> {
 }
 
 /// A part of a frame to be sent.
-#[derive(Debug)]
-pub enum Part<'a, S> {
+#[derive(Clone, Debug)]
+pub enum Part<'a> {
     /// Bytes that the port copies, or sends before [`FramePort::transmit`] returns.
     Bytes(&'a [u8]),
     /// Bytes of memory that the port may send from later: it keeps a share of it for as long as it needs the bytes.
-    Shared(&'a S, Range<usize>),
+    Shared(&'a Share, Range<usize>),
 }
 
-impl<S> Clone for Part<'_, S> {
-    fn clone(&self) -> Self {
-        match self {
-            Part::Bytes(bytes) => Part::Bytes(bytes),
-            Part::Shared(memory, range) => Part::Shared(memory, range.clone()),
-        }
-    }
-}
-
-impl<S: AsRef<[u8]>> Part<'_, S> {
+impl Part<'_> {
     /// The bytes; none if its memory does not have them.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
             Part::Bytes(bytes) => bytes,
-            Part::Shared(memory, range) => memory.as_ref().get(range.clone()).unwrap_or_default(),
+            Part::Shared(memory, range) => memory.get(range.clone()).unwrap_or_default(),
         }
     }
 }
@@ -117,8 +109,8 @@ pub struct Fill {
 }
 
 /// A frame to be sent: `header` and then `parts`, behind each other.
-#[derive(Debug)]
-pub struct OutFrame<'a, S> {
+#[derive(Clone, Copy, Debug)]
+pub struct OutFrame<'a> {
     /// Ethernet, IP and UDP (or a whole frame of another protocol). Always to be copied.
     pub header: &'a [u8],
     /// Bytes of the IP header within `header`, which starts behind 14 bytes of Ethernet. 0: it is no IP packet.
@@ -126,19 +118,12 @@ pub struct OutFrame<'a, S> {
     /// What the port has to compute.
     pub fill: Fill,
     /// The payload.
-    pub parts: &'a [Part<'a, S>],
+    pub parts: &'a [Part<'a>],
 }
 
-impl<S> Clone for OutFrame<'_, S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<S> Copy for OutFrame<'_, S> {}
-
-impl<'a, S: AsRef<[u8]> + 'static> OutFrame<'a, S> {
+impl<'a> OutFrame<'a> {
     /// An array of frames begins with these: no bytes.
-    pub const EMPTY: OutFrame<'a, S> =
+    pub const EMPTY: OutFrame<'a> =
         OutFrame { header: &[], ip_header: 0, fill: Fill { ip: false, udp: false }, parts: &[] };
 
     /// Bytes of the frame.
@@ -169,6 +154,8 @@ pub struct Offload {
     pub ip_fill: bool,
     /// It computes the checksum of UDP, over IPv4 and IPv6.
     pub udp_fill: bool,
+    /// What it sends never leaves this machine's memory: where UDP may do without a checksum, over IPv4, it is left out.
+    pub udp_unneeded: bool,
 }
 
 /// The memory of ports that share none: there is no value of it.
@@ -187,8 +174,7 @@ impl AsRef<[u8]> for Never {
 /// Received frames lie in the port until the next [`FramePort::receive`]: a port that copies has a buffer for each, one with a pool of
 /// buffers of its own gives those back then that nobody has taken.
 pub trait FramePort: Send {
-    /// Memory that the port sends from where it lies, and gives out for what it has received; [`Never`] for ports that copy. Its bytes
-    /// stay at one place while a share of it exists.
+    /// Memory that the port gives out for what it has received; [`Never`] for ports that copy.
     type Shared: AsRef<[u8]> + Send + 'static;
 
     /// The interface's address.
@@ -225,7 +211,7 @@ pub trait FramePort: Send {
 
     /// Sends frames, in order. Returns how many of the first the port has dealt with: fewer than all if there is no room now, and these are
     /// to be offered again. A frame that can never be sent is dealt with by being dropped and counted.
-    fn transmit(&mut self, frames: &[OutFrame<'_, Self::Shared>]) -> usize;
+    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize;
 
     /// What is readable when a frame has come, for [`crate::driver::Waiter`]. None: the port must be looked at to know.
     fn descriptor(&self) -> Option<Arc<OwnedFd>> {
@@ -283,7 +269,7 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
         (**self).take(index)
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_, Self::Shared>]) -> usize {
+    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
         (**self).transmit(frames)
     }
 

@@ -10,7 +10,7 @@ use super::wire::udp::Headers;
 use super::wire::{HEADERS, IPV4, IPV6, UDP};
 use super::wire::{arp::Arp, nd};
 use super::{Mac, Offload};
-use crate::limits::GROUP_REPORT_US;
+use crate::limits::{GROUP_REPORT_US, LOWERED_PER_S};
 use crate::r2p2::Peer;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,6 +31,7 @@ pub(super) struct Worker {
     pub(super) echoes: Rate,
     pub(super) closed: Rate,
     pub(super) reports: Rate,
+    pub(super) lowered: Rate,
 }
 
 /// What becomes of a datagram to be sent.
@@ -58,6 +59,7 @@ impl Worker {
             echoes: Rate::new(options.echoes_per_s),
             closed: Rate::new(options.closed_ports_per_s),
             reports: Rate::once_in(GROUP_REPORT_US),
+            lowered: Rate::new(LOWERED_PER_S),
             interface,
         }
     }
@@ -134,9 +136,9 @@ impl Worker {
 
     /// The headers for a datagram, or what else becomes of it. To be called again for one that the port had no room for.
     #[inline]
-    pub(super) fn route(&mut self, now_us: u64, peer: Peer, payload: &[u8]) -> Out {
+    pub(super) fn route(&mut self, now_us: u64, peer: Peer, payload: [&[u8]; 2]) -> Out {
         let header = if peer.is_ipv4() { IPV4 } else { IPV6 };
-        if header + UDP + payload.len() > self.interface.mtu {
+        if header + UDP + payload.map(<[u8]>::len).iter().sum::<usize>() > self.interface.mtu {
             return Out::Dropped(Unsent::TooLarge);
         }
         let Some(hop) = self.interface.next_hop(peer.ip()).filter(|_| peer.port() != 0) else {
@@ -158,15 +160,17 @@ impl Worker {
     }
 
     #[inline]
-    fn headers(&self, mac: Mac, peer: Peer, payload: &[u8], offload: Offload) -> Option<Headers> {
+    fn headers(&self, mac: Mac, peer: Peer, payload: [&[u8]; 2], offload: Offload) -> Option<Headers> {
         let interface = &self.interface;
+        let header = if peer.is_ipv4() { IPV4 } else { IPV6 };
+        interface.ways.note(peer, header + UDP + payload.map(<[u8]>::len).iter().sum::<usize>());
         let from = interface.network_of(peer.ip())?.address;
         let from = SocketAddr::new(from, interface.options.port.wrapping_add(self.index as u16));
         Headers::new((interface.mac, mac), from, peer, payload, offload)
     }
 
     /// Lets a datagram wait for its neighbour.
-    pub(super) fn hold(&mut self, now_us: u64, hop: IpAddr, peer: Peer, payload: &[u8]) {
+    pub(super) fn hold(&mut self, now_us: u64, hop: IpAddr, peer: Peer, payload: [&[u8]; 2]) {
         // It counts as waiting before anybody is asked, so that no answer is missed.
         if self.held.is_empty() {
             self.held.seen = self.interface.neighbours.news();
@@ -241,7 +245,7 @@ impl Worker {
     }
 
     fn send_late(&mut self, mac: Mac, peer: Peer, payload: &[u8]) {
-        let Some(headers) = self.headers(mac, peer, payload, Offload::default()) else { return };
+        let Some(headers) = self.headers(mac, peer, [payload, &[]], Offload::default()) else { return };
         self.late.0 += 1;
         self.late.1 += payload.len() as u64;
         self.queue.push(|frame| {

@@ -7,7 +7,7 @@
 use alloc::sync::Arc;
 
 use super::commit::commit;
-use super::range::range;
+use super::range::{range, range_keys};
 use super::{Behind, TestStore};
 use crate::abi::{self, HostCalls, Invocation, RawCursor, RawKey, RawRecord, RawWrite};
 
@@ -30,6 +30,7 @@ pub(super) static CALLS: HostCalls = HostCalls {
     get_many,
     commit,
     range,
+    range_keys,
 };
 
 /// What is behind an invocation, for the length of one host call.

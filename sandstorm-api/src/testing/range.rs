@@ -8,7 +8,7 @@ use core::ops::Bound;
 
 use super::calls::{behind, bytes};
 use super::{MAX_KEY_LEN, Table, TestRecord, TestStore};
-use crate::abi::{self, CALL_RANGE, Invocation, RawRange, RawRangeRead, RawRecord};
+use crate::abi::{self, CALL_RANGE, Invocation, RawKeys, RawRange, RawRangeRead, RawRecord};
 use crate::limits::{TRANSACTION_RANGES, TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
 
 /// The keys from one on, which is itself left out if `past`, up to another, which is itself part of it if `included`. No `to`: all.
@@ -46,6 +46,21 @@ fn ordered(store: &TestStore, table: u64) -> Result<&Table, u32> {
     if table.ordered { Ok(table) } else { Err(abi::STATUS_NOT_ORDERED) }
 }
 
+/// The table that a range is asked of, and the span that is left of it.
+///
+/// # Safety
+/// The range's ends outlive `'k`.
+unsafe fn asked<'s, 'k>(store: &'s TestStore, table: u64, range: &RawRange) -> Result<(&'s Table, Span<'k>), u32> {
+    let table = ordered(store, table)?;
+    if range.from_len.max(range.to_len) > MAX_KEY_LEN + 1 {
+        return Err(abi::STATUS_TOO_LARGE);
+    }
+    // SAFETY: this function's contract.
+    let (from, to) = unsafe { (bytes(range.from, range.from_len), bytes(range.to, range.to_len)) };
+    let to = Some(to).filter(|to| !to.is_empty());
+    Ok((table, Span { from, past: range.past != 0, to, included: false }))
+}
+
 pub(super) unsafe extern "C" fn range(
     inv: *mut Invocation,
     table: u64,
@@ -60,16 +75,11 @@ pub(super) unsafe extern "C" fn range(
         (behind(inv), &mut *range, core::slice::from_raw_parts_mut(out, limit.min(CALL_RANGE)), &mut *filled)
     };
     *filled = 0;
-    let table = match ordered(&behind.store, table) {
-        Ok(table) => table,
+    // SAFETY: as above.
+    let (table, span) = match unsafe { asked(&behind.store, table, range) } {
+        Ok(asked) => asked,
         Err(status) => return status,
     };
-    if range.from_len.max(range.to_len) > MAX_KEY_LEN + 1 {
-        return abi::STATUS_TOO_LARGE;
-    }
-    // SAFETY: as above.
-    let (from, to) = unsafe { (bytes(range.from, range.from_len), bytes(range.to, range.to_len)) };
-    let span = Span { from, past: range.past != 0, to: Some(to).filter(|to| !to.is_empty()), included: false };
     let mut records = span.records(table, behind.store.now_ms);
     for slot in out {
         let next = if range.backward != 0 { records.next_back() } else { records.next() };
@@ -87,6 +97,43 @@ pub(super) unsafe extern "C" fn range(
             // Nothing is before the empty key, and as an end it would stand for all.
             range.finished = u32::from(record.key.is_empty());
         }
+    }
+    abi::STATUS_OK
+}
+
+pub(super) unsafe extern "C" fn range_keys(
+    inv: *mut Invocation,
+    table: u64,
+    range: *mut RawRange,
+    out: *mut RawKeys,
+) -> u32 {
+    // SAFETY: the extension's side calls with its live invocation, a range whose ends are live, and the room that it tells of.
+    let (behind, range, out) = unsafe { (behind(inv), &mut *range, &mut *out) };
+    out.filled = 0;
+    // SAFETY: as above.
+    let (table, span) = match unsafe { asked(&behind.store, table, range) } {
+        Ok(asked) => asked,
+        Err(status) => return status,
+    };
+    // Expired records have keys until they are met.
+    let mut records = span.records(table, 0);
+    let mut used = 0;
+    while out.filled < out.ends_len.min(CALL_RANGE) {
+        let next = if range.backward != 0 { records.next_back() } else { records.next() };
+        let Some(record) = next.filter(|_| range.finished == 0) else {
+            range.finished = 1;
+            break;
+        };
+        if used + record.key.len() > out.bytes_len {
+            break;
+        }
+        // SAFETY: there is room for the key and for one more end.
+        unsafe {
+            out.bytes.add(used).copy_from_nonoverlapping(record.key.as_ptr(), record.key.len());
+            used += record.key.len();
+            out.ends.add(out.filled).write(used);
+        }
+        out.filled += 1;
     }
     abi::STATUS_OK
 }

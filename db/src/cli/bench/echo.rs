@@ -158,7 +158,8 @@ pub(super) fn ask<D: Driver>(
         latencies_ns.get(at.min(latencies_ns.len().saturating_sub(1))).map_or(f64::NAN, |ns| *ns as f64 / 1000.0)
     };
     let per_s = latencies_ns.len() as f64 / seconds;
-    Ok(Measured { per_s, keys_per_s: per_s, p50_us: us(0.5), p99_us: us(0.99), p999_us: us(0.999) })
+    let (p50_us, p99_us, p999_us) = (us(0.5), us(0.99), us(0.999));
+    Ok(Measured { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us, ..Measured::NOTHING })
 }
 
 pub(super) fn echo(args: &BenchArgs) -> Result<Findings, Failure> {

@@ -9,6 +9,9 @@ use sandstorm_client::load::{Class, Options, Report, Row as LoadRow, TenantLoad,
 use super::report::{Axis, Findings, Plot, Point, Scale, Series, Spread, Table};
 use crate::cli::output::Failure;
 
+/// What was not measured.
+const NAN: f64 = f64::NAN;
+
 /// One side in one round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
@@ -17,6 +20,8 @@ pub(super) struct Measured {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) p999_us: f64,
+    /// The workers' time for one operation; no number where it was not asked for.
+    pub(super) server_us: f64,
 }
 
 /// A figure of a [`Measured`].
@@ -27,11 +32,12 @@ pub(super) const THOUSAND_KEYS_PER_S: Figure = |one| one.keys_per_s / 1000.0;
 pub(super) const P50_US: Figure = |one| one.p50_us;
 pub(super) const P99_US: Figure = |one| one.p99_us;
 pub(super) const P999_US: Figure = |one| one.p999_us;
+pub(super) const SERVER_US: Figure = |one| one.server_us;
 
 impl Measured {
     /// A machine that stands still, or does much else, may not come to anything in a short measurement.
     pub(super) const NOTHING: Measured =
-        Measured { per_s: f64::NAN, keys_per_s: f64::NAN, p50_us: f64::NAN, p99_us: f64::NAN, p999_us: f64::NAN };
+        Measured { per_s: NAN, keys_per_s: NAN, p50_us: NAN, p99_us: NAN, p999_us: NAN, server_us: NAN };
 
     /// Calls a second, where something else depends on them.
     pub(super) fn rate(&self) -> Result<f64, Failure> {
@@ -43,7 +49,7 @@ impl Measured {
 impl From<&LoadRow> for Measured {
     fn from(row: &LoadRow) -> Measured {
         let LoadRow { per_s, p50_us, p99_us, p999_us, .. } = *row;
-        Measured { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us }
+        Measured { per_s, keys_per_s: per_s, p50_us, p99_us, p999_us, server_us: NAN }
     }
 }
 
@@ -139,8 +145,17 @@ pub(super) fn axis(name: &str, scale: Scale) -> Axis {
 
 /// Runs loads for so long, after a quarter of that to warm up; wrong answers are an error.
 pub(super) fn run_loads(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, Failure> {
+    run_as(Options::new(tenants), seconds)
+}
+
+/// The same from a generator that sleeps while there is nothing to do: for servers that need all processors.
+pub(super) fn run_dozing(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report, Failure> {
+    run_as(Options { doze: true, ..Options::new(tenants) }, seconds)
+}
+
+fn run_as(options: Options, seconds: f64) -> Result<Report, Failure> {
     let duration = Duration::from_secs_f64(seconds);
-    let report = run(&Options { duration, warm_up: duration / 4, ..Options::new(tenants) }, &mut |_| {})?;
+    let report = run(&Options { duration, warm_up: duration / 4, ..options }, &mut |_| {})?;
     if report.wrong > 0 {
         return Err(Failure::new(format!("{} replies were wrong: this is a bug\n{report}", report.wrong)));
     }
@@ -192,5 +207,5 @@ pub(super) fn run_peer(load: &PeerLoad, seconds: f64) -> Result<Measured, Failur
         let text = format!("{at}: {count} replies, {wrong} wrong, {errors} errors: {first_error:?}");
         return Err(Failure::new(text));
     }
-    Ok(Measured { per_s, keys_per_s, p50_us, p99_us, p999_us })
+    Ok(Measured { per_s, keys_per_s, p50_us, p99_us, p999_us, server_us: NAN })
 }

@@ -131,6 +131,13 @@ const EXPERIMENTS: &[Experiment] = &[
         run: backends::backends,
     },
     Experiment {
+        name: "zero-copy",
+        help: "The server's time for a get by the size of its value, sent from where it is stored and copied, over rings of pointers (DPDK)",
+        canonical: false,
+        peers: &[],
+        run: backends::zero_copy,
+    },
+    Experiment {
         name: "growth",
         help: "Gets while the table doubles, and while it does not",
         canonical: true,

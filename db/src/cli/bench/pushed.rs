@@ -18,8 +18,9 @@ use crate::cli::output::Failure;
 
 /// Requests under way on each connection of the pipelined sides.
 const PIPELINE: usize = 32;
-/// Calls under way of the own protocol.
+/// Calls under way of the own protocol; and in a message, where they are sent together.
 const DEPTH: usize = 256;
+const TOGETHER: usize = 8;
 /// Links of a chain that one call follows, and of the list that one call sums, where they are not varied.
 const HOPS: u32 = 8;
 const SUMMED: u32 = 32;
@@ -41,6 +42,8 @@ const VARIED_ROUNDS: usize = 3;
 enum Way {
     /// An extension.
     Call,
+    /// The same, as many calls under way, of which so many share a message.
+    Calls(usize),
     /// The client, by gets; many of it at the same time.
     Gets,
     /// Redis' `EVALSHA`, so many on a connection at a time.
@@ -58,6 +61,8 @@ const WAYS: [(&str, Way); 6] = [
     ("Redis, FCALL in pipelines of 32", Way::Function(PIPELINE)),
 ];
 const NAMES: [&str; 6] = [WAYS[0].0, WAYS[1].0, WAYS[2].0, WAYS[3].0, WAYS[4].0, WAYS[5].0];
+/// Beside [`WAYS`], where nothing is varied.
+const CALLS_TOGETHER: (&str, Way) = ("calls of an extension, 8 in a message", Way::Calls(TOGETHER));
 /// Of [`WAYS`], by index.
 const CALL: usize = 0;
 const ONE_AT_A_TIME: usize = 2;
@@ -104,8 +109,9 @@ impl Pushed {
         };
         let more = if class == Class::Chain { vec![self.data.depth.to_string().into_bytes()] } else { vec![] };
         let (words, pipeline) = match way {
-            Way::Call => return self.own(class, seconds),
-            Way::Gets => return self.own(by_gets, seconds),
+            Way::Call => return self.own(class, 1, seconds),
+            Way::Calls(batch) => return self.own(class, batch, seconds),
+            Way::Gets => return self.own(by_gets, 1, seconds),
             Way::Script(pipeline) => (vec![b"EVALSHA".to_vec(), script.clone()], pipeline),
             Way::Function(pipeline) => (vec![b"FCALL".to_vec(), function.as_bytes().to_vec()], pipeline),
         };
@@ -114,10 +120,9 @@ impl Pushed {
         run_peer(&PeerLoad { pipeline, ..load }, seconds)
     }
 
-    fn own(&self, class: Class, seconds: f64) -> Result<Measured, Failure> {
-        let config = self.server.client(&self.tenant);
-        let mut load =
-            TenantLoad::new("bench", config, self.data.clone(), Mix::only(class)).pace(Pace::Closed { depth: DEPTH });
+    fn own(&self, class: Class, batch: usize, seconds: f64) -> Result<Measured, Failure> {
+        let (config, pace) = (self.server.client(&self.tenant), Pace::Closed { depth: DEPTH / batch });
+        let mut load = TenantLoad::new("bench", config, self.data.clone(), Mix::only(class)).pace(pace).batch(batch);
         // As it was filled: not with the chains and lists that the mix would ask for.
         load.data = self.data.clone();
         alone(load, class, seconds)
@@ -171,9 +176,12 @@ pub(super) fn put_all(
 pub(super) fn scripts(args: &BenchArgs) -> Result<Findings, Failure> {
     let pushed = Pushed::start(args)?;
     let about = format!(
-        "One worker here, {DEPTH} calls under way; Redis with one thread, 16 connections with one call each or pipelines of \
-         {PIPELINE}. The targets are, as in the papers, against scripts that are sent one at a time, as a client library does."
+        "One worker here, {DEPTH} calls under way, each a message of its own or {TOGETHER} in one; Redis with one thread, 16 connections with \
+         one call each or pipelines of {PIPELINE}. The targets are for calls in messages of their own and, as in the papers, against scripts \
+         that are sent one at a time, as a client library does."
     );
+    let ways: Vec<(&str, Way)> = WAYS.into_iter().chain([CALLS_TOGETHER]).collect();
+    let (names, together): (Vec<&str>, usize) = (ways.iter().map(|(name, _)| *name).collect(), WAYS.len());
     let mut findings = Findings::new("scripts", about);
     for (class, name, target) in [
         (Class::InvokeGet, "one get", None),
@@ -181,13 +189,14 @@ pub(super) fn scripts(args: &BenchArgs) -> Result<Findings, Failure> {
         (Class::Aggregate, "a sum of 32", Some(SUM_TARGET)),
     ] {
         let seconds = args.seconds(SECONDS);
-        let sides = by_turns(args.rounds(ROUNDS), &NAMES, |side| pushed.measure(WAYS[side].1, class, seconds))?;
+        let sides = by_turns(args.rounds(ROUNDS), &names, |side| pushed.measure(ways[side].1, class, seconds))?;
         let mut table = table_of(&format!("Pushed code: {name}"), &sides);
         table.of = "how".into();
         findings.tables.push(table);
-        for (other, target) in [(ONE_AT_A_TIME, target), (IN_PIPELINES, None)] {
-            let what = format!("{name}: calls / {}", NAMES[other]);
-            let spreads = [CALL, other].map(|side| sides[side].spread(THOUSAND_PER_S));
+        let asked = [(CALL, ONE_AT_A_TIME, target), (CALL, IN_PIPELINES, None), (together, ONE_AT_A_TIME, None)];
+        for (calls, other, target) in asked {
+            let what = format!("{name}: {} / {}", names[calls], names[other]);
+            let spreads = [calls, other].map(|side| sides[side].spread(THOUSAND_PER_S));
             findings.ratios.push(Ratio::of(
                 what,
                 "thousand/s",

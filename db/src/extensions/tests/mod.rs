@@ -14,6 +14,7 @@ mod judging;
 mod kills;
 mod library;
 mod memory;
+mod naps;
 mod parking;
 mod preempt;
 mod ranges;

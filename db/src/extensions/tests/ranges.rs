@@ -50,6 +50,10 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
             }
             (_, None) => {
                 let found = db.range(table, &from, &to, limit, direction).await?;
+                let keys = db.range_keys(table, &from, &to, limit, direction).await?;
+                if !keys.iter().eq(found.iter().map(|record| record.key())) {
+                    return Err(Error::new("the keys alone are others"));
+                }
                 db.reply(&shown(found.iter().map(|record| (record.key(), record.value()))))?;
             }
         }

@@ -21,7 +21,9 @@ pub(super) fn line(text: &str, out: &mut Vec<u8>) {
 }
 
 pub(super) const NOT_FOUND: &str = "NOT_FOUND";
-pub(super) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
+/// What memcached has no words for; it begins as its own do, for clients that compare.
+const STILL_READ: &str = "SERVER_ERROR out of memory storing object: too many replaced records are still being read, write again in a moment";
 pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
 pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
@@ -32,7 +34,8 @@ const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 /// What the store did not do.
 pub(super) fn refusal(error: StoreError) -> &'static str {
     match error {
-        StoreError::OutOfMemory | StoreError::StillRead => OUT_OF_MEMORY,
+        StoreError::OutOfMemory => OUT_OF_MEMORY,
+        StoreError::StillRead => STILL_READ,
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
         StoreError::Conflict => "EXISTS",
         StoreError::NotANumber => NOT_NUMERIC,

@@ -4,7 +4,7 @@
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, Flags, Meta, MetaVerb, TOO_LARGE};
 
-use super::classic::{NOT_NUMERIC, OUT_OF_MEMORY, Work, add, added_marks, line, refusal, write_number, writes};
+use super::classic::{NOT_NUMERIC, Work, add, added_marks, line, refusal, write_number, writes};
 use super::expiry::{expires_at_ms, left_s};
 use crate::store::{Change, Condition, Marks, RecordRef, StoreError, Value};
 use crate::tenants::TableEntry;
@@ -339,11 +339,7 @@ impl<'w> Step<'w, '_> {
             Ok((code, version)) => self.end(code, code == DONE, version, out),
             Err(error) => {
                 self.work.end_old(self.entry, self.key, self.hash);
-                return Err(match error {
-                    StoreError::OutOfMemory | StoreError::StillRead => OUT_OF_MEMORY,
-                    StoreError::ValueTooLarge => TOO_LARGE,
-                    error => refusal(error),
-                });
+                return Err(refusal(error));
             }
         }
         Ok(())

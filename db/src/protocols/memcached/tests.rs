@@ -274,3 +274,12 @@ fn only_its_owner_empties_a_table() {
     }
     assert_eq!(place.say(&mut owner, "get a\r\nflush_all\r\nget a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\nOK\r\nEND\r\n");
 }
+
+#[test]
+fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
+    use super::classic::refusal;
+    use crate::store::StoreError;
+    assert_eq!(refusal(StoreError::OutOfMemory), "SERVER_ERROR out of memory storing object");
+    let still_read = refusal(StoreError::StillRead);
+    assert!(still_read.starts_with("SERVER_ERROR ") && still_read.ends_with("write again in a moment"), "{still_read}");
+}

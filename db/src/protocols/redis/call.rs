@@ -33,9 +33,8 @@ impl From<String> for Fail {
 impl From<StoreError> for Fail {
     fn from(error: StoreError) -> Fail {
         match error {
-            StoreError::OutOfMemory | StoreError::StillRead => {
-                "OOM command not allowed when used memory > 'maxmemory'.".into()
-            }
+            StoreError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.".into(),
+            StoreError::StillRead => format!("OOM {error}").into(),
             StoreError::ValueTooLarge => TOO_LONG.into(),
             other => format!("ERR {other}").into(),
         }

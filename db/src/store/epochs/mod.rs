@@ -10,6 +10,7 @@
 
 mod core;
 mod garbage;
+mod holds;
 mod sync;
 
 use std::cell::{Cell, RefCell};
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 
 use self::core::{Core, LAG, Member};
 pub(super) use self::garbage::{Charge, Garbage, OwnedRecord, Piecemeal, Tally};
+pub(super) use self::holds::Holds;
 use crate::limits::{
     COMMIT_AHEAD_MS, CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, TURNS_PER_SIZE_GIVEN_BACK,
 };

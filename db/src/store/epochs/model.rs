@@ -33,6 +33,20 @@ mod sync {
             self.0.load(if RELAXED_LOADS.get() { Ordering::Relaxed } else { ordering })
         }
 
+        pub(super) fn fetch_add(&self, value: u64, ordering: Ordering) -> u64 {
+            self.0.fetch_add(value, ordering)
+        }
+
+        /// What a twin takes away of [`Ordering::AcqRel`].
+        pub(super) fn fetch_sub(&self, value: u64, ordering: Ordering) -> u64 {
+            let ordering = match (RELAXED_STORES.get(), RELAXED_LOADS.get()) {
+                (true, _) => Ordering::Acquire,
+                (_, true) => Ordering::Release,
+                _ => ordering,
+            };
+            self.0.fetch_sub(value, ordering)
+        }
+
         pub(super) fn store(&self, value: u64, ordering: Ordering) {
             self.0.store(value, if RELAXED_STORES.get() { Ordering::Relaxed } else { ordering });
         }
@@ -60,6 +74,10 @@ mod sync {
 #[allow(dead_code)]
 mod protocol;
 
+#[path = "holds.rs"]
+mod holds;
+
+use self::holds::Holds;
 use self::protocol::{Core, LAG, Member};
 use self::sync::Ordering;
 
@@ -349,6 +367,73 @@ fn late_writer() {
         shared.check(index);
         drop(writer.join());
     });
+}
+
+/// A reader that holds the record, and reads it when it is no reader any more; whoever lets go last frees it.
+fn held_record(weak: Weak, holds_first: bool) {
+    explore(move || {
+        weak.apply();
+        let (shared, holds) = (Shared::new(), Arc::new(Holds::one()));
+        let (writer, member) = (shared.core.join(), shared.core.join());
+        writer.online(&shared.core);
+        member.online(&shared.core);
+        let reader = {
+            let (shared, holds) = (Arc::clone(&shared), Arc::clone(&holds));
+            thread::spawn(move || {
+                weak.apply();
+                if shared.read_current() != 0 {
+                    return;
+                }
+                if holds_first {
+                    holds.hold();
+                }
+                member.offline();
+                if !holds_first {
+                    holds.hold();
+                }
+                shared.check(0);
+                if holds.let_go() {
+                    cells::free(&shared.records[0]);
+                }
+            })
+        };
+        shared.current.store(1, Ordering::Release);
+        let stamp = writer.seen();
+        for _ in 0..LAG + 1 {
+            writer.quiescent(&shared.core);
+            shared.core.try_step();
+            if shared.core.epoch() >= stamp + LAG {
+                if holds.let_go() {
+                    cells::free(&shared.records[0]);
+                }
+                break;
+            }
+        }
+        drop(reader.join());
+    });
+}
+
+#[test]
+fn a_held_record_stays_when_its_reader_has_gone_and_is_freed_by_the_last() {
+    held_record(Weak::Nothing, true);
+}
+
+#[test]
+#[should_panic]
+fn holding_a_record_that_is_read_no_more_would_not_do() {
+    held_record(Weak::Nothing, false);
+}
+
+#[test]
+#[should_panic]
+fn letting_go_without_releasing_would_not_do() {
+    held_record(Weak::Stores, true);
+}
+
+#[test]
+#[should_panic]
+fn letting_go_without_acquiring_would_not_do() {
+    held_record(Weak::Loads, true);
 }
 
 #[test]

@@ -148,18 +148,18 @@ fn lines_of(bytes: u64) -> usize {
 
 /// The hashes of this thread's second looks.
 #[cfg(test)]
-mod looked_up {
+pub(super) mod looked_up {
     use std::cell::RefCell;
 
     thread_local! {
         static HASHES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(super) fn note(hash: u64) {
+    pub(in crate::store::table) fn note(hash: u64) {
         HASHES.with_borrow_mut(|hashes| hashes.push(hash));
     }
 
-    pub(super) fn take() -> Vec<u64> {
+    pub(in crate::store::table) fn take() -> Vec<u64> {
         HASHES.take()
     }
 }

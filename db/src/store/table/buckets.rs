@@ -5,6 +5,20 @@
 //! tablets their ranges. A bucket that is full turns its last slot into a link to an overflow bucket (pointer with its
 //! lowest bit set): at most [`MAX_CHAIN_BUCKETS`] in a row for an insert, [`MAX_MOVED_CHAIN_BUCKETS`] after moves (`crowds`).
 //!
+//! # A stripe while it grows
+//! The stripe's hashes from left to right, in the array that is left (`previous`) and in the larger one; each box is a bucket and what
+//! is linked behind it, `r` a record:
+//!
+//! ```text
+//!             moved, and empty                 not moved yet: here are all of them, new ones too
+//! previous   |            |            |      |    r r     |   r r r    |            |     r      |
+//! current    |  r   |     | r r |    r |  r   |      |     |      |     |     |      |     |      |
+//!             where they went, new ones too    nothing yet
+//! ```
+//!
+//! The stripe's lock keeps how far that is. A record that moves is in both for a moment. When all are moved, the stripe's bit is set in
+//! `moved_stripes`, and its part of `previous` is neither looked at nor kept; when all stripes are, `previous` is null.
+//!
 //! # What readers rely on
 //! - A record that stays in the table while a reader walks is met: within an array, records move only forward in the
 //!   order of the walk (last slot to overflow bucket), and are written at the new place before they leave the old one;

@@ -7,7 +7,7 @@ use super::buckets::{BUCKET_BYTES, Spares, stripe_of};
 use super::locked::{Found, Fresh, Locked, charge};
 use super::{Exclusive, Stripes, Table};
 use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
-use crate::store::transactions::{Change, core};
+use crate::store::transactions::{KeyChange, core};
 use crate::store::{Guard, Mode, Participant, StoreError};
 
 /// While this lives, whoever looks for a key of these stripes waits for their locks.
@@ -41,16 +41,20 @@ struct Growth {
     buckets: usize,
 }
 
-/// Inserts of one commit, in the order of their hashes, that meet in a chain, or in a bucket and the one before it.
+/// How many inserts of one commit, which come in the order of their hashes, meet in a chain of buckets, and in a bucket and the one before it.
 #[derive(Default)]
-struct Meeting {
+struct ChainTally {
+    /// The stripe and the chain of the insert before.
     chain: Option<(usize, (bool, usize))>,
+    /// Those in that chain so far.
     inserts: usize,
+    /// The bucket of the insert before, and those in it so far.
     bucket: (usize, usize),
+    /// Those in the bucket before that one.
     before: usize,
 }
 
-impl Meeting {
+impl ChainTally {
     /// One more: whether there is room for it, and whether a bucket has to be added.
     fn add(&mut self, locked: &Locked<'_>, hash: u64) -> Option<bool> {
         let (room, bucket) = (locked.room(hash), locked.buckets.index_of(hash));
@@ -103,14 +107,14 @@ impl Table {
     }
 
     /// What as many writes do for the growth of the table, one lock at a time: a larger array is made while nobody waits.
-    pub(in crate::store) fn grow_with(&self, participant: &Participant, changes: &[Change<'_>]) {
+    pub(in crate::store) fn grow_with(&self, participant: &Participant, changes: &[KeyChange<'_>]) {
         for change in changes {
             let _nothing = self.write(participant, change.hash, change.key, |_| Ok(()));
         }
     }
 
     /// Refuses keys and values that the table does not take.
-    pub(in crate::store) fn check_change(&self, change: &Change<'_>) -> Result<(), StoreError> {
+    pub(in crate::store) fn check_change(&self, change: &KeyChange<'_>) -> Result<(), StoreError> {
         self.check_key(change.hash, change.key)?;
         match &change.becomes {
             Some(new) if new.value.len() > self.config.max_value_len => Err(StoreError::ValueTooLarge),
@@ -128,7 +132,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// Takes room and memory for all changes, which are in the order of their hashes and of stripes that are held; or for none.
-    pub(in crate::store) fn prepare(&mut self, changes: &[Change<'_>]) -> Result<Prepared, StoreError> {
+    pub(in crate::store) fn prepare(&mut self, changes: &[KeyChange<'_>]) -> Result<Prepared, StoreError> {
         // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but nothing moves
         // there out of stripes that are held.
         for locked in &mut self.locked {
@@ -150,7 +154,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// Makes the changes that were prepared.
-    pub(in crate::store) fn install(&mut self, mut prepared: Prepared, changes: &[Change<'_>], now_ms: u64) {
+    pub(in crate::store) fn install(&mut self, mut prepared: Prepared, changes: &[KeyChange<'_>], now_ms: u64) {
         self.account(prepared.growth.min(0));
         let (accounted, mut added) = (prepared.spares.left(), 0);
         // First what is new: a bucket that deletes empty would be unlinked, and was counted as room.
@@ -172,7 +176,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// The record that a change replaces or removes, counted if it has expired.
-    fn found(&self, index: usize, change: &Change<'_>, now_ms: u64) -> Option<Found<'t>> {
+    fn found(&self, index: usize, change: &KeyChange<'_>, now_ms: u64) -> Option<Found<'t>> {
         let locked = &self.locked[index];
         let found = locked.find(change.hash, change.key);
         if found.is_some_and(|found| found.record.is_expired(now_ms)) {
@@ -192,7 +196,7 @@ impl<'t> Exclusive<'t> {
     }
 
     /// Accounts for what the table grows by, making room in a cache.
-    fn reserve(&mut self, changes: &[Change<'_>]) -> Result<Growth, StoreError> {
+    fn reserve(&mut self, changes: &[KeyChange<'_>]) -> Result<Growth, StoreError> {
         let config = &self.table.config;
         for _ in 0..COMMIT_EVICTION_ROUNDS {
             let growth = self.growth_of(changes)?;
@@ -212,9 +216,9 @@ impl<'t> Exclusive<'t> {
     }
 
     /// What the changes take, if there is room for each new record in its chain.
-    fn growth_of(&self, changes: &[Change<'_>]) -> Result<Growth, StoreError> {
+    fn growth_of(&self, changes: &[KeyChange<'_>]) -> Result<Growth, StoreError> {
         let (mut old_bytes, mut new_bytes, mut buckets) = (0, 0, 0);
-        let mut meeting = Meeting::default();
+        let mut tally = ChainTally::default();
         for change in changes {
             let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
             let locked = locked.ok_or(StoreError::WrongServer)?;
@@ -225,7 +229,7 @@ impl<'t> Exclusive<'t> {
             if let Some(new) = &change.becomes {
                 new_bytes += charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms) + key_bytes;
                 if found.is_none() {
-                    buckets += usize::from(meeting.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?);
+                    buckets += usize::from(tally.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?);
                 }
             }
         }
@@ -259,7 +263,7 @@ impl<'t> Exclusive<'t> {
     /// The new records, and memory for the buckets that have to be added for them.
     fn records_of(
         &mut self,
-        changes: &[Change<'_>],
+        changes: &[KeyChange<'_>],
         buckets: usize,
     ) -> Result<(Vec<Option<Fresh>>, Spares), StoreError> {
         let (mut records, mut spares) = (Vec::with_capacity(changes.len()), Spares::default());

@@ -59,9 +59,11 @@ impl Index {
             return;
         }
         let keys = self.0.read();
-        let mut keys = keys.range::<[u8], _>(span.ends());
+        // One end is looked for in the tree, the other by the keys that are met: most spans hold few.
+        let mut keys = keys.range::<[u8], _>(span.first_end());
         while batch.ends.len() < limit.min(RANGE_LOOKS_PER_CALL) && batch.keys.len() < bytes {
-            let Some(key) = (if span.backward { keys.next_back() } else { keys.next() }) else {
+            let key = if span.backward { keys.next_back() } else { keys.next() };
+            let Some(key) = key.filter(|key| !span.is_beyond(key)) else {
                 batch.is_last = true;
                 return;
             };
@@ -161,14 +163,24 @@ impl<'k> Span<'k> {
         }
     }
 
-    /// Its two ends, as ordered collections take them; it must not be empty.
-    pub(super) fn ends(&self) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
-        let from = if self.past { Bound::Excluded(self.from) } else { Bound::Included(self.from) };
-        let to = match self.to {
+    /// The end at which it is read, as ordered collections take it, and none at the other.
+    fn first_end(&self) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
+        let end = match self.to {
+            _ if !self.backward && self.past => Bound::Excluded(self.from),
+            _ if !self.backward => Bound::Included(self.from),
             None => Bound::Unbounded,
             Some(to) if self.included => Bound::Included(to),
             Some(to) => Bound::Excluded(to),
         };
-        (from, to)
+        if self.backward { (Bound::Unbounded, end) } else { (end, Bound::Unbounded) }
+    }
+
+    /// Whether a key that is met on the way lies behind the end at which it stops.
+    fn is_beyond(&self, key: &[u8]) -> bool {
+        if self.backward {
+            key < self.from || self.past && key == self.from
+        } else {
+            self.to.is_some_and(|to| key > to || !self.included && key == to)
+        }
     }
 }

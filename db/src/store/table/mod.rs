@@ -33,7 +33,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 pub use self::ahead::BATCH_AHEAD;
 use self::buckets::{Buckets, Discarded, Retired, stripe_of};
-pub(in crate::store) use self::commit::Prepared;
+pub(in crate::store) use self::commit::{Installing, Prepared};
 use self::index::Index;
 pub use self::index::Span;
 use self::locked::Locked;

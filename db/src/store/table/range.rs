@@ -5,14 +5,15 @@
 
 use arrayvec::ArrayVec;
 
-use super::index::{Batch, Span};
+use super::index::{Batch, Index, Span};
 use super::{Exclusive, Table};
 use crate::limits::{
-    EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT,
-    RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST,
-    RANGE_LOOKS_AT_LEAST, RANGE_LOOKS_PER_CALL, RANGE_LOOKS_PER_MESSAGE,
+    EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_HELD,
+    RANGE_EXPIRED_KEY_BYTES_HELD, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT, RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP,
+    RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST, RANGE_LOOKS_AT_LEAST, RANGE_LOOKS_PER_CALL,
+    RANGE_LOOKS_PER_MESSAGE,
 };
-use crate::store::{Guard, RecordRef};
+use crate::store::{Guard, Participant, RecordRef};
 
 /// The table was not made as an ordered one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,65 +137,71 @@ impl Table {
         f: &mut dyn FnMut(RecordRef<'a>),
     ) -> Result<Progress, NotOrdered> {
         let index = self.index.as_ref().ok_or(NotOrdered)?;
-        let (mut left, mut batch, mut passed, mut met) = (limit, Batch::default(), Vec::new(), None);
-        let (mut progress, mut is_first) = (Progress::More, true);
-        while left != 0 && !looks.are_spent() && progress == Progress::More {
-            let mut rest: Span<'_> = *span;
-            if !is_first {
-                rest.advance(&passed);
-            }
-            is_first = false;
-            index.read(&rest, left.min(looks.most_keys - looks.keys), looks.most_bytes - looks.bytes, &mut batch);
+        let (mut left, mut met, mut walk) = (limit, None, Walk::along(*span));
+        while left != 0 && !looks.are_spent() {
+            let (keys, bytes) = (left.min(looks.most_keys - looks.keys), looks.most_bytes - looks.bytes);
+            let Some(batch) = walk.next(index, keys, bytes) else { break };
             looks.add(&Looks { keys: batch.keys().count(), bytes: batch.bytes(), ..*looks });
             // SAFETY: protected by the pin (caller).
             unsafe {
-                self.look_up(&batch, |record| {
-                    met = Some(record.key());
-                    if !record.is_expired(now_ms) {
-                        left -= 1;
-                        f(record);
+                self.ahead_of(batch, |hash, key| {
+                    if let Some(record) = self.find_settled(hash, key) {
+                        met = Some(record.key());
+                        if !record.is_expired(now_ms) {
+                            left -= 1;
+                            f(record);
+                        }
                     }
+                    true
                 })
             };
-            if batch.is_last {
-                progress = Progress::Finished;
-            }
-            // Keys without a record, which others are entering or removing at this moment, are passed by within the call. After it
-            // they are no step forward: nothing keeps their bytes.
-            if let Some(last) = batch.keys().last() {
-                passed.clear();
-                passed.extend_from_slice(last);
-            }
         }
         if let Some(met) = met {
             span.advance(met);
         }
-        Ok(progress)
+        Ok(if walk.is_finished() { Progress::Finished } else { Progress::More })
     }
 
-    /// Shows the records of a batch's keys, expired or not. They are looked up in groups, whose cache misses overlap.
+    /// Shows the first keys of a span in its order, `limit` and so many bytes as one call may look at, until `f` answers `false`, which then
+    /// has not taken its key. Looks for no records: of some there may be none.
+    ///
+    /// # Errors
+    /// [`NotOrdered`].
+    pub fn range_keys(
+        &self,
+        span: &Span<'_>,
+        limit: usize,
+        f: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Progress, NotOrdered> {
+        let index = self.index.as_ref().ok_or(NotOrdered)?;
+        let mut batch = Batch::default();
+        index.read(span, limit, RANGE_CALL_KEY_BYTES, &mut batch);
+        // Not under the index's lock: who takes them may be held up.
+        let took_all = batch.keys().all(f);
+        Ok(if took_all && batch.is_last { Progress::Finished } else { Progress::More })
+    }
+
+    /// Shows the keys of a batch and their hashes until `f` answers `false`; whether it saw them all. The records are asked for in groups, so
+    /// that their cache misses overlap.
     ///
     /// # Safety
     /// As for [`Table::get_pinned`].
-    unsafe fn look_up<'a>(&self, batch: &Batch, mut f: impl FnMut(RecordRef<'a>)) {
+    unsafe fn ahead_of<'b>(&self, batch: &'b Batch, mut f: impl FnMut(u64, &'b [u8]) -> bool) -> bool {
         let mut keys = batch.keys();
         loop {
             let mut group = ArrayVec::<_, RANGE_GROUP>::new();
             for key in keys.by_ref().take(RANGE_GROUP) {
                 let hash = self.hash(key);
                 self.prefetch_bucket(hash);
-                group.push((key, hash));
+                group.push((hash, key));
             }
             if group.is_empty() {
-                return;
+                return true;
             }
             // SAFETY: the caller's promise.
-            unsafe { self.prefetch_records_pinned(group.iter().map(|(_, hash)| *hash)) };
-            for (key, hash) in group {
-                // SAFETY: as above.
-                if let Some(record) = unsafe { self.find_settled(hash, key) } {
-                    f(record);
-                }
+            unsafe { self.prefetch_records_pinned(group.iter().map(|(hash, _)| *hash)) };
+            if !group.into_iter().all(|(hash, key)| f(hash, key)) {
+                return false;
             }
         }
     }
@@ -212,9 +219,44 @@ impl Table {
     }
 }
 
-#[cfg(test)]
 impl Table {
+    /// Removes expired records of a span, a stripe at a time, as any writer would: as many as may be, and until it has met more than `live`
+    /// others.
+    pub(in crate::store) fn remove_expired(
+        &self,
+        participant: &Participant,
+        span: &Span<'_>,
+        now_ms: u64,
+        mut live: usize,
+        left: &mut ExpiredLeft,
+    ) {
+        self.check(participant.epochs());
+        let Some(index) = &self.index else { return };
+        let mut walk = Walk::along(*span);
+        let mut meet = |hash, key: &[u8]| {
+            // SAFETY: protected by the participant, which is borrowed; the record is not kept.
+            let Some(record) = (unsafe { self.find_now(hash, key) }) else { return true };
+            if !record.is_expired(now_ms) {
+                live = live.wrapping_sub(1);
+                return live != usize::MAX;
+            }
+            let removed = self.write(participant, hash, key, |locked| {
+                let found = locked.find(hash, key).filter(|found| found.record.is_expired(now_ms));
+                found.inspect(|found| locked.expire(hash, *found));
+                Ok(())
+            });
+            removed.is_ok() && left.take(key.len()).is_some()
+        };
+        while let Some(batch) = walk.next(index, usize::MAX, RANGE_CALL_KEY_BYTES) {
+            // SAFETY: as above.
+            if !unsafe { self.ahead_of(batch, &mut meet) } {
+                return;
+            }
+        }
+    }
+
     /// Whether somebody has the right to write, alone.
+    #[cfg(test)]
     pub(in crate::store) fn is_all_locked(&self) -> bool {
         self.growth.is_locked()
     }
@@ -233,33 +275,77 @@ impl Exclusive<'_> {
     ) -> Option<bool> {
         let table = self.table;
         let Some(index) = &table.index else { return Some(true) };
-        let (mut batch, mut passed, mut is_first) = (Batch::default(), Vec::new(), true);
-        while !batch.is_last {
-            let mut rest: Span<'_> = *span;
-            if !is_first {
-                rest.advance(&passed);
-            }
-            is_first = false;
-            index.read(&rest, usize::MAX, RANGE_CALL_KEY_BYTES, &mut batch);
-            for key in batch.keys() {
-                let hash = table.hash(key);
-                let locked = self.index_of(hash).and_then(|index| self.locked.get_mut(index))?;
-                table.refresh(locked);
-                // Every key has its record while all stripes are locked.
-                let Some(found) = locked.find(hash, key) else { continue };
-                if found.record.is_expired(now_ms) {
-                    expired.take(key.len())?;
-                    locked.expire(hash, found);
-                } else if !is_next(key, found.record.version()) {
-                    return Some(false);
-                }
-            }
-            if let Some(last) = batch.keys().last() {
-                passed.clear();
-                passed.extend_from_slice(last);
+        let (mut holds, mut walk) = (Some(true), Walk::along(*span));
+        while let Some(batch) = walk.next(index, usize::MAX, RANGE_CALL_KEY_BYTES) {
+            let meet = |hash, key: &[u8]| {
+                holds = self.meets(hash, key, now_ms, expired, &mut is_next);
+                holds == Some(true)
+            };
+            // SAFETY: protected by the participant, which is borrowed as long as the stripes are held.
+            if !unsafe { table.ahead_of(batch, meet) } {
+                return holds;
             }
         }
-        Some(true)
+        holds
+    }
+
+    /// Whether one key of a span fits to what it is to hold.
+    fn meets(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        now_ms: u64,
+        expired: &mut ExpiredLeft,
+        is_next: &mut impl FnMut(&[u8], u64) -> bool,
+    ) -> Option<bool> {
+        let locked = self.index_of(hash).and_then(|index| self.locked.get_mut(index))?;
+        self.table.refresh(locked);
+        // Every key has its record while all stripes are locked.
+        let Some(found) = locked.find(hash, key) else { return Some(true) };
+        if found.record.is_expired(now_ms) {
+            expired.take(key.len())?;
+            locked.expire(hash, found);
+            return Some(true);
+        }
+        Some(is_next(key, found.record.version()))
+    }
+}
+
+/// Goes along a span, whose keys the index copies out in batches.
+struct Walk<'s> {
+    span: Span<'s>,
+    batch: Batch,
+    /// The last key of the batches so far. Keys without a record, which others are entering or removing at this moment, are passed by
+    /// within one walk; after it they are no step forward, as nothing keeps their bytes.
+    passed: Option<Vec<u8>>,
+}
+
+impl<'s> Walk<'s> {
+    fn along(span: Span<'s>) -> Walk<'s> {
+        Walk { span, batch: Batch::default(), passed: None }
+    }
+
+    /// The next keys, as [`Index::read`] bounds them; `None` behind the last.
+    fn next(&mut self, index: &Index, keys: usize, bytes: usize) -> Option<&Batch> {
+        if self.batch.is_last {
+            return None;
+        }
+        let mut rest: Span<'_> = self.span;
+        if let Some(passed) = &self.passed {
+            rest.advance(passed);
+        }
+        index.read(&rest, keys, bytes, &mut self.batch);
+        if let Some(last) = self.batch.keys().last() {
+            let passed = self.passed.get_or_insert_default();
+            passed.clear();
+            passed.extend_from_slice(last);
+        }
+        Some(&self.batch)
+    }
+
+    /// Whether nothing comes after the keys so far.
+    fn is_finished(&self) -> bool {
+        self.batch.is_last
     }
 }
 
@@ -270,8 +356,11 @@ pub(in crate::store) struct ExpiredLeft {
 }
 
 impl ExpiredLeft {
-    /// Of one commit.
-    pub(in crate::store) const ALL: ExpiredLeft =
+    /// While all stripes of a table are held.
+    pub(in crate::store) const HELD: ExpiredLeft =
+        ExpiredLeft { records: RANGE_EXPIRED_HELD, key_bytes: RANGE_EXPIRED_KEY_BYTES_HELD };
+    /// While nothing is.
+    pub(in crate::store) const AFTER: ExpiredLeft =
         ExpiredLeft { records: RANGE_EXPIRED_PER_COMMIT, key_bytes: RANGE_EXPIRED_KEY_BYTES_PER_COMMIT };
 
     fn take(&mut self, key_len: usize) -> Option<()> {
@@ -284,7 +373,7 @@ impl ExpiredLeft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Epochs, TableConfig, Write};
+    use crate::store::{Epochs, Stripes, TableConfig, Write};
 
     /// Shows what one call does: records, and how it ended.
     fn one_call(table: &Table, guard: &Guard<'_>, backward: bool) -> (usize, Progress) {
@@ -325,5 +414,74 @@ mod tests {
         drop(index.clear());
         enter(&middle);
         assert_eq!(one_call(&table, &guard, true), (1, Progress::Finished));
+    }
+    /// An ordered table with so many records, under their numbers.
+    fn filled(epochs: &std::sync::Arc<Epochs>, records: u32, write: &Write) -> (Table, Participant) {
+        let config = TableConfig { ordered: true, ..TableConfig::default() };
+        let (table, mut participant) = (Table::with_seed(config, epochs.clone(), 1), epochs.register());
+        for number in 0..records {
+            let key = number.to_be_bytes();
+            table.put(&participant, table.hash(&key), &key, &[7; 100], write, 0).expect("room");
+            participant.quiescent();
+        }
+        while table.is_growing(&participant.guard()) {
+            table.sweep(&participant, 0, 10_000);
+        }
+        (table, participant)
+    }
+
+    /// A scaled-down table where each access is interpreted.
+    const RECORDS: u32 = if cfg!(miri) { 600 } else { 10_000 };
+    const ALL: Span<'_> = Span { from: b"", past: false, to: None, included: false, backward: false };
+
+    #[test]
+    fn all_that_go_along_a_range_ask_for_its_records_ahead() {
+        let (table, participant) = filled(&Epochs::new(), RECORDS, &Write::default());
+        let guard = participant.guard();
+        let hashes = (0..RECORDS).map(|number| table.hash(&number.to_be_bytes()));
+        // Those that need a second look, in which it is noted.
+        let further: Vec<u64> = hashes.filter(|hash| table.prefetch_record(&guard, *hash)).collect();
+        assert!(!further.is_empty());
+        let looked_up = crate::store::table::ahead::looked_up::take;
+        looked_up();
+        let mut held = table.exclusive(&participant, Stripes::ALL);
+        let mut rows = 0;
+        let mut is_next = |key: &[u8], _| {
+            rows += 1;
+            key == (rows - 1_u32).to_be_bytes()
+        };
+        assert_eq!(held.holds_exactly(&ALL, 0, &mut { ExpiredLeft::HELD }, &mut is_next), Some(true));
+        assert_eq!((rows, looked_up() == further), (RECORDS, true), "of a commit");
+        drop(held);
+        let mut span = ALL;
+        while table.range(&guard, &mut span, 1000, 0, &mut |_| {}).expect("ordered") == Progress::More {}
+        assert!(looked_up() == further, "of a reader");
+    }
+
+    #[test]
+    fn while_all_writers_wait_few_expired_records_go_and_the_others_when_nobody_does() {
+        let expired = Write { expires_at_ms: 5, ..Write::default() };
+        let (table, participant) = filled(&Epochs::new(), RECORDS, &expired);
+        let records = || table.stats().records as usize;
+        let mut held = table.exclusive(&participant, Stripes::ALL);
+        assert_eq!(held.holds_exactly(&ALL, 10, &mut { ExpiredLeft::HELD }, |_, _| true), None);
+        drop(held);
+        let mut left = RECORDS as usize - RANGE_EXPIRED_HELD;
+        assert_eq!(records(), left);
+        // Behind more live ones than the range is said to have, none are looked for.
+        for number in [500_u32, 510, 520] {
+            let key = number.to_be_bytes();
+            table.put(&participant, table.hash(&key), &key, b"", &Write::default(), 0).expect("room");
+        }
+        table.remove_expired(&participant, &ALL, 10, 2, &mut { ExpiredLeft::AFTER });
+        left -= 520 - RANGE_EXPIRED_HELD - 2;
+        assert_eq!(records(), left);
+        // A bounded number at a time, until only those are left.
+        while left > 3 {
+            table.remove_expired(&participant, &ALL, 10, 3, &mut { ExpiredLeft::AFTER });
+            assert!(records() < left && left - records() <= RANGE_EXPIRED_PER_COMMIT + 1, "{} of {left}", records());
+            left = records();
+        }
+        assert_eq!((left, table.stats().expirations), (3, u64::from(RECORDS) - 3));
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits::{CHAIN_RECORDS, DOUBLING_BUCKETS, MAX_CHAIN_BUCKETS, MAX_MOVED_CHAIN_BUCKETS};
 use crate::store::slabs::scarce;
-use crate::store::transactions::{Change, CommitError, New, commit};
+use crate::store::transactions::{CommitError, KeyChange, New, commit};
 use crate::store::{Condition, StoreError};
 
 /// A record whose hash is said, since callers say it: what finding a key of that hash would take some time for.
@@ -164,7 +164,7 @@ fn without_memory_for_a_bucket_a_write_is_refused_and_a_commit_whole() {
         let becomes = Some(New { value: b"value", flags: 0, expires_at_ms: 0 });
         let change = |key: &'_ [u8; 8]| u64::from_le_bytes(*key);
         let mut changes: Vec<_> =
-            keys.iter().map(|key| Change { table: &table, hash: change(key), key, becomes }).collect();
+            keys.iter().map(|key| KeyChange { table: &table, hash: change(key), key, becomes }).collect();
         scarce::with(memory, || commit(&participant, &[], &mut changes, 0))
     };
     // Eight more records need three more buckets.

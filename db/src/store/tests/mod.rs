@@ -2,6 +2,7 @@
 
 mod concurrent;
 mod crowds;
+mod held;
 mod model;
 mod ordered;
 mod reclaim;

@@ -68,22 +68,37 @@ pub(crate) fn is_by_itself(changes: usize, mut stays_locked: impl Iterator<Item 
     changes == 1 && stays_locked.all(|locked| locked)
 }
 
-/// What a commit does between taking its locks and letting go of them, in this order. `stays` looks at what is locked until `let_go`, `holds`
-/// at the rest. What `announce` answers takes back, when it is dropped, what was announced.
-pub(crate) fn in_order<P: ?Sized, A, E>(
-    parts: &mut P,
-    stays: impl FnOnce(&mut P) -> Result<(), E>,
-    announce: impl FnOnce(&mut P) -> A,
-    holds: impl FnOnce(&mut P) -> Result<(), E>,
-    let_go: impl FnOnce(&mut P),
-    make: impl FnOnce(&mut P) -> Result<(), E>,
-) -> Result<(), E> {
-    stays(parts)?;
-    let announced = announce(parts);
+/// What a commit does between taking its locks and letting go of them, by the numbers of the steps in `mod.rs`.
+pub(crate) trait Steps {
+    /// Takes back, when it is dropped, what was announced.
+    type Announced;
+    /// Why nothing is to happen.
+    type Failure;
+
+    /// 2. Looks at what is locked until [`Steps::let_go`].
+    fn check_locked(&mut self) -> Result<(), Self::Failure>;
+
+    /// 3. Has readers of what is to be changed wait.
+    fn announce(&mut self) -> Self::Announced;
+
+    /// 4. Looks at the rest, behind the fence.
+    fn check(&mut self) -> Result<(), Self::Failure>;
+
+    /// 5. Lets go of what is not changed.
+    fn let_go(&mut self);
+
+    /// 6 and 7. Prepares all changes and makes them, or none.
+    fn make(&mut self) -> Result<(), Self::Failure>;
+}
+
+/// Takes the steps in their order.
+pub(crate) fn in_order<S: Steps>(commit: &mut S) -> Result<(), S::Failure> {
+    commit.check_locked()?;
+    let announced = commit.announce();
     fence(Ordering::SeqCst);
-    holds(parts)?;
-    let_go(parts);
-    make(parts)?;
+    commit.check()?;
+    commit.let_go();
+    commit.make()?;
     // Before the locks: the next who has one announces its own.
     drop(announced);
     Ok(())

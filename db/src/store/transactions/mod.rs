@@ -27,14 +27,13 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::ptr;
 
-use self::core::{in_order, is_by_itself};
+use self::core::{Steps, in_order, is_by_itself};
 pub use self::range::{Fits, Stretch, Wanted, read_range, snapshot_range};
 pub use self::snapshot::snapshot;
-use super::table::{ExpiredLeft, Prepared};
+use super::table::{ExpiredLeft, Installing, Prepared};
 use super::{Exclusive, Participant, Span, StoreError, Stripes, Table};
 
 /// What a transaction has read.
@@ -63,7 +62,7 @@ pub struct RangeRead<'k> {
 
 /// What a transaction changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Change<'k> {
+pub struct KeyChange<'k> {
     /// Where.
     pub table: &'k Table,
     /// [`Table::hash`] of the key.
@@ -106,7 +105,7 @@ pub enum CommitError {
 pub fn commit(
     participant: &Participant,
     reads: &[Read<'_>],
-    changes: &mut [Change<'_>],
+    changes: &mut [KeyChange<'_>],
     now_ms: u64,
 ) -> Result<(), CommitError> {
     commit_with_ranges(participant, reads, &[], changes, now_ms)
@@ -120,7 +119,7 @@ pub fn commit_with_ranges(
     participant: &Participant,
     reads: &[Read<'_>],
     ranges: &[RangeRead<'_>],
-    changes: &mut [Change<'_>],
+    changes: &mut [KeyChange<'_>],
     now_ms: u64,
 ) -> Result<(), CommitError> {
     changes.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
@@ -131,19 +130,27 @@ pub fn commit_with_ranges(
         change.table.check_change(change)?;
     }
     for reach in [Reach::Necessary, Reach::All] {
-        let mut parts = Part::of(reads, ranges, changes, reach);
-        match attempt(&mut parts, participant, (reads, ranges), changes, now_ms) {
+        let mut attempt = Attempt::new(participant, (reads, ranges), changes, now_ms, reach);
+        match attempt.run() {
             Err(Failure::Unsure) => {}
+            Err(Failure::Expired) => {
+                drop(attempt);
+                let now_ms = participant.epochs().commit_time(now_ms);
+                let mut left = ExpiredLeft::AFTER;
+                for range in ranges {
+                    range.table.remove_expired(participant, &range.span, now_ms, range.rows.len(), &mut left);
+                }
+            }
             Err(Failure::Final(error)) => return Err(error),
             Ok(()) => return Ok(()),
         }
     }
-    // With everything locked there is nothing to be unsure of.
+    // With everything locked there is nothing to be unsure of; and what has expired goes within a few tries.
     Err(CommitError::Conflict)
 }
 
 /// The order of changes: by table, as they are locked, and by hash, as they lie in it.
-fn place<'c>(change: &Change<'c>) -> (usize, u64, &'c [u8]) {
+fn place<'c>(change: &KeyChange<'c>) -> (usize, u64, &'c [u8]) {
     (ptr::from_ref(change.table).addr(), change.hash, change.key)
 }
 
@@ -157,6 +164,8 @@ enum Reach {
 enum Failure {
     /// Somebody is writing to a stripe of what was read.
     Unsure,
+    /// More records of a range have expired than may be removed while all wait.
+    Expired,
     Final(CommitError),
 }
 
@@ -174,7 +183,7 @@ struct Part<'t> {
 
 impl<'t> Part<'t> {
     /// The parts of a transaction, in the order of locks.
-    fn of(reads: &[Read<'t>], ranges: &[RangeRead<'t>], changes: &[Change<'t>], reach: Reach) -> Vec<Part<'t>> {
+    fn of(reads: &[Read<'t>], ranges: &[RangeRead<'t>], changes: &[KeyChange<'t>], reach: Reach) -> Vec<Part<'t>> {
         let mut parts = Vec::new();
         for (index, change) in changes.iter().enumerate() {
             let part = Part::find(&mut parts, change.table);
@@ -240,77 +249,103 @@ impl<'t> Part<'t> {
     }
 }
 
-/// Steps 1 to 8.
-fn attempt<'t>(
-    parts: &mut [Part<'t>],
+/// One attempt at a commit.
+struct Attempt<'a, 't> {
     participant: &'t Participant,
-    (reads, ranges): (&[Read<'_>], &[RangeRead<'_>]),
-    changes: &[Change<'_>],
+    reads: &'a [Read<'t>],
+    ranges: &'a [RangeRead<'t>],
+    changes: &'a [KeyChange<'t>],
+    parts: Vec<Part<'t>>,
+    /// It takes place at one moment though no reader waits: see [`is_by_itself`].
+    by_itself: bool,
     now_ms: u64,
-) -> Result<(), Failure> {
-    for part in parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
-        part.held = Some(part.table.exclusive(participant, part.stripes));
-    }
-    let stays_locked = |read| parts.iter().any(|part| part.changes_beside(read));
-    // Ranges are of a whole table, which is let go.
-    let stay_locked = reads.iter().map(stays_locked).chain(ranges.iter().map(|_| false));
-    let by_itself = is_by_itself(changes.len(), stay_locked);
-    let now_ms = Cell::new(now_ms);
-    in_order(
-        parts,
-        |parts| {
-            // With the locks, so that who wrote before has had the time of before, and who writes after has a later one.
-            now_ms.set(participant.epochs().commit_time(now_ms.get()));
-            check_ranges(parts, ranges, now_ms.get())
-        },
-        |parts| {
-            let announced = parts.iter().filter(|part| !by_itself && !part.changed.is_empty());
-            announced.map(|part| part.table.announce(part.changed)).collect::<Vec<_>>()
-        },
-        |parts| hold(parts, participant, reads, now_ms.get()),
-        |parts| {
-            parts.iter_mut().for_each(Part::keep_changed);
-            #[cfg(test)]
-            tests::pause::here();
-        },
-        |parts| make(parts, changes, now_ms.get()).map_err(|error| Failure::Final(error.into())),
-    )?;
-    parts.iter_mut().for_each(|part| part.held = None);
-    parts.iter().for_each(|part| part.table.grow_with(participant, &changes[part.changes.clone()]));
-    Ok(())
 }
 
-/// Whether all records that were read are so at this moment.
-fn hold(parts: &mut [Part<'_>], participant: &Participant, reads: &[Read<'_>], now_ms: u64) -> Result<(), Failure> {
-    for read in reads {
-        let part = parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
-        if !part.map_or(Ok(false), |part| part.holds(participant, read, now_ms))? {
-            return Err(Failure::Final(CommitError::Conflict));
-        }
+impl<'a, 't> Attempt<'a, 't> {
+    fn new(
+        participant: &'t Participant,
+        (reads, ranges): (&'a [Read<'t>], &'a [RangeRead<'t>]),
+        changes: &'a [KeyChange<'t>],
+        now_ms: u64,
+        reach: Reach,
+    ) -> Attempt<'a, 't> {
+        let parts = Part::of(reads, ranges, changes, reach);
+        let stays_locked = |read| parts.iter().any(|part| part.changes_beside(read));
+        // Ranges are of a whole table, which is let go.
+        let stay_locked = reads.iter().map(stays_locked).chain(ranges.iter().map(|_| false));
+        let by_itself = is_by_itself(changes.len(), stay_locked);
+        Attempt { participant, reads, ranges, changes, parts, by_itself, now_ms }
     }
-    Ok(())
+
+    /// Steps 1 to 8.
+    fn run(&mut self) -> Result<(), Failure> {
+        for part in self.parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
+            part.held = Some(part.table.exclusive(self.participant, part.stripes));
+        }
+        in_order(self)?;
+        self.parts.iter_mut().for_each(|part| part.held = None);
+        for part in &self.parts {
+            part.table.grow_with(self.participant, &self.changes[part.changes.clone()]);
+        }
+        Ok(())
+    }
 }
 
-/// Whether all ranges hold what they did, whose tables are locked.
-fn check_ranges(parts: &mut [Part<'_>], ranges: &[RangeRead<'_>], now_ms: u64) -> Result<(), Failure> {
-    #[cfg(test)]
-    tests::pause::at_ranges();
-    let mut expired = ExpiredLeft::ALL;
-    for range in ranges {
-        let part = parts.iter_mut().find(|part| ptr::eq(part.table, range.table));
-        let mut rows = range.rows.iter();
-        let is_next = |key: &[u8], version| rows.next() == Some(&(key, version));
-        let held = part.and_then(|part| part.held.as_mut());
-        let same = held.and_then(|held| held.holds_exactly(&range.span, now_ms, &mut expired, is_next));
-        if same != Some(true) || rows.next().is_some() {
-            return Err(Failure::Final(CommitError::Conflict));
+impl<'t> Steps for Attempt<'_, 't> {
+    type Announced = Vec<Installing<'t>>;
+    type Failure = Failure;
+
+    /// Whether all ranges hold what they did.
+    fn check_locked(&mut self) -> Result<(), Failure> {
+        // With the locks, so that who wrote before has had the time of before, and who writes after has a later one.
+        self.now_ms = self.participant.epochs().commit_time(self.now_ms);
+        #[cfg(test)]
+        tests::pause::at_ranges();
+        let mut expired = ExpiredLeft::HELD;
+        for range in self.ranges {
+            let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, range.table));
+            let mut rows = range.rows.iter();
+            let is_next = |key: &[u8], version| rows.next() == Some(&(key, version));
+            let conflict = Err(Failure::Final(CommitError::Conflict));
+            let Some(held) = part.and_then(|part| part.held.as_mut()) else { return conflict };
+            match held.holds_exactly(&range.span, self.now_ms, &mut expired, is_next) {
+                Some(true) if rows.next().is_none() => {}
+                Some(_) => return conflict,
+                None => return Err(Failure::Expired),
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn announce(&mut self) -> Vec<Installing<'t>> {
+        let announced = self.parts.iter().filter(|part| !self.by_itself && !part.changed.is_empty());
+        announced.map(|part| part.table.announce(part.changed)).collect()
+    }
+
+    /// Whether all records that were read are so at this moment.
+    fn check(&mut self) -> Result<(), Failure> {
+        for read in self.reads {
+            let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
+            if !part.map_or(Ok(false), |part| part.holds(self.participant, read, self.now_ms))? {
+                return Err(Failure::Final(CommitError::Conflict));
+            }
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        self.parts.iter_mut().for_each(Part::keep_changed);
+        #[cfg(test)]
+        tests::pause::here();
+    }
+
+    fn make(&mut self) -> Result<(), Failure> {
+        make(&mut self.parts, self.changes, self.now_ms).map_err(|error| Failure::Final(error.into()))
+    }
 }
 
 /// Prepares the changes of all tables, then installs them; or none.
-fn make(parts: &mut [Part<'_>], changes: &[Change<'_>], now_ms: u64) -> Result<(), StoreError> {
+fn make(parts: &mut [Part<'_>], changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), StoreError> {
     let mut prepared: Vec<Option<Prepared>> = Vec::with_capacity(parts.len());
     for part in &mut *parts {
         let next = match part.held.as_mut().filter(|_| !part.changes.is_empty()) {

@@ -73,7 +73,7 @@ mod sync {
 #[allow(dead_code)]
 mod protocol;
 
-use self::protocol::{Announced, in_order, is_by_itself, is_written};
+use self::protocol::{Announced, Steps, in_order, is_by_itself, is_written};
 use self::sync::{AtomicU64, Guard, Lock, Ordering};
 
 /// The step that a twin leaves out.
@@ -217,59 +217,76 @@ impl Store {
         let read = commit.reads.iter().filter(|(_, version)| all || *version == 0);
         let stripes = read.chain(&commit.ranges).fold(changed, |stripes, (key, _)| stripes | bit(key));
         let lock = |stripe: usize| (stripes >> stripe & 1 == 1).then(|| self.locks[stripe].lock());
-        let mut held: Held<'_> = [lock(0), lock(1)];
+        let held: Held<'_> = [lock(0), lock(1)];
         let stays = if LEFT_OUT.get() == Left::LetGo { stripes } else { changed };
         let reads = commit.reads.iter();
         let stay_locked = reads.map(|(key, _)| stays & bit(key) != 0).chain(commit.ranges.iter().map(|_| false));
         let by_itself = is_by_itself(commit.writes.len(), stay_locked);
-        let let_go = |held: &mut Held<'_>| {
-            for (stripe, lock) in held.iter_mut().enumerate() {
-                if changed >> stripe & 1 == 0 {
-                    *lock = None;
+        in_order(&mut Attempt { store: self, commit, changed, by_itself, held })
+    }
+}
+
+/// `Attempt` in `mod.rs`.
+struct Attempt<'s> {
+    store: &'s Store,
+    commit: &'s Commit,
+    /// Stripes, a bit each.
+    changed: u64,
+    by_itself: bool,
+    held: Held<'s>,
+}
+
+impl<'s> Steps for Attempt<'s> {
+    type Announced = Vec<Installing<'s>>;
+    type Failure = Failure;
+
+    fn check_locked(&mut self) -> Result<(), Failure> {
+        let same = |(key, version): &(usize, u64)| self.store.look_held(*key) == *version;
+        if !self.commit.ranges.iter().all(same) && LEFT_OUT.get() != Left::Validation {
+            return Err(Failure::Conflict);
+        }
+        if LEFT_OUT.get() == Left::RangeLock {
+            self.let_go();
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self) -> Vec<Installing<'s>> {
+        let announces = !self.by_itself && LEFT_OUT.get() != Left::Announcement;
+        let (store, changes) = (self.store, self.commit.writes.iter().filter(|_| announces));
+        changes.map(|(key, _)| Installing::new(store.table(*key), 1 << store.stripe(*key))).collect()
+    }
+
+    fn check(&mut self) -> Result<(), Failure> {
+        for (key, version) in &self.commit.reads {
+            let stripe = self.store.stripe(*key);
+            let found = match &self.held[stripe] {
+                Some(_) => self.store.look_held(*key),
+                None if LEFT_OUT.get() != Left::Writers && is_written(&self.store.locks[stripe]) => {
+                    return Err(Failure::Unsure);
                 }
+                None => self.store.look(*key),
+            };
+            if found != *version && LEFT_OUT.get() != Left::Validation {
+                return Err(Failure::Conflict);
             }
-        };
-        in_order(
-            &mut held,
-            |held| {
-                let same = |(key, version): &(usize, u64)| self.look_held(*key) == *version;
-                if !commit.ranges.iter().all(same) && LEFT_OUT.get() != Left::Validation {
-                    return Err(Failure::Conflict);
-                }
-                if LEFT_OUT.get() == Left::RangeLock {
-                    let_go(held);
-                }
-                Ok(())
-            },
-            |_| {
-                let announces = !by_itself && LEFT_OUT.get() != Left::Announcement;
-                let changes = commit.writes.iter().filter(|_| announces);
-                changes.map(|(key, _)| Installing::new(self.table(*key), bit(key))).collect::<Vec<_>>()
-            },
-            |held| {
-                for (key, version) in &commit.reads {
-                    let stripe = self.stripe(*key);
-                    let found = match &held[stripe] {
-                        Some(_) => self.look_held(*key),
-                        None if LEFT_OUT.get() != Left::Writers && is_written(&self.locks[stripe]) => {
-                            return Err(Failure::Unsure);
-                        }
-                        None => self.look(*key),
-                    };
-                    if found != *version && LEFT_OUT.get() != Left::Validation {
-                        return Err(Failure::Conflict);
-                    }
-                }
-                Ok(())
-            },
-            let_go,
-            |_| {
-                for (key, version) in &commit.writes {
-                    self.versions[*key].store(*version, Ordering::Release);
-                }
-                Ok(())
-            },
-        )
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        for (stripe, lock) in self.held.iter_mut().enumerate() {
+            if self.changed >> stripe & 1 == 0 {
+                *lock = None;
+            }
+        }
+    }
+
+    fn make(&mut self) -> Result<(), Failure> {
+        for (key, version) in &self.commit.writes {
+            self.store.versions[*key].store(*version, Ordering::Release);
+        }
+        Ok(())
     }
 }
 

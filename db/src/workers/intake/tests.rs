@@ -91,8 +91,13 @@ struct Port {
 
 /// A closed tenant at each of the names; tenant number n is known at port n.
 fn port(tenants: &[&str]) -> (Port, Vec<u32>) {
+    port_of(tenants, 100)
+}
+
+/// The same, where so many addresses are known at most.
+fn port_of(tenants: &[&str], addresses: usize) -> (Port, Vec<u32>) {
     let directory = Directory::new(crate::store::Epochs::new());
-    let mut known = Known::new(100);
+    let mut known = Known::new(addresses);
     let ids: Vec<u32> =
         tenants.iter().map(|name| directory.create_tenant(NewTenant::named(name)).unwrap().0.tenant.id).collect();
     ids.iter().for_each(|id| known.note(peer(*id as u16), *id, 0));
@@ -113,15 +118,27 @@ impl Port {
         self.intake.receive(&mut self.queue, sorter, true);
     }
 
-    /// Serves one part, at a microsecond each; tells whose it was, and how many.
-    fn part(&mut self) -> Option<(Class, usize)> {
+    /// Serves one part, at a microsecond each; tells whose it was, and how many of each.
+    fn part(&mut self) -> Option<Vec<(Class, usize)>> {
+        self.part_of(|_| 0, 1000)
+    }
+
+    /// Serves one part, of which a datagram of a class is so much more work than one of others; each unit of work takes so long.
+    fn part_of(&mut self, more: impl Fn(Class) -> u32, unit_ns: u64) -> Option<Vec<(Class, usize)>> {
         if !self.intake.next_part() {
             return None;
         }
-        let class = self.intake.part_of.unwrap_or(None);
+        let shares: Vec<(Class, usize)> =
+            self.intake.shares().iter().map(|share| (share.class, usize::from(share.count))).collect();
         let count = self.intake.part().count();
-        assert_eq!(self.intake.finish_part(1000 * count as u64, 0), count);
-        Some((class, count))
+        let (mut bills, mut work) = (Bills::default(), 0);
+        for (number, (class, count)) in shares.iter().enumerate() {
+            bills.add_work(number as u8, more(*class) * *count as u32);
+            work += u64::from(1 + more(*class)) * *count as u64;
+        }
+        let work = if shares.is_empty() { count as u64 } else { work };
+        assert_eq!(self.intake.finish_part(unit_ns * work, &bills), count);
+        Some(if shares.is_empty() { vec![(None, count)] } else { shares })
     }
 
     /// Turns of receiving and serving for so many microseconds each, until nothing waits or there were so many; what was served.
@@ -131,10 +148,12 @@ impl Port {
             self.receive();
             let mut done = 0;
             while done < serve_us
-                && let Some((class, count)) = self.part()
+                && let Some(shares) = self.part()
             {
-                *served.entry(class).or_default() += count;
-                done += count;
+                for (class, count) in shares {
+                    *served.entry(class).or_default() += count;
+                    done += count;
+                }
             }
         }
         served
@@ -149,16 +168,16 @@ fn little_is_served_as_it_came() {
     }
     port.receive();
     assert!(port.intake.next_part());
-    let order: Vec<u8> = port.intake.part().map(|(_, datagram)| datagram[8 + 16]).collect();
+    let order: Vec<u8> = port.intake.part().map(|(_, _, datagram)| datagram[8 + 16]).collect();
     assert_eq!(order, (1..=10).collect::<Vec<_>>());
-    assert_eq!(port.intake.finish_part(1, 0), 10);
+    assert_eq!(port.intake.finish_part(1, &Bills::default()), 10);
     assert!(!port.intake.next_part() && port.intake.lanes.is_empty());
     port.receive();
     assert!(!port.intake.next_part());
 }
 
 #[test]
-fn a_message_waits_for_one_part_of_each_other_lane_whatever_waits_there() {
+fn a_message_waits_for_one_share_of_each_other_lane_whatever_waits_there() {
     let (mut port, ids) = port(&["flood", "quiet", "other"]);
     let (flood, quiet, other) = (ids[0], ids[1], ids[2]);
     port.send(flood as u16, flood, 20_000);
@@ -172,11 +191,12 @@ fn a_message_waits_for_one_part_of_each_other_lane_whatever_waits_there() {
         for _ in 0..2_000 {
             let waits = port.queue.waiting.iter().any(|(from, _)| *from == peer(quiet as u16));
             port.receive();
-            let Some((class, count)) = port.part() else { break };
-            if class == Some(quiet) {
+            let Some(shares) = port.part() else { break };
+            let other = shares.iter().take_while(|(class, _)| *class != Some(quiet)).map(|(_, count)| count);
+            before += if waits { 0 } else { other.sum::<usize>() };
+            if shares.iter().any(|(class, _)| *class == Some(quiet)) {
                 break;
             }
-            before += if waits { 0 } else { count };
         }
         assert!(before <= 2 * BURST, "{before} datagrams served first");
     }
@@ -274,8 +294,12 @@ fn a_lane_of_refusals_is_dropped_early_though_there_is_room() {
         for _ in 0..50 {
             port.receive();
             while port.intake.next_part() {
-                let refused = if port.intake.part_of == Some(Some(ids[1])) { 0 } else { port.intake.part().count() };
-                port.intake.finish_part(1000, refused as u64);
+                let mut bills = Bills::default();
+                for (number, share) in port.intake.shares().iter().enumerate() {
+                    let refused = if share.class == Some(ids[1]) { 0 } else { share.count };
+                    bills.add_refused(number as u8, u64::from(refused));
+                }
+                port.intake.finish_part(1000, &bills);
             }
         }
         overload.end_window(round * OVERLOAD_WINDOW_US, &mut port.intake, &port.known, &mut port.queue, |_, _, _| {});
@@ -284,4 +308,54 @@ fn a_lane_of_refusals_is_dropped_early_though_there_is_room() {
     assert!(keep(Some(ids[0])) < 0.01 && keep(None) < 0.01 && keep(Some(ids[1])) == 1.0);
     assert_eq!(port.intake.shed(), 0);
     assert_eq!(overload.throttled(), 2);
+}
+
+#[test]
+fn of_many_tenants_with_a_message_each_a_part_has_many() {
+    const TENANTS: usize = 500;
+    let names: Vec<String> = (0..TENANTS).map(|number| format!("tenant-{number}")).collect();
+    let (mut port, ids) = port_of(&names.iter().map(String::as_str).collect::<Vec<_>>(), TENANTS);
+    for _ in 0..3 {
+        ids.iter().for_each(|id| port.send(*id as u16, *id, 1));
+    }
+    let (mut order, mut parts) = (Vec::new(), 0);
+    loop {
+        port.receive();
+        // At a quarter of a microsecond each, as plain gets are served.
+        let Some(shares) = port.part_of(|_| 0, 250) else { break };
+        parts += 1;
+        for (class, count) in shares {
+            order.extend(std::iter::repeat_n(class, count));
+        }
+    }
+    assert_eq!(order.len(), 3 * TENANTS);
+    assert!(parts <= 3 * TENANTS / (BURST / 2), "{parts} parts for {} messages", order.len());
+    let mut served = BTreeMap::<Class, usize>::new();
+    for class in &order[..TENANTS] {
+        *served.entry(*class).or_default() += 1;
+    }
+    assert!(served.len() > TENANTS / 4, "everybody's first message before most of the others' second");
+    assert!(port.intake.active.is_empty() && port.intake.lanes.values().all(|lane| lane.waiting == 0));
+}
+
+#[test]
+fn whose_messages_are_more_work_has_fewer_of_them_served() {
+    let (mut port, ids) = port(&["heavy", "light", "other"]);
+    let heavy = Some(ids[0]);
+    let mut served = BTreeMap::<Class, usize>::new();
+    for _ in 0..3_000 {
+        port.send(ids[0] as u16, ids[0], 2);
+        port.send(ids[1] as u16, ids[1], 60);
+        port.send(ids[2] as u16, ids[2], 60);
+        port.receive();
+        let shares = port.part_of(|class| if class == heavy { 29 } else { 0 }, 300);
+        for (class, count) in shares.unwrap_or_default() {
+            *served.entry(class).or_default() += count;
+        }
+    }
+    let of = |id: u32| served[&Some(id)] as f64;
+    let ratio = 30.0 * of(ids[0]) / of(ids[1]);
+    assert!((0.7..1.4).contains(&ratio), "its time is that of the others, whoever else is in its parts: {served:?}");
+    let ratio = of(ids[1]) / of(ids[2]);
+    assert!((0.8..1.25).contains(&ratio), "and theirs is alike: {served:?}");
 }

@@ -2,11 +2,11 @@
 
 use super::{PacketError, PacketOptions, PacketPort, sys};
 use crate::driver::{AnyDriver, Drivers};
-use crate::stack::{FramePort, Interface, Network, StackDriver, StackError, StackOptions, machine_clock};
+use crate::limits::CLIENT_PORTS;
+use crate::stack::{FramePort, Interface, Network, StackDriver, StackError, StackOptions, client_port, machine_clock};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
 /// Which interface, and how it is used.
@@ -61,9 +61,7 @@ impl InterfaceOptions {
     }
 
     fn stack(&self) -> Result<StackOptions, StackError> {
-        let network = self.networks.first().copied().ok_or(StackError::NoAddress)?;
-        let (networks, workers) = (self.networks.clone(), self.workers);
-        Ok(StackOptions { networks, workers, ..StackOptions::new(network, self.port) })
+        StackOptions::of(&self.networks, self.port, self.workers)
     }
 }
 
@@ -91,18 +89,13 @@ pub struct ClientInterface {
     next: AtomicU16,
 }
 
-/// Ports from which a client's are chosen, as the kernel does.
-const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_999;
-
 impl ClientInterface {
     /// A client at these addresses. `port` and `workers` of the options are of no meaning.
     ///
     /// # Errors
     /// As [`open_interface`].
     pub fn new(options: InterfaceOptions) -> Result<ClientInterface, InterfaceError> {
-        // Other ports than those of a client before: packets that are under way for that one are not for this.
-        let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
-        let next = AtomicU16::new((now_us % CLIENT_PORTS.len() as u32) as u16);
+        let next = AtomicU16::new(client_port() - CLIENT_PORTS.start);
         let client = ClientInterface { options: InterfaceOptions { workers: 1, ..options }, next };
         client.driver()?;
         Ok(client)

@@ -197,7 +197,7 @@ impl FramePort for PacketPort {
     }
 
     fn offload(&self) -> Offload {
-        Offload { ip_fill: false, udp_fill: self.offload }
+        Offload { udp_fill: self.offload, ..Offload::default() }
     }
 
     fn listen(&mut self, groups: &[Mac]) -> bool {
@@ -232,7 +232,7 @@ impl FramePort for PacketPort {
         Some(InFrame { udp, segment, vlan: arrived.vlan, ..InFrame::plain(frame) })
     }
 
-    fn transmit(&mut self, frames: &[OutFrame<'_, Never>]) -> usize {
+    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
         self.out.clear();
         self.places.clear();
         for frame in frames.iter().take(BURST) {

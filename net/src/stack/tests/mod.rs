@@ -1,5 +1,6 @@
 mod datagrams;
 mod frames;
+mod ways;
 mod wire;
 mod world;
 
@@ -56,7 +57,18 @@ pub(super) fn host(
     number: u8,
     options: StackOptions,
 ) -> Vec<StackDriver<MemoryPort>> {
-    let ports = network.interface(mac(number), 1500, options.workers);
+    host_of(network, time, number, 1500, options)
+}
+
+/// The same with packets of up to so many bytes.
+pub(super) fn host_of(
+    network: &MemoryNetwork,
+    time: &Time,
+    number: u8,
+    mtu: usize,
+    options: StackOptions,
+) -> Vec<StackDriver<MemoryPort>> {
+    let ports = network.interface(mac(number), mtu, options.workers);
     let interface = Interface::new(&ports[0], options, time.clock()).unwrap();
     let drivers = ports.into_iter().enumerate();
     drivers.map(|(index, port)| StackDriver::new(Arc::clone(&interface), index, port).unwrap()).collect()

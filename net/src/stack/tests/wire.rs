@@ -39,7 +39,7 @@ proptest! {
 
     #[test]
     fn what_is_written_another_library_reads_alike((from, to) in addresses(), payload in vec(any::<u8>(), 0..1500)) {
-        let headers = udp::Headers::new((mac(1), mac(2)), from, to, &payload, Offload::default()).unwrap();
+        let headers = udp::Headers::new((mac(1), mac(2)), from, to, [&payload, &[]], Offload::default()).unwrap();
         let frame = [headers.bytes(), &payload].concat();
         let parsed = etherparse::PacketHeaders::from_ethernet_slice(&frame).unwrap();
         let Some(etherparse::TransportHeader::Udp(header)) = &parsed.transport else { panic!("{parsed:?}") };
@@ -131,7 +131,7 @@ fn a_sum_of_zero_is_written_as_all_ones() {
     let mut seen = false;
     for number in 0..=u16::MAX {
         let payload = number.to_be_bytes();
-        let headers = udp::Headers::new((mac(1), mac(2)), from, to, &payload, Offload::default()).unwrap();
+        let headers = udp::Headers::new((mac(1), mac(2)), from, to, [&payload, &[]], Offload::default()).unwrap();
         let sum = &headers.bytes()[headers.bytes().len() - 2..];
         assert_ne!(sum, [0, 0]);
         seen |= sum == [0xFF, 0xFF];

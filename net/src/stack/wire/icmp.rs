@@ -2,17 +2,18 @@
 
 use super::checksum::{Sum, is_right};
 use super::ip::{self, Packet};
-use super::{Ethernet, IPV4, IPV6, Refused, ethertype, protocol};
+use super::{Ethernet, IPV4, IPV6, Refused, ethertype, ipv4_at, ipv6_at, protocol, u16_at};
 use crate::stack::Mac;
-use std::net::IpAddr;
+use crate::stack::ways::Quote;
+use std::net::{IpAddr, SocketAddr};
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stack) enum Message<'f> {
     /// Somebody wants these bytes back (identifier and sequence included).
     Echo(&'f [u8]),
-    /// A packet that was sent was too large for a link on its way.
-    TooBig,
+    /// A packet that was sent was too large for a link on its way, which bears so many bytes (0: it does not say).
+    TooBig(u32, Quote),
     /// A message of neighbour discovery, checked to have passed no router: its type and its body behind the checksum.
     Discovery(u8, &'f [u8]),
     /// A router of this link asks for the groups that are listened to.
@@ -47,7 +48,12 @@ pub(in crate::stack) fn read<'f>(packet: &Packet<'f>) -> Result<Message<'f>, Ref
         return match (*kind, *code) {
             (kind::ECHO, 0) if body.len() >= 4 => Ok(Message::Echo(body)),
             (kind::ECHO, _) => Err(Refused::Icmp),
-            (kind::UNREACHABLE, kind::TOO_BIG) => Ok(Message::TooBig),
+            (kind::UNREACHABLE, kind::TOO_BIG) => {
+                let (Some(told), Some(quote)) = (u16_at(body, 2), quote4(body.get(4..).unwrap_or_default())) else {
+                    return Err(Refused::Icmp);
+                };
+                Ok(Message::TooBig(told.into(), quote))
+            }
             _ => Err(Refused::Unheeded),
         };
     }
@@ -59,7 +65,12 @@ pub(in crate::stack) fn read<'f>(packet: &Packet<'f>) -> Result<Message<'f>, Ref
     match (*kind, *code) {
         (kind::V6_ECHO, 0) if body.len() >= 4 => Ok(Message::Echo(body)),
         (kind::V6_ECHO, _) => Err(Refused::Icmp),
-        (kind::V6_TOO_BIG, _) => Ok(Message::TooBig),
+        (kind::V6_TOO_BIG, _) => {
+            let (Some(told), Some(quote)) = (body.first_chunk(), quote6(body.get(4..).unwrap_or_default())) else {
+                return Err(Refused::Icmp);
+            };
+            Ok(Message::TooBig(u32::from_be_bytes(*told), quote))
+        }
         (kind::V6_GROUP_QUERY, 0) => {
             let direct = matches!(packet.from, IpAddr::V6(from) if packet.hops == 1 && from.is_unicast_link_local());
             if direct { Ok(Message::GroupQuery) } else { Err(Refused::Discovery) }
@@ -70,6 +81,25 @@ pub(in crate::stack) fn read<'f>(packet: &Packet<'f>) -> Result<Message<'f>, Ref
         }
         _ => Err(Refused::Unheeded),
     }
+}
+
+/// What is quoted of a datagram that was sent over IPv4: its header and the ports.
+fn quote4(packet: &[u8]) -> Option<Quote> {
+    let first = packet.first()?;
+    let udp = packet.get(usize::from(first & 15) * 4..)?;
+    let is_udp = first >> 4 == 4 && *packet.get(9)? == protocol::UDP;
+    let from = SocketAddr::new(ipv4_at(packet, 12)?.into(), u16_at(udp, 0)?);
+    let to = SocketAddr::new(ipv4_at(packet, 16)?.into(), u16_at(udp, 2)?);
+    is_udp.then_some(Quote { from, to, len: u16_at(packet, 2)?.into() })
+}
+
+/// The same over IPv6.
+fn quote6(packet: &[u8]) -> Option<Quote> {
+    let udp = packet.get(IPV6..)?;
+    let is_udp = packet.first()? >> 4 == 6 && *packet.get(6)? == protocol::UDP;
+    let from = SocketAddr::new(ipv6_at(packet, 8)?.into(), u16_at(udp, 0)?);
+    let to = SocketAddr::new(ipv6_at(packet, 24)?.into(), u16_at(udp, 2)?);
+    is_udp.then_some(Quote { from, to, len: IPV6 + usize::from(u16_at(packet, 4)?) })
 }
 
 /// Where a frame goes: the Ethernet addresses and the IP addresses, each from and to.

@@ -67,17 +67,17 @@ impl Headers {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Headers for a payload. None if the addresses are of two families, or the payload longer than UDP can say.
+    /// Headers for a payload, which is in two pieces. None if the addresses are of two families, or the payload longer than UDP can say.
     #[inline]
     pub(in crate::stack) fn new(
         macs: (Mac, Mac),
         from: SocketAddr,
         to: SocketAddr,
-        payload: &[u8],
+        payload: [&[u8]; 2],
         offload: Offload,
     ) -> Option<Headers> {
         let mut headers = Headers::default();
-        let len = UDP + payload.len();
+        let len = UDP + payload.map(<[u8]>::len).iter().sum::<usize>();
         let udp_len = u16::try_from(len).ok()?;
         let is_v4 = from.is_ipv4();
         let ethertype = if is_v4 { ethertype::IPV4 } else { ethertype::IPV6 };
@@ -92,11 +92,12 @@ impl Headers {
         udp[..2].copy_from_slice(&from.port().to_be_bytes());
         udp[2..4].copy_from_slice(&to.port().to_be_bytes());
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-        let sum = sum(from.ip(), to.ip(), udp, payload, offload.udp_fill);
+        let none = is_v4 && offload.udp_unneeded;
+        let sum = if none { 0 } else { sum(from.ip(), to.ip(), udp, payload, offload.udp_fill) };
         udp[6..].copy_from_slice(&sum.to_be_bytes());
         headers.len = ETHERNET + ip + UDP;
         headers.ip = ip;
-        headers.fill = Fill { ip: is_v4 && offload.ip_fill, udp: offload.udp_fill };
+        headers.fill = Fill { ip: is_v4 && offload.ip_fill, udp: offload.udp_fill && !none };
         debug_assert!(ip >= IPV4);
         Some(headers)
     }
@@ -104,13 +105,14 @@ impl Headers {
 
 /// What stands in the place of the checksum: it, or the pseudo header's sum for a port that computes the rest.
 #[inline]
-fn sum(from: IpAddr, to: IpAddr, header: &[u8], payload: &[u8], by_port: bool) -> u16 {
-    let mut sum = Sum::pseudo(from, to, protocol::UDP, header.len() + payload.len());
+fn sum(from: IpAddr, to: IpAddr, header: &[u8], payload: [&[u8]; 2], by_port: bool) -> u16 {
+    let len = header.len() + payload.map(<[u8]>::len).iter().sum::<usize>();
+    let mut sum = Sum::pseudo(from, to, protocol::UDP, len);
     if by_port {
         return sum.folded();
     }
     sum.add(header);
-    sum.add(payload);
+    payload.iter().for_each(|piece| sum.add(piece));
     // Zero would say that there is none.
     match sum.checksum() {
         0 => 0xFFFF,

@@ -3,12 +3,15 @@
 
 mod answer;
 mod child;
+mod inside;
 mod lab;
 mod over;
 
 pub(super) use answer::answer;
+pub(super) use inside::zero_copy;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use sandstorm_client::load::peer::{Ask, PeerLoad, Speech};
 use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad};
@@ -38,15 +41,23 @@ const OF_ECHO: f64 = 0.5;
 /// CPU time of a get of the larger value, of that of the smaller.
 const LARGE_TO_SMALL: f64 = 1.5;
 
+/// Gets of a message, where they go by many.
+const BATCH: usize = 32;
 /// What is asked of each driver.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Echo,
     Get,
+    Batch,
     Call,
 }
 
-const WHATS: [(What, &str); 3] = [(What::Echo, "bare echo"), (What::Get, "gets"), (What::Call, "calls of one get")];
+const WHATS: [(What, &str); 4] = [
+    (What::Echo, "bare echo"),
+    (What::Get, "gets"),
+    (What::Batch, "gets, 32 a message"),
+    (What::Call, "calls of one get"),
+];
 
 /// Everybody who is there.
 struct Everybody<'a> {
@@ -109,13 +120,20 @@ impl Everybody<'_> {
             asked.iter().map(|(backend, _, what)| format!("{}: {what}", backend.kind.name())).collect();
         names.extend(self.memcached.iter().map(|_| "memcached, TCP, 16 connections, one get at a time".to_owned()));
         let named: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut busy = vec![Vec::new(); asked.len()];
         let sides = by_turns(self.args.rounds(ROUNDS), &named, |side| match (asked.get(side), &self.memcached) {
-            (Some((backend, what, _)), _) => backend.measure(*what, &self.data, depth, seconds),
+            (Some((backend, What::Echo, _)), _) => backend.measure(What::Echo, &self.data, depth, seconds),
+            (Some((backend, what, _)), _) => {
+                let (measured, _, share) = backend.cost(*what, &self.data, depth, seconds)?;
+                busy[side].push(share);
+                Ok(measured)
+            }
             (None, Some(memcached)) => run_peer(&ask_memcached(memcached, &self.data, Ask::Get(1)), seconds),
             (None, None) => Ok(Measured::NOTHING),
         })?;
         let (ours, theirs) = sides.split_at(asked.len());
         findings.tables.push(drivers_table(&format!("{depth} under way"), &self.backends, ours));
+        findings.tables.push(busy_table(depth, &self.backends, busy));
         if !theirs.is_empty() {
             findings.tables.push(table_of(&format!("A peer, beside {depth} under way"), theirs));
         }
@@ -125,7 +143,7 @@ impl Everybody<'_> {
 
     fn ratios(&self, depth: usize, ours: &[Side], theirs: Option<&Side>, findings: &mut Findings) {
         for (backend, sides) in self.backends.iter().zip(ours.chunks(WHATS.len())) {
-            let [echo, gets, calls] = sides else { continue };
+            let [echo, gets, batches, calls] = sides else { continue };
             let name = backend.kind.name();
             let is_memif = backend.kind == Kind::Memif && depth > 1;
             let mut ratio = |what: &str, [one, other]: [&Side; 2], (unit, figure): (_, Figure), target| {
@@ -142,7 +160,8 @@ impl Everybody<'_> {
             ratio("calls of one get / gets", [calls, gets], rate, None);
             if let (Some(theirs), true) = (theirs, depth > 1) {
                 let target = is_memif.then_some(Target::AtLeast(OF_MEMCACHED));
-                ratio("gets / memcached's over TCP, one at a time", [gets, theirs], rate, target);
+                ratio("gets, one a message / memcached's over TCP, one at a time", [gets, theirs], rate, target);
+                ratio("gets, 32 a message / memcached's over TCP, one at a time", [batches, theirs], rate, target);
             }
         }
     }
@@ -157,10 +176,8 @@ impl Everybody<'_> {
         let mut costs = vec![Vec::new(); asked.len()];
         let sides = by_turns(self.args.rounds(ROUNDS), &names, |side| {
             let (backend, size) = asked[side];
-            let (busy_us, read) = backend.server.busy()?;
-            let measured = backend.measure(What::Get, &sized(self.args, size), DEPTHS[1], seconds)?;
-            let (busy_after_us, read_after) = backend.server.busy()?;
-            costs[side].push((busy_after_us - busy_us) as f64 * 1000.0 / (read_after - read) as f64);
+            let (measured, cost_ns, _) = backend.cost(What::Get, &sized(self.args, size), DEPTHS[1], seconds)?;
+            costs[side].push(cost_ns);
             Ok(measured)
         })?;
         let columns = [
@@ -214,6 +231,16 @@ fn drivers_table(title: &str, backends: &[Backend], sides: &[Side]) -> Table {
     table
 }
 
+/// How much of its core the server has used: what is left, the generator could not fill.
+fn busy_table(depth: usize, backends: &[Backend], busy: Vec<Vec<f64>>) -> Table {
+    let columns = WHATS.iter().skip(1).map(|(_, name)| format!("{name}, %"));
+    let mut table = Table::new(format!("{depth} under way: the server's core, busy"), "driver", columns);
+    for (backend, busy) in backends.iter().zip(busy.chunks(WHATS.len())) {
+        table.row(backend.kind.name(), busy.iter().skip(1).map(|shares| Spread::of(shares.clone())).collect());
+    }
+    table
+}
+
 impl Backend {
     /// One measurement, while nobody else runs.
     fn measure(&self, what: What, data: &Data, depth: usize, seconds: f64) -> Result<Measured, Failure> {
@@ -223,12 +250,24 @@ impl Backend {
                 let shape = Shape { name: "", sockets: 1, depth };
                 return echo::ask(self.echo.address()?, shape, seconds, || self.open_to_echo());
             }
-            What::Get => Class::Get,
+            What::Get | What::Batch => Class::Get,
             What::Call => Class::InvokeGet,
         };
         let _awake = self.server.process.awake();
         let data = Data { table: self.server.tenant.table, ..data.clone() };
         let load = TenantLoad::new("bench", self.config()?, data, Mix::only(class));
-        alone(load.pace(Pace::Closed { depth }), class, seconds)
+        let batch = if what == What::Batch { BATCH } else { 1 };
+        alone(load.pace(Pace::Closed { depth }).batch(batch), class, seconds)
+    }
+
+    /// The same; the server's time for each record that it read, nanoseconds; and how much of its core it used, percent.
+    fn cost(&self, what: What, data: &Data, depth: usize, seconds: f64) -> Result<(Measured, f64, f64), Failure> {
+        let (busy_us, read) = self.server.busy()?;
+        let begun = Instant::now();
+        let measured = self.measure(what, data, depth, seconds)?;
+        let wall_us = begun.elapsed().as_micros() as f64;
+        let (busy_after_us, read_after) = self.server.busy()?;
+        let busy_us = (busy_after_us - busy_us) as f64;
+        Ok((measured, busy_us * 1000.0 / (read_after - read) as f64, 100.0 * busy_us / wall_us))
     }
 }

@@ -303,3 +303,13 @@ fn a_command_on_many_keys_hashes_each_once_ahead_and_once_to_read_it() {
         assert!((2 * KEYS..=2 * KEYS + 1).contains(&hashed), "{command}: {hashed} hashes of {KEYS} keys");
     }
 }
+
+#[test]
+fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
+    use super::super::call::Fail;
+    use crate::store::StoreError;
+    let told = |error: StoreError| Fail::from(error).0.into_owned();
+    assert_eq!(told(StoreError::OutOfMemory), "OOM command not allowed when used memory > 'maxmemory'.");
+    let still_read = told(StoreError::StillRead);
+    assert!(still_read.starts_with("OOM ") && still_read.ends_with("write again in a moment"), "{still_read}");
+}

@@ -9,7 +9,7 @@ mod single;
 use std::sync::Arc;
 
 use super::{
-    Change, CommitError, New, RangeRead, Read, Stretch, Wanted, commit, commit_with_ranges, snapshot, snapshot_range,
+    CommitError, KeyChange, New, RangeRead, Read, Stretch, Wanted, commit, commit_with_ranges, snapshot, snapshot_range,
 };
 use crate::store::{Epochs, Guard, Looks, Mode, Participant, Progress, RecordRef, Span, Table, TableConfig, Write};
 
@@ -101,13 +101,13 @@ fn read<'k>(table: &'k Table, key: &'k [u8], version: u64) -> Read<'k> {
     Read { table, hash: table.hash(key), key, version }
 }
 
-fn writes<'k>(table: &'k Table, key: &'k [u8], value: &'k [u8]) -> Change<'k> {
+fn writes<'k>(table: &'k Table, key: &'k [u8], value: &'k [u8]) -> KeyChange<'k> {
     let becomes = Some(New { value, flags: 0, expires_at_ms: 0 });
-    Change { table, hash: table.hash(key), key, becomes }
+    KeyChange { table, hash: table.hash(key), key, becomes }
 }
 
-fn deletes<'k>(table: &'k Table, key: &'k [u8]) -> Change<'k> {
-    Change { table, hash: table.hash(key), key, becomes: None }
+fn deletes<'k>(table: &'k Table, key: &'k [u8]) -> KeyChange<'k> {
+    KeyChange { table, hash: table.hash(key), key, becomes: None }
 }
 
 /// Numbers of a small generator.

@@ -49,7 +49,7 @@ fn expiry_is_a_change_too_and_time_does_not_go_back_for_commits() {
     let participant = epochs.register();
     let table = &tables[0];
     let new = Some(New { value: b"v", flags: 7, expires_at_ms: 100 });
-    let mut change = [Change { becomes: new, ..writes(table, b"key", b"") }];
+    let mut change = [KeyChange { becomes: new, ..writes(table, b"key", b"") }];
     assert_eq!(commit(&participant, &[], &mut change, 50), Ok(()));
     let version = get(table, &participant, b"key", 99).expect("it lives").1;
     assert_eq!(commit(&participant, &[read(table, b"key", version)], &mut [], 99), Ok(()));
@@ -198,7 +198,7 @@ fn keys_and_values_are_bounded_and_a_key_is_changed_once() {
     let participant = epochs.register();
     let [one, two] = &tables[..] else { unreachable!("two tables") };
     let (long, value) = (vec![0; (64 << 10) + 1], vec![0; (64 << 10) + 1]);
-    let commit = |changes: &mut [Change<'_>]| commit(&participant, &[], changes, 0);
+    let commit = |changes: &mut [KeyChange<'_>]| commit(&participant, &[], changes, 0);
     let too_long = [StoreError::KeyTooLarge, StoreError::ValueTooLarge].map(|error| Err(CommitError::Refused(error)));
     assert_eq!(commit(&mut [writes(one, b"a", b""), writes(one, &long, b"")]), too_long[0]);
     assert_eq!(commit(&mut [writes(one, b"a", b""), writes(two, b"a", &value)]), too_long[1]);

@@ -1,0 +1,146 @@
+//! `sandstorm bench zero-copy`: what a get costs the server by the size of its value, over a driver that hands over pointers.
+
+#[cfg(not(feature = "dpdk"))]
+use super::super::BenchArgs;
+#[cfg(not(feature = "dpdk"))]
+use super::super::report::Findings;
+#[cfg(not(feature = "dpdk"))]
+use crate::cli::output::Failure;
+
+#[cfg(feature = "dpdk")]
+pub(in crate::cli::bench) use rings::zero_copy;
+
+/// There is none.
+#[cfg(not(feature = "dpdk"))]
+pub(in crate::cli::bench) fn zero_copy(_args: &BenchArgs) -> Result<Findings, Failure> {
+    Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK))
+}
+
+#[cfg(feature = "dpdk")]
+mod rings {
+    use sandstorm_client::control::TableMode;
+    use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
+    use sandstorm_client::{Config, Sealing};
+    use sandstorm_db::config::{DriverName, NetOverrides, NetSettings};
+    use sandstorm_net::dpdk::Cable;
+
+    use super::super::super::measure::{THOUSAND_PER_S, alone, by_turns};
+    use super::super::super::report::{Findings, Ratio, Spread, Table, Target};
+    use super::super::super::{BenchArgs, stage};
+    use super::super::LARGE_TO_SMALL;
+    use crate::cli::device;
+    use crate::cli::local::{LocalServer, LocalTenant};
+    use crate::cli::output::Failure;
+
+    /// Values that are compared, bytes; the two of the target are the first and the one of 8 KiB.
+    const SIZES: [usize; 7] = [64, 1024, 2048, 4096, LARGE, 16_384, 65_536];
+    const LARGE: usize = 8192;
+    /// Records of each size: few enough for the caches, so that the way of the bytes is compared and not that of the cache lines.
+    const RECORDS: u64 = 512;
+    /// Messages under way.
+    const DEPTH: usize = 64;
+    /// Seconds of one measurement, and rounds.
+    const SECONDS: f64 = 0.4;
+    const ROUNDS: usize = 5;
+    /// One DPDK has all ends.
+    const EAL: &str = "--no-huge --no-pci --no-shconf -m 512";
+
+    /// Largest IP packets, and whether values are sent from where they are stored.
+    const WAYS: [(u16, bool, &str); 4] = [
+        (9000, true, "packets of 9000 bytes"),
+        (9000, false, "packets of 9000 bytes, --no-zero-copy"),
+        (1500, true, "packets of 1500 bytes"),
+        (1500, false, "packets of 1500 bytes, --no-zero-copy"),
+    ];
+
+    /// A server at one end of a cable, and how clients reach it from the other.
+    struct Place {
+        server: LocalServer,
+        tenant: LocalTenant,
+        config: Config,
+        _cable: Cable,
+    }
+
+    impl Place {
+        fn new(number: usize, (mtu, zero_copy, _): (u16, bool, &str)) -> Result<Place, Failure> {
+            let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
+            let arguments: Vec<String> = EAL.split_whitespace().map(str::to_owned).collect();
+            let cable = Cable::new(&arguments, &format!("bench{number}")).map_err(|error| failed(&error))?;
+            let at = |end: usize| NetOverrides {
+                driver: Some(DriverName::Dpdk),
+                eal: Some(EAL.to_owned()),
+                device: Some(cable.ends()[end].clone()),
+                address: vec![format!("10.97.{number}.{}/24", end + 1)],
+                mtu: Some(mtu),
+                zero_copy: Some(zero_copy),
+                ..NetOverrides::default()
+            };
+            let server = stage::server(1, |overrides| {
+                overrides.data = Some(([127, 0, 0, 1], 7400).into());
+                overrides.allow_plaintext = Some(true);
+                overrides.net = at(0);
+            })?;
+            let tenant = server.tenant("bench", "t", TableMode::Store)?;
+            let settings = NetSettings::of(&at(1)).map_err(|error| failed(&error))?;
+            let drivers = device::drivers(&settings, server.address(), 1, None)?;
+            let drivers = drivers.ok_or_else(|| Failure::new("a cable is no kernel socket"))?;
+            let config = server.client(&tenant).sealing(Sealing::Never).drivers(drivers);
+            Ok(Place { server, tenant, config, _cable: cable })
+        }
+
+        fn data(&self, args: &BenchArgs, size: usize) -> Data {
+            let mut data = Data::new(self.tenant.table, args.records().min(RECORDS));
+            data.key_len += size;
+            data.value_len = SIZES[size];
+            data
+        }
+    }
+
+    pub(in crate::cli::bench) fn zero_copy(args: &BenchArgs) -> Result<Findings, Failure> {
+        let about = format!(
+            "A server with one worker on the first core, its client on another, between them rings of DPDK that hand over pointers to packets \
+             (`net_ring`): what is left is what the server does itself. {DEPTH} gets under way, each in a message of its own."
+        );
+        let mut findings = Findings::new("zero-copy", about);
+        let places = WAYS.into_iter().enumerate().map(|(number, way)| Place::new(number, way));
+        let places = places.collect::<Result<Vec<Place>, Failure>>()?;
+        for place in &places {
+            for size in 0..SIZES.len() {
+                fill(&place.config, &place.data(args, size), &mut |_, _| {})?;
+            }
+        }
+        let asked: Vec<(usize, usize)> =
+            (0..SIZES.len()).flat_map(|size| (0..places.len()).map(move |place| (size, place))).collect();
+        let mut costs = vec![Vec::new(); asked.len()];
+        let seconds = args.seconds(SECONDS);
+        let sides = by_turns(args.rounds(ROUNDS), &vec![""; asked.len()], |side| {
+            let (size, place) = asked[side];
+            let place = &places[place];
+            let before = (place.server.busy_us(), place.server.records_read());
+            let load = TenantLoad::new("bench", place.config.clone(), place.data(args, size), Mix::only(Class::Get));
+            let measured = alone(load.pace(Pace::Closed { depth: DEPTH }), Class::Get, seconds)?;
+            let gets = (place.server.records_read() - before.1).max(1);
+            costs[side].push((place.server.busy_us() - before.0) as f64 * 1000.0 / gets as f64);
+            Ok(measured)
+        })?;
+        let costs: Vec<Spread> = costs.into_iter().map(Spread::of).collect();
+        let columns = WAYS.map(|(_, _, name)| name);
+        let mut times = Table::new("The server's time for a get, ns", "bytes of the value", columns);
+        let mut rates = Table::new("Gets, thousand/s", "bytes of the value", columns);
+        for ((size, costs), sides) in SIZES.iter().zip(costs.chunks(WAYS.len())).zip(sides.chunks(WAYS.len())) {
+            times.row(size.to_string(), costs.to_vec());
+            rates.row(size.to_string(), sides.iter().map(|side| side.spread(THOUSAND_PER_S)).collect());
+        }
+        findings.tables.extend([times, rates]);
+        let large = SIZES.iter().position(|size| *size == LARGE).unwrap_or(0);
+        for (way, (mtu, zero_copy, name)) in WAYS.into_iter().enumerate() {
+            let what = format!("{name}: the server's time for a get of {LARGE} B / of {} B", SIZES[0]);
+            let target = (mtu > 1500 && zero_copy).then_some(Target::AtMost(LARGE_TO_SMALL));
+            findings.ratios.push(Ratio::of(what, "ns", [&costs[large * WAYS.len() + way], &costs[way]], target));
+        }
+        findings.notes.push(
+            "The server's time is that of its worker's turns in which there was something to do (`busy_us` of its metrics).".into(),
+        );
+        Ok(findings)
+    }
+}

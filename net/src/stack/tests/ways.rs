@@ -1,0 +1,204 @@
+//! Promises about ways that bear less than the interface: a router's word about a packet of ours is heeded, and nobody else's.
+
+use super::super::wire::{IPV4, IPV6, UDP};
+use super::*;
+use crate::limits::{LOWERED_PER_S, LOWERED_US, LOWERED_WAYS};
+use crate::stack::ways::KnownWays;
+use etherparse::{IcmpEchoHeader, Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4};
+
+/// A host with large packets, its peer, and a router that says what it likes.
+struct World {
+    one: StackDriver<MemoryPort>,
+    two: StackDriver<MemoryPort>,
+    router: MemoryPort,
+    time: Time,
+}
+
+const ROUTER: u8 = 9;
+
+fn world() -> World {
+    let (net, time) = (network(), Time::new());
+    let mut one = host_of(&net, &time, 1, 9000, options(1)).remove(0);
+    let mut two = host_of(&net, &time, 2, 9000, options(2)).remove(0);
+    let router = net.interface(mac(ROUTER), 9000, 1).remove(0);
+    // Both know each other.
+    for peer in peers() {
+        send(&mut one, peer, b"hello");
+    }
+    settle(&mut [&mut one, &mut two]);
+    World { one, two, router, time }
+}
+
+fn peers() -> [Peer; 2] {
+    [Peer::new(ip("10.0.0.2"), 7000), Peer::new(ip("fd00::2"), 7000)]
+}
+
+/// The headers of a packet with so many bytes in all, as a router quotes them.
+fn quote(from: Peer, to: Peer, len: usize) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let header = if to.is_ipv4() { IPV4 } else { IPV6 };
+    let payload = vec![0; len - header - UDP];
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => PacketBuilder::ipv4(a.octets(), b.octets(), 9)
+            .udp(from.port(), to.port())
+            .write(&mut packet, &payload)
+            .unwrap(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => PacketBuilder::ipv6(a.octets(), b.octets(), 9)
+            .udp(from.port(), to.port())
+            .write(&mut packet, &payload)
+            .unwrap(),
+        _ => panic!("two families"),
+    }
+    packet.truncate(header + UDP);
+    packet
+}
+
+/// A router's word that packets of `mtu` bytes are the most.
+fn too_big(v4: bool, mtu: u32, quoted: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let builder = PacketBuilder::ethernet2(mac(ROUTER).0, mac(1).0);
+    if v4 {
+        let unreachable = icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu: mtu as u16 };
+        let builder = builder.ipv4([10, 0, 0, ROUTER], [10, 0, 0, 1], 20);
+        builder.icmpv4(Icmpv4Type::DestinationUnreachable(unreachable)).write(&mut frame, quoted).unwrap();
+    } else {
+        let octets = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        let builder = builder.ipv6(octets("fd00::9"), octets("fd00::1"), 20);
+        builder.icmpv6(Icmpv6Type::PacketTooBig { mtu }).write(&mut frame, quoted).unwrap();
+    }
+    frame
+}
+
+fn own(peer: Peer) -> Peer {
+    Peer::new(if peer.is_ipv4() { ip("10.0.0.1") } else { ip("fd00::1") }, 7000)
+}
+
+#[test]
+fn a_routers_word_about_a_packet_of_ours_lowers_what_its_peer_is_sent_for_some_time() {
+    for peer in peers() {
+        let World { mut one, mut two, router, time } = world();
+        let headers = UDP + if peer.is_ipv4() { IPV4 } else { IPV6 };
+        send(&mut one, peer, &vec![1; 5000 - headers]);
+        assert_eq!(settle(&mut [&mut one, &mut two])[1].len(), 1);
+        let mut outbox = one.outbox();
+        assert_eq!(outbox.most(peer), 9000 - headers);
+        for mtu in [1400, 1300] {
+            router.send_raw(&too_big(peer.is_ipv4(), mtu, &quote(own(peer), peer, 5000)));
+            nothing(&mut one);
+            assert_eq!(outbox.most(peer), mtu as usize - headers);
+        }
+        let others = peers().map(|peer| Peer::new(peer.ip(), 1)).into_iter().filter(|other| other.ip() != peer.ip());
+        for other in others.chain([Peer::new(ip("10.0.0.3"), 7000), Peer::new(ip("fd00::3"), 7000)]) {
+            assert!(outbox.most(other) > 8900, "only what was told of");
+        }
+        assert_eq!(one.stack_counters().too_big_heard, 2);
+        time.pass(LOWERED_US - 1);
+        assert_eq!(outbox.most(peer), 1300 - headers);
+        time.pass(1);
+        assert_eq!(outbox.most(peer), 9000 - headers, "it is tried again");
+    }
+}
+
+#[test]
+fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
+    for peer in peers() {
+        let World { mut one, mut two, router, .. } = world();
+        let v4 = peer.is_ipv4();
+        let headers = UDP + if v4 { IPV4 } else { IPV6 };
+        send(&mut one, peer, &vec![1; 5000 - headers]);
+        // One that no way may refuse.
+        send(&mut one, peer, &[1; 100]);
+        settle(&mut [&mut one, &mut two]);
+        let (us, them) = (own(peer), peer);
+        let good = |mtu| too_big(v4, mtu, &quote(us, them, 5000));
+        let least = if v4 { 576 } else { 1280 };
+        let mut wrong_sum = good(1400);
+        *wrong_sum.last_mut().unwrap() ^= 1;
+        let mut to_all = good(1400);
+        to_all[..6].fill(0xFF);
+        let mut tcp = quote(us, them, 5000);
+        tcp[if v4 { 9 } else { 6 }] = 6;
+        let other = Peer::new(if v4 { ip("10.0.0.3") } else { ip("fd00::3") }, 7000);
+        let forged = [
+            good(least - 1),
+            good(1),
+            good(5000),
+            good(60_000),
+            too_big(v4, 1400, &quote(us, them, 4999)),
+            too_big(v4, 1400, &quote(us, Peer::new(them.ip(), 7001), 5000)),
+            too_big(v4, 1400, &quote(us, other, 5000)),
+            too_big(v4, 1400, &quote(Peer::new(us.ip(), 7001), them, 5000)),
+            too_big(v4, 1400, &quote(other, them, 5000)),
+            too_big(v4, 1400, &quote(us, them, 5000)[..headers - 6]),
+            too_big(v4, 1400, &tcp),
+            too_big(v4, 1400, b""),
+            too_big(v4, 1400, &quote(us, them, 100 + headers)),
+            wrong_sum,
+            to_all,
+        ];
+        let mut outbox = one.outbox();
+        for (number, frame) in forged.iter().enumerate() {
+            let before = one.stack_counters().refused_in_all();
+            router.send_raw(frame);
+            nothing(&mut one);
+            for peer in [them, other] {
+                assert_eq!(outbox.most(peer), 9000 - headers, "{peer}: number {number}");
+            }
+            assert_eq!(one.stack_counters().refused_in_all(), before + 1, "number {number}");
+        }
+        assert_eq!(one.stack_counters().too_big_heard, 0);
+        // The least, and a router that does not say how much, as very old ones.
+        router.send_raw(&good(0));
+        nothing(&mut one);
+        assert_eq!(outbox.most(peer), least as usize - headers);
+    }
+}
+
+#[test]
+fn such_words_are_heard_at_a_bounded_rate() {
+    let World { mut one, mut two, router, time } = world();
+    let peer = peers()[0];
+    send(&mut one, peer, &[1; 5000]);
+    settle(&mut [&mut one, &mut two]);
+    let word = too_big(true, 1400, &quote(own(peer), peer, 5028));
+    for heard in [LOWERED_PER_S, 2 * LOWERED_PER_S] {
+        for _ in 0..LOWERED_PER_S + 20 {
+            router.send_raw(&word);
+        }
+        nothing(&mut one);
+        assert_eq!(one.stack_counters().too_big_heard, heard);
+        time.pass(1_000_000);
+    }
+    assert_eq!(one.stack_counters().refused(Refused::Rate), 40);
+}
+
+#[test]
+fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first() {
+    let (ways, time) = (KnownWays::new(), Time::new());
+    let clock = time.clock();
+    let host = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0A00_0000 + number));
+    for number in 0..3 * LOWERED_WAYS as u32 {
+        time.pass(1);
+        ways.lower(time.now_us(), host(number), 1400);
+        assert!(ways.len() <= LOWERED_WAYS);
+        assert_eq!(ways.most(&clock, host(number)), Some(1400));
+    }
+    assert_eq!(ways.most(&clock, host(0)), None);
+    assert_eq!(ways.most(&clock, host(2 * LOWERED_WAYS as u32)), Some(1400));
+}
+
+/// An echo is no word of any router.
+#[test]
+fn other_messages_of_icmp_lower_nothing() {
+    let World { mut one, mut two, router, .. } = world();
+    let peer = peers()[0];
+    send(&mut one, peer, &[1; 5000]);
+    settle(&mut [&mut one, &mut two]);
+    let mut frame = Vec::new();
+    let builder = PacketBuilder::ethernet2(mac(ROUTER).0, mac(1).0).ipv4([10, 0, 0, ROUTER], [10, 0, 0, 1], 20);
+    let echo = Icmpv4Type::EchoReply(IcmpEchoHeader { id: 0, seq: 1400 });
+    builder.icmpv4(echo).write(&mut frame, &quote(own(peer), peer, 5028)).unwrap();
+    router.send_raw(&frame);
+    nothing(&mut one);
+    assert_eq!(one.outbox().most(peer), 8972);
+}
