@@ -11,6 +11,8 @@ pub const MAX_DATAGRAM_V6: usize = 1452;
 pub const fn usual_datagram(is_ipv6: bool) -> usize {
     if is_ipv6 { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM }
 }
+/// Bytes of a datagram that every path bears: behind IPv4 and UDP in a packet of 576 bytes. IPv6's paths bear more.
+pub const ANYWHERE_DATAGRAM: usize = 548;
 /// Largest datagram that UDP over IPv4 can carry, bytes: upper bound of the setting.
 pub const MAX_DATAGRAM_CEILING: usize = 65_507;
 /// Least datagram setting and least chunk that is accepted, bytes: bounds the bookkeeping per byte of a message.

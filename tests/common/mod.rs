@@ -14,6 +14,8 @@ use sandstorm_db::builder::{
 };
 use sandstorm_db::config::{Config, Overrides};
 use sandstorm_db::extensions::{BudgetOverride, Extension, Library};
+use sandstorm_db::metrics::Metrics;
+use sandstorm_db::metrics::text::flat;
 use sandstorm_db::server::DataPlane;
 use sandstorm_db::tenants::{NewTable, NewTenant, QuotaChanges};
 use sandstorm_net::rpc::{KillCause, MessageHeader, Op, Operation, Status, encode_message};
@@ -141,6 +143,7 @@ pub struct Wire {
     pub tenant: u32,
     pub session: u64,
     pub sequence: u64,
+    metrics: Arc<Metrics>,
 }
 
 impl Wire {
@@ -148,7 +151,7 @@ impl Wire {
     pub fn new(plane: &DataPlane, worker: u16, tenant: u32) -> Wire {
         let socket = network::Socket::to(plane, worker);
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-        Wire { socket, tenant, session: rand::random(), sequence: 0 }
+        Wire { socket, tenant, session: rand::random(), sequence: 0, metrics: Arc::clone(&plane.metrics) }
     }
 
     /// The next message's header.
@@ -173,7 +176,7 @@ impl Wire {
     /// The next response of one packet: request id, header, answers.
     pub fn receive(&self) -> (u16, MessageHeader, Vec<Answer>) {
         let mut buffer = vec![0; 65_536];
-        let len = self.socket.recv(&mut buffer).expect("an answer comes");
+        let len = self.receive_into(&mut buffer);
         assert_eq!((buffer[0], buffer[2] >> 4, buffer[3]), (0xCC, 1, 0xC0), "a response of one packet");
         let (header, operations) = MessageHeader::decode(&buffer[8..len]).expect("a well-formed response");
         let answers = operations
@@ -187,6 +190,28 @@ impl Wire {
             })
             .collect();
         (u16::from_be_bytes([buffer[4], buffer[5]]), header, answers)
+    }
+
+    /// Receives a datagram. On a machine that was stopped for longer than the socket's patience the wait is over before the server has gone on:
+    /// so there is a second one, after which it is the server that does not answer.
+    fn receive_into(&self, buffer: &mut [u8]) -> usize {
+        let again = self.socket.recv(buffer).or_else(|error| {
+            println!("no answer came in time ({error}); waiting once more");
+            self.socket.recv(buffer)
+        });
+        again.unwrap_or_else(|error| panic!("no answer comes ({error}); the server's counters: {}", self.counters()))
+    }
+
+    /// What each worker has counted.
+    fn counters(&self) -> String {
+        let counted = |worker| {
+            let counted: Vec<String> = flat(&self.metrics.read_worker(worker))
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| format!("{name} {count}"))
+                .collect();
+            format!("\nworker {worker}: {}", counted.join(", "))
+        };
+        (0..self.metrics.workers()).map(counted).collect()
     }
 
     /// Sends a message of these operations and waits for the answers.

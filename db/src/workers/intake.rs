@@ -214,8 +214,33 @@ impl Bills {
     }
 }
 
-/// A lane's place in the order in which lanes are served: the least clock first, of equals who has waited longest.
-type Place = Reverse<(u64, u64, Class)>;
+/// The lanes in which something waits, each once, in the order in which they are served: the least clock first, of equals who has waited
+/// longest. Those of which something is being served stand here again after that.
+#[derive(Default)]
+struct Active {
+    heap: BinaryHeap<Reverse<(u64, u64, Class)>>,
+    /// Places taken so far.
+    places: u64,
+}
+
+impl Active {
+    fn push(&mut self, clock: u64, class: Class) {
+        self.places += 1;
+        self.heap.push(Reverse((clock, self.places, class)));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    fn first(&self) -> Option<Class> {
+        self.heap.peek().map(|Reverse((_, _, class))| *class)
+    }
+
+    fn classes(&self) -> impl Iterator<Item = Class> {
+        self.heap.iter().map(|Reverse((_, _, class))| *class)
+    }
+}
 
 /// See the head of this file.
 pub(super) struct Intake {
@@ -224,10 +249,7 @@ pub(super) struct Intake {
     /// Copies of datagrams that came one by one, close together.
     packs: Vec<Store>,
     pub(super) lanes: HashMap<Class, Lane>,
-    /// Lanes in which something waits, each once; those of which something is being served stand here again after that.
-    active: BinaryHeap<Place>,
-    /// Places taken in `active` so far.
-    places: u64,
+    active: Active,
     /// Datagrams that came alone, to be served as they came.
     direct: Option<Run>,
     /// What is being served.
@@ -263,8 +285,7 @@ impl Intake {
             bursts: Vec::new(),
             packs: Vec::new(),
             lanes: HashMap::new(),
-            active: BinaryHeap::new(),
-            places: 0,
+            active: Active::default(),
             direct: None,
             part: ArrayVec::new(),
             shares: ArrayVec::new(),
@@ -304,8 +325,8 @@ impl Intake {
 
     /// Puts the datagrams of a burst from number `from` on into their lanes.
     fn sort(&mut self, number: u16, from: u16, sorter: &mut Sorter<'_>) {
-        let Intake { bursts, packs, lanes, active, places, clock, sieve, shed, .. } = self;
-        let mut all = Lanes { lanes, active, places, clock: *clock };
+        let Intake { bursts, packs, lanes, active, clock, sieve, shed, .. } = self;
+        let mut all = Lanes { lanes, active, clock: *clock };
         let Some(Store { burst, left }) = bursts.get_mut(usize::from(number)) else { return };
         *left = 0;
         let sparse = burst.is_sparse();
@@ -359,7 +380,7 @@ impl Intake {
     #[cold]
     fn shed_some(&mut self) -> Option<()> {
         let waiting = |class: Class| Some((self.lanes.get(&class)?.waiting, class));
-        let longest = self.active.iter().filter_map(|Reverse((_, _, class))| waiting(*class)).max()?;
+        let longest = self.active.classes().filter_map(waiting).max()?;
         if longest.0 < SHED_LEAST {
             return None;
         }
@@ -381,7 +402,7 @@ impl Intake {
         lane.window.shed += count as u64;
         self.shed += count as u64;
         if lane.waiting == 0 {
-            self.active.retain(|Reverse((_, _, other))| *other != class);
+            self.active.heap.retain(|Reverse((_, _, other))| *other != class);
         }
         if let Some(store) = store_mut(&mut self.bursts, &mut self.packs, run.store) {
             store.left -= count;
@@ -402,14 +423,14 @@ impl Intake {
             }
             return true;
         }
-        let alone = self.active.len() == 1;
+        let alone = self.active.heap.len() == 1;
         let mut left_ns = PART_NS;
         while !self.part.is_full()
-            && let Some(Reverse((_, _, class))) = self.active.peek().copied()
+            && let Some(class) = self.active.first()
         {
             let Some(lane) = self.lanes.get_mut(&class) else {
                 // There is one for each place; were there none, the others would have to be served all the same.
-                self.active.pop();
+                self.active.heap.pop();
                 continue;
             };
             let each_ns = lane.each_ns.max(1);
@@ -417,7 +438,7 @@ impl Intake {
             if in_time == 0 && !self.part.is_empty() {
                 break;
             }
-            self.active.pop();
+            self.active.heap.pop();
             let before = self.part.len();
             lane.take(in_time.clamp(1, BURST - before), self.shares.len() as u8, &mut self.part);
             let count = self.part.len() - before;
@@ -471,8 +492,7 @@ impl Intake {
             let (work, refused) = bills.of(number, &share);
             lane.served(took_ns.saturating_mul(work) / all.max(1), u64::from(share.count), refused);
             if lane.waiting > 0 {
-                self.places += 1;
-                self.active.push(Reverse((lane.clock, self.places, share.class)));
+                self.active.push(lane.clock, share.class);
             }
         }
         count
@@ -495,8 +515,7 @@ fn store_mut<'s>(bursts: &'s mut [Store], packs: &'s mut [Store], store: StoreId
 /// The lanes, while datagrams are put into them.
 struct Lanes<'i> {
     lanes: &'i mut HashMap<Class, Lane>,
-    active: &'i mut BinaryHeap<Place>,
-    places: &'i mut u64,
+    active: &'i mut Active,
     clock: u64,
 }
 
@@ -506,8 +525,7 @@ impl Lanes<'_> {
         let lane = self.lanes.entry(class).or_insert_with(|| Lane::new(sorter.weight(class)));
         if lane.waiting == 0 {
             lane.clock = lane.clock.max(self.clock);
-            *self.places += 1;
-            self.active.push(Reverse((lane.clock, *self.places, class)));
+            self.active.push(lane.clock, class);
         }
         let count = usize::from(run.to - run.from);
         lane.waiting += count;

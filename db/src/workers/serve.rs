@@ -24,8 +24,8 @@ use super::plain;
 use super::port::{Desk, PortState, Response, ThrownOut, pooled};
 use super::tasks::Caller;
 use crate::limits::{
-    ANSWERED_TOGETHER, BEGUN_AT_ONCE, BURST, BYTES_OF_A_GET, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS, SHARED_SLICE_US,
-    SHORT_POLL_NS, TURN_CPU_NS,
+    ANSWERED_TOGETHER, BEGUN_AT_ONCE, BURST, BYTES_OF_A_GET, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS,
+    SHARED_SLICE_US, SHORT_POLL_NS, TURN_CPU_NS,
 };
 use crate::store::BATCH_AHEAD;
 use crate::tenants::{Snapshot, TableEntry, TenantView};

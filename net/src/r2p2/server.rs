@@ -8,7 +8,7 @@ use super::size::{self, Sizes};
 use super::stream::{Name, Partial, Sender, Shape, newer};
 use super::{Message, Peer, Spares, Transmit, datagram_len, ident, tenant};
 use crate::limits::{
-    MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US, WINDOW,
+    ANYWHERE_DATAGRAM, MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US, WINDOW,
 };
 use crate::seal::{overhead, session_of};
 use crate::share::Share;
@@ -57,8 +57,6 @@ pub struct ServerEndpoint {
 }
 
 const NEVER: u64 = u64::MAX;
-/// Bytes of a datagram that every path bears: behind IPv4 and UDP in a packet of 576 bytes. IPv6's paths bear more.
-const ANYWHERE: usize = 548;
 /// Owner of what peers hold that have not shown whose they are; no tenant has this id.
 const STRANGERS: u32 = 0;
 
@@ -422,7 +420,7 @@ impl ServerEndpoint {
     pub fn respond(&mut self, now_us: u64, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
         let head = single(Kind::Response, request_id);
         let len = head.len() + message.len();
-        if len > self.limits.max_datagram.min(ANYWHERE) - overhead(peer) && len > self.most(peer, tx) {
+        if len > self.limits.max_datagram.min(ANYWHERE_DATAGRAM) - overhead(peer) && len > self.most(peer, tx) {
             return self.respond_long(now_us, peer, request_id, (message, None), tx);
         }
         self.counters.single_responses += 1;

@@ -8,9 +8,7 @@ use super::wire::udp::Headers;
 use super::worker::{Out, Worker};
 use super::{Fill, FramePort, OutFrame, Part};
 use crate::driver::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{
-    BURST, JUNK_BURSTS, POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US, usual_datagram,
-};
+use crate::limits::{BURST, JUNK_BURSTS, POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US, usual_datagram};
 use crate::r2p2::Peer;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
