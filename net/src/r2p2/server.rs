@@ -8,7 +8,8 @@ use super::size::{self, Sizes};
 use super::stream::{Name, Partial, Sender, Shape, newer};
 use super::{Message, Peer, Spares, Transmit, datagram_len, ident, tenant};
 use crate::limits::{
-    ANYWHERE_DATAGRAM, MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US, WINDOW,
+    ANYWHERE_DATAGRAM, MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US,
+    WINDOW,
 };
 use crate::seal::{overhead, session_of};
 use crate::share::Share;
