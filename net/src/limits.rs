@@ -258,6 +258,10 @@ pub const DPDK_POOL_CACHE: u32 = 64;
 /// Buffers of a queue's pool beyond those that its rings and the threads' caches can hold: bursts under way, and received values
 /// that are held.
 pub const DPDK_SPARE_BUFFERS: u32 = 1023;
+/// Buffers that DPDK's driver of AF_XDP gives to the kernel for each queue when it starts, however few were asked for.
+pub const XDP_FILL_BUFFERS: u16 = 2048;
+/// Bytes that the kernel keeps free before each frame that it gives to a program of XDP.
+pub const XDP_HEADROOM: u16 = 256;
 /// Sends in a row without room after which the device is asked whether anybody is at its other end; if not, what waits is dropped, as
 /// a cable that is out would.
 pub const DPDK_FULL_BEFORE_LOOK: u32 = 1000;

@@ -368,13 +368,17 @@ fn device(name: &str, folder: &Path, bind_to: &str) -> Finding {
     }
 }
 
-/// DPDK's driver of the kernel's tap devices.
+/// What to know of some of DPDK's drivers for interfaces of the kernel's.
 #[cfg(feature = "dpdk")]
-const TAP: &str = "net_tap";
-/// What to do about its having both ends the same Ethernet address: the server takes nothing from whoever has its own.
-#[cfg(feature = "dpdk")]
-const ADDRESS_OF_TAP: &str = "the kernel's end has the device's own Ethernet address: once the server runs, \
-    ip link set dev dtap0 address 02:00:00:00:00:01";
+fn of_driver(name: &str) -> &'static str {
+    match name {
+        "net_tap" => {
+            "the kernel's end has the device's own Ethernet address: once the server runs, ip link set dev dtap0 address 02:00:00:00:00:01"
+        }
+        "net_af_xdp" => "a veth at its other end has to fill checksums in by itself: ethtool -K NAME tx off",
+        _ => "",
+    }
+}
 
 /// What DPDK's own devices say.
 #[cfg(feature = "dpdk")]
@@ -427,8 +431,7 @@ fn asked(eal: &str) -> Result<Vec<Finding>, Failure> {
             }
             Err(why) => (State::Mind, format!("takes no rules: workers hand over ({why})")),
         };
-        let advice = if info.driver == TAP { ADDRESS_OF_TAP } else { "" };
-        findings.push(Finding::new(what, state, format!("{told}; {steering}"), advice));
+        findings.push(Finding::new(what, state, format!("{told}; {steering}"), of_driver(&info.driver)));
     }
     Ok(findings)
 }

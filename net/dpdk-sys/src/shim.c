@@ -8,6 +8,7 @@
 #include <rte_eth_ring.h>
 #include <rte_flow.h>
 #include <rte_log.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_udp.h>
 #include <rte_version.h>
 
@@ -42,6 +43,31 @@ uint32_t ss_pool_room(uint16_t frame)
 {
 	uint32_t room = (uint32_t)frame + RTE_PKTMBUF_HEADROOM;
 	return room < RTE_MBUF_DEFAULT_BUF_SIZE ? RTE_MBUF_DEFAULT_BUF_SIZE : RTE_ALIGN(room, RTE_CACHE_LINE_SIZE);
+}
+
+struct rte_mempool *ss_dense_pool(const char *name, uint32_t count, uint32_t cache, uint16_t room, int32_t socket)
+{
+	struct rte_pktmbuf_pool_private sizes = { .mbuf_data_room_size = room };
+	struct rte_mempool *pool = rte_mempool_create_empty(name, count, sizeof(struct rte_mbuf) + room, cache, sizeof(sizes), socket,
+							    RTE_MEMPOOL_F_NO_IOVA_CONTIG);
+	int done;
+
+	if (!pool)
+		return NULL;
+	done = rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
+	if (done >= 0) {
+		rte_pktmbuf_pool_init(pool, &sizes);
+		done = rte_mempool_populate_default(pool);
+	}
+	if (done >= 0 && pool->nb_mem_chunks != 1)
+		done = -ENOMEM;
+	if (done < 0) {
+		rte_mempool_free(pool);
+		rte_errno = -done;
+		return NULL;
+	}
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	return pool;
 }
 
 /* What a device was given with --vdev or -a, behind its name. */

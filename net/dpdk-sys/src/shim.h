@@ -113,6 +113,11 @@ int ss_errno(void);
 int ss_cable(const char *one, const char *other, uint16_t frames);
 void ss_quiet(void);
 uint32_t ss_pool_room(uint16_t frame);
+/*
+ * As rte_pktmbuf_pool_create, with all buffers in one piece of memory, each right behind the one before, across the ends of pages, too. Null: why not is
+ * what ss_errno says.
+ */
+struct rte_mempool *ss_dense_pool(const char *name, uint32_t count, uint32_t cache, uint16_t room, int32_t socket);
 int ss_port_info(uint16_t port, struct ss_port_info *info);
 int ss_port_configure(uint16_t port, const struct ss_port_conf *conf, struct rte_mempool *const *pools, int32_t *stage);
 int ss_port_stats(uint16_t port, struct ss_port_stats *stats);

@@ -28,15 +28,37 @@ impl std::fmt::Debug for Pool {
 /// Makes the names of pools differ.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
+fn next_name() -> CString {
+    CString::new(format!("sandstorm{}", NUMBER.fetch_add(1, Relaxed))).unwrap_or_default()
+}
+
+/// Bytes of data room for frames of so many bytes.
+fn room_for(frame: u16) -> u16 {
+    // SAFETY: a function of its argument alone.
+    u16::try_from(unsafe { sys::ss_pool_room(frame) }).unwrap_or(u16::MAX)
+}
+
 impl Pool {
     /// A pool of so many buffers, each for a frame of `frame` bytes, near the memory node `socket` (-1: any).
     ///
     /// # Errors
     /// [`DpdkError::Pool`] when there is no memory for it.
     pub fn new(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<Pool, DpdkError> {
-        // SAFETY: a function of its argument alone.
-        let room = unsafe { sys::ss_pool_room(frame) }.min(u32::from(u16::MAX));
-        Pool::make(eal, buffers, (0, room as u16), socket)
+        Pool::make(eal, buffers, (0, room_for(frame)), socket)
+    }
+
+    /// As [`Pool::new`], with all buffers in one piece of memory, each right behind the one before.
+    ///
+    /// # Errors
+    /// As [`Pool::new`], and when there is no such piece.
+    pub fn dense(eal: &Arc<Eal>, buffers: u32, frame: u16, socket: i32) -> Result<Pool, DpdkError> {
+        let (name, room) = (next_name(), room_for(frame));
+        // SAFETY: DPDK is started, which `eal` shows; the name is copied.
+        let (made, code) = unsafe {
+            let made = sys::ss_dense_pool(name.as_ptr(), buffers, DPDK_POOL_CACHE, room, socket);
+            (made, sys::ss_errno())
+        };
+        Pool::of(eal, buffers, room, made, code)
     }
 
     /// A pool of so many buffers without room, each for bytes that lie elsewhere and are shared.
@@ -50,12 +72,16 @@ impl Pool {
     }
 
     fn make(eal: &Arc<Eal>, buffers: u32, (private, room): (u16, u16), socket: i32) -> Result<Pool, DpdkError> {
-        let name = CString::new(format!("sandstorm{}", NUMBER.fetch_add(1, Relaxed))).unwrap_or_default();
+        let name = next_name();
         // SAFETY: DPDK is started, which `eal` shows; the name is copied.
         let (made, code) = unsafe {
             let made = sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, DPDK_POOL_CACHE, private, room, socket);
             (made, sys::ss_errno())
         };
+        Pool::of(eal, buffers, room, made, code)
+    }
+
+    fn of(eal: &Arc<Eal>, buffers: u32, room: u16, made: *mut sys::rte_mempool, code: i32) -> Result<Pool, DpdkError> {
         let room = u32::from(room);
         let pointer = NonNull::new(made).ok_or(DpdkError::Pool { mbufs: buffers, room, code: Code(code) })?;
         Ok(Pool { pointer: PoolPointer(pointer), eal: Arc::clone(eal), buffers })

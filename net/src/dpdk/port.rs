@@ -8,7 +8,7 @@ use super::eal::{Eal, text_of};
 use super::error::{Code, DpdkError, FlowError, RulePart, Stage};
 use super::pool::Pool;
 use super::queue::QueuePair;
-use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS};
+use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS, XDP_FILL_BUFFERS, XDP_HEADROOM};
 use crate::stack::Mac;
 use sandstorm_dpdk_sys as sys;
 use std::ffi::c_char;
@@ -48,6 +48,8 @@ pub struct PortInfo {
 
 /// The driver of memif, shared memory between two processes.
 const MEMIF: &str = "net_memif";
+/// The driver of AF_XDP, an interface of the kernel's.
+const XDP: &str = "net_af_xdp";
 /// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is registered nowhere will do.
 const READ_BY_PROCESSOR: [&str; 5] = [MEMIF, "net_ring", "net_null", "net_tap", "net_af_packet"];
 /// Drivers whose frames go from memory to memory, and are read by processors alone.
@@ -220,17 +222,7 @@ impl Port {
         let mut claim = Claim { port, configured: false, started: false, eal: Arc::clone(eal) };
         let mtu = mtu_to_set(options.mtu, &info);
         let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
-        // Each worker's cache may hold half as much again as its size, of each pool.
-        let cached = u32::from(options.queues) * (DPDK_POOL_CACHE + DPDK_POOL_CACHE / 2);
-        let buffers =
-            u32::from(options.rx_descriptors) + u32::from(options.tx_descriptors) + DPDK_SPARE_BUFFERS + cached;
-        let frame = mtu.saturating_add(FRAME_OVERHEAD);
-        let pools =
-            (0..options.queues).map(|_| Pool::new(eal, buffers, frame, node)).collect::<Result<Vec<_>, DpdkError>>()?;
-        let share_queues = if info.sends_shares { options.queues } else { 0 };
-        let shares = u32::from(options.tx_descriptors) + DPDK_SPARE_BUFFERS + cached;
-        let share_pools =
-            (0..share_queues).map(|_| Pool::of_shares(eal, shares, node)).collect::<Result<Vec<_>, DpdkError>>()?;
+        let (pools, share_pools) = pools(eal, options, &info, mtu, node)?;
         if options.isolate {
             isolate(port)?;
         }
@@ -378,6 +370,32 @@ fn isolate(port: u16) -> Result<(), DpdkError> {
         return Ok(());
     }
     Err(DpdkError::Configure { port, stage: Stage::Isolation, code: Code::of(failed) })
+}
+
+/// For each queue, a pool of buffers, and one of those that stand for bytes elsewhere if the port sends such.
+fn pools(
+    eal: &Arc<Eal>,
+    options: &PortOptions,
+    info: &PortInfo,
+    mtu: u16,
+    node: i32,
+) -> Result<(Vec<Pool>, Vec<Pool>), DpdkError> {
+    // Each worker's cache may hold half as much again as its size, of each pool.
+    let cached = u32::from(options.queues) * (DPDK_POOL_CACHE + DPDK_POOL_CACHE / 2);
+    let frame = mtu.saturating_add(FRAME_OVERHEAD);
+    let shares = u32::from(options.tx_descriptors) + DPDK_SPARE_BUFFERS + cached;
+    let share_queues = if info.sends_shares { options.queues } else { 0 };
+    let share_pools = (0..share_queues).map(|_| Pool::of_shares(eal, shares, node)).collect::<Result<_, _>>()?;
+    let pool = |_| {
+        if info.driver != XDP {
+            return Pool::new(eal, shares + u32::from(options.rx_descriptors), frame, node);
+        }
+        // It tells the kernel of as much memory as its buffers take side by side, from the first on. What lies behind that is neither sent nor
+        // received into, without a word; pools otherwise leave the end of each page free.
+        let buffers = shares + u32::from(options.rx_descriptors.max(XDP_FILL_BUFFERS));
+        Pool::dense(eal, buffers, frame.saturating_add(XDP_HEADROOM), node)
+    };
+    Ok(((0..options.queues).map(pool).collect::<Result<_, _>>()?, share_pools))
 }
 
 /// The MTU that a device is configured with. To leave that out is not to leave it as it is: DPDK then sets 1500.
