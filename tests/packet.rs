@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sandstorm_client::blocking::Client;
+use sandstorm_client::raw::Connection;
 use sandstorm_client::{Config, Direction, PutOptions};
 use serde_json::Value;
 
@@ -258,6 +259,38 @@ fn a_load_runs_over_packet_sockets_on_both_sides() {
         report["classes"].as_array().unwrap().iter().all(|row| row["ok"].as_u64() > Some(0))
     });
     assert!(ran, "not all were answered");
+}
+
+/// The kernel would cut what does not fit a way into pieces, which are refused. It knows such a way by its interface, by a router's word, or, as here, by
+/// its own list.
+#[test]
+fn a_client_of_the_kernels_stack_sends_no_pieces_on_a_way_that_bears_less() {
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.start("2");
+    for (ip, len) in OURS.iter().zip([32, 128]) {
+        run(&format!("ip -n {} route add {ip}/{len} dev kern0 mtu 1300", lab.kernel)).unwrap();
+        let address = SocketAddr::new(ip.parse().unwrap(), 7400);
+        let value: Vec<u8> = (0..50_000u32).map(|at| (at >> 3) as u8).collect();
+        at_kernel(&lab, || {
+            let config = Config::new(address, TENANT).token(TOKEN).deadline(PATIENT);
+            let client = Client::connect(config.clone()).expect("the server answers");
+            client.put(TABLE, ip.as_bytes(), &value, &PutOptions::default()).expect("there is room");
+            // The other kind of client, which has the kernel segment what it sends.
+            let mut connection = Connection::connect(&config).expect("the server answers");
+            let (mut message, key) = (connection.message(), [ip, " raw"].concat());
+            message.put(TABLE, key.as_bytes(), &value, &PutOptions::default());
+            connection.send(0, message).expect("there is room");
+            while connection.in_flight() > 0 {
+                connection.poll(|_, answer| assert!(answer.is_ok(), "{:?}", answer.err()));
+            }
+            for key in [ip, key.as_str()] {
+                let record = client.get(TABLE, key.as_bytes()).expect("an answer").expect("just put");
+                assert!(record.value == value, "{key}");
+            }
+        });
+    }
+    let counters = server.json(&["stat", "--all"])["counters"].clone();
+    assert_eq!(counters["frames_refused.fragment"], 0, "{counters}");
 }
 
 #[test]

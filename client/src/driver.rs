@@ -8,10 +8,12 @@ use crate::session::{Answer, Session};
 use crate::{Error, limits};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sandstorm_net::driver::{self as net, AnyDriver, Burst, Driver, Waker};
+use rustix::io::Errno;
+use sandstorm_net::driver::{self as net, AnyDriver, Burst, Driver, Waker, Ways as _};
 use sandstorm_net::limits::{MAX_DATAGRAM_CEILING, SOCKET_BUFFER};
 use sandstorm_net::r2p2::{Peer, Transmit};
 use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -76,6 +78,8 @@ struct Other {
 /// Datagrams that the socket has not taken yet.
 #[derive(Default)]
 struct Outbox {
+    /// The kernel's, of a socket.
+    ways: Option<Arc<net::KernelWays>>,
     waiting: VecDeque<(Peer, Vec<u8>)>,
     bytes: usize,
     scratch: Vec<u8>,
@@ -101,7 +105,7 @@ impl<'a> Sending<'a> {
 impl Transmit for Sending<'_> {
     fn most(&mut self, peer: Peer) -> usize {
         match self {
-            Sending::Socket(..) => MAX_DATAGRAM_CEILING,
+            Sending::Socket(_, outbox) => outbox.ways.as_ref().map_or(MAX_DATAGRAM_CEILING, |ways| ways.most(peer)),
             Sending::Driver(outbox, _) => outbox.most(peer),
         }
     }
@@ -114,7 +118,7 @@ impl Transmit for Sending<'_> {
                 return outbox.send(peer, parts);
             }
         };
-        let Outbox { waiting, bytes, scratch, sent } = &mut **outbox;
+        let Outbox { ways, waiting, bytes, scratch, sent } = &mut **outbox;
         scratch.clear();
         for part in parts {
             scratch.extend_from_slice(part);
@@ -124,6 +128,9 @@ impl Transmit for Sending<'_> {
             match socket.try_send_to(scratch, peer) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 // Any other error loses the datagram, as a network may; retransmission and deadlines answer for it.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
+                    return ways.iter().for_each(|ways| ways.refused(peer, scratch.len()));
+                }
                 _ => return,
             }
         }
@@ -162,12 +169,19 @@ impl Mover {
             Route::Home => 0,
             Route::Worker(worker) => worker,
         };
-        let (way, other) = match &config.drivers {
-            None => (Way::Socket(bind(&config).await?), None),
+        let (mut ways, mut other) = (None, None);
+        let way = match &config.drivers {
+            None => {
+                let socket = bind(&config).await?;
+                ways = Some(net::KernelWays::of(socket.as_fd(), socket.local_addr()?.ip()));
+                Way::Socket(socket)
+            }
             Some(drivers) => {
                 let driver = drivers.open().map_err(|text| Error::Io { text })?;
                 let (burst, outbox) = (driver.burst(), driver.outbox());
-                (Way::Driver(driver.waker()), Some(Box::new(Other { driver, burst, outbox })))
+                let way = Way::Driver(driver.waker());
+                other = Some(Box::new(Other { driver, burst, outbox }));
+                way
             }
         };
         let waiter = other.as_ref().map(|other| other.driver.waiter());
@@ -179,7 +193,7 @@ impl Mover {
             sessions: vec![session],
             current: 0,
             route,
-            outbox: Outbox::default(),
+            outbox: Outbox { ways, ..Outbox::default() },
             other,
             sleeps_until_us: 0,
             closed: false,

@@ -340,6 +340,9 @@ pub const POLLED_REST_US: u64 = 1_000_000;
 pub const LOWERED_WAYS: usize = 1024;
 /// Time for which that is believed, microseconds (RFC 8201 has it tried again after ten minutes).
 pub const LOWERED_US: u64 = 600_000_000;
+/// Bytes of the smallest datagrams that kernel sockets send because a way bears no larger ones: Linux heeds no router that asks for packets of less
+/// than 552 bytes.
+pub const NARROWEST_DATAGRAM: usize = 512;
 /// Messages a second, each worker, that lower what a way bears; and as many at once.
 pub const LOWERED_PER_S: u64 = 50;
 /// Large packets sent of late that such a message may quote: those of one round trip.

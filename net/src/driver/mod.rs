@@ -14,6 +14,7 @@ mod tcp;
 mod tests;
 mod udp;
 mod wait;
+mod ways;
 
 pub use any::{AnyDriver, Drivers};
 pub use burst::{Burst, NOBODY};
@@ -22,6 +23,7 @@ pub(crate) use sys::{receive_buffer, set_buffers};
 pub use tcp::{Interest, ListenError, Listener, Moved, Ready, Selector, Stream};
 pub use udp::{BindError, UdpDriver, UdpOptions};
 pub use wait::{Waiter, Waker, Woken};
+pub use ways::KernelWays;
 
 use crate::limits::{MAX_DATAGRAM, MAX_DATAGRAM_CEILING};
 use crate::r2p2::Peer;
@@ -68,6 +70,9 @@ pub trait Ways: Send + Sync + std::fmt::Debug {
     /// Bytes of the largest datagram that may be sent to `peer`: it fits a packet of this host's interface, and nobody on the way said that it
     /// does not fit there.
     fn most(&self, peer: Peer) -> usize;
+
+    /// The kernel refused a datagram of so many bytes to `peer`, perhaps because it is too large for its way.
+    fn refused(&self, _peer: Peer, _bytes: usize) {}
 }
 
 /// Moves datagrams.

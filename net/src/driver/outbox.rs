@@ -153,6 +153,13 @@ impl Outbox {
         Outbox { ways: Some(ways), ..Outbox::default() }
     }
 
+    /// The kernel refused a datagram of so many bytes to this peer.
+    pub(super) fn refused(&self, peer: Peer, bytes: usize) {
+        if let Some(ways) = &self.ways {
+            ways.refused(peer, bytes);
+        }
+    }
+
     /// Datagrams that wait.
     #[inline]
     pub fn len(&self) -> usize {

@@ -183,6 +183,22 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[Instruction]) -> bool {
     result == 0
 }
 
+/// Has the kernel refuse datagrams that do not fit one packet on their way, rather than cut them.
+pub(super) fn send_whole(fd: BorrowedFd<'_>, is_ipv6: bool) {
+    let (level, name, value) = match is_ipv6 {
+        true => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+        false => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+    };
+    // Every kernel has it; without, datagrams are cut as before.
+    let _set = setsockopt(fd, level, name, value);
+}
+
+/// Bytes of the largest packet that the kernel knows to fit the way of a connected socket.
+pub(super) fn path_mtu(fd: BorrowedFd<'_>, is_ipv6: bool) -> Option<usize> {
+    let (level, name) = if is_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
+    getsockopt(fd, level, name).and_then(|bytes| usize::try_from(bytes).ok())
+}
+
 /// Lets the kernel coalesce received datagrams. False if it cannot.
 pub(super) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
     setsockopt(fd, libc::SOL_UDP, libc::UDP_GRO, 1)

@@ -4,7 +4,7 @@
 use super::filter::Instruction;
 use super::sys::{self, Group};
 use super::tcp::shared_udp;
-use super::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
+use super::{Burst, Driver, DriverCounters, KernelWays, Outbox, Pressure, Waiter, Waker};
 use crate::limits::{BURST, MAX_DATAGRAM_CEILING, SOCKET_BUFFER, UNSEGMENTED_DOUBLINGS, usual_datagram};
 use crate::r2p2::Peer;
 use rustix::io::Errno;
@@ -222,9 +222,14 @@ impl Driver for UdpDriver {
         self.counters
     }
 
-    /// The kernel would cut a datagram that does not fit an Ethernet frame, and a stack at the other end may take no pieces.
+    /// What networks bear as a rule, whatever the interface has.
     fn max_datagram(&self) -> usize {
         usual_datagram(self.local.is_ipv6())
+    }
+
+    /// One that knows of ways that bear less. The kernel does not cut datagrams from then on.
+    fn outbox(&self) -> Outbox {
+        Outbox::along(KernelWays::of(self.socket.as_fd(), self.local.ip()))
     }
 }
 
@@ -233,6 +238,9 @@ impl UdpDriver {
     #[cold]
     fn send_failed(&mut self, error: Errno, outbox: &mut Outbox) {
         let first = self.groups.first().map_or(1, |group| group.count);
+        if let (Errno::MSGSIZE | Errno::INVAL, Some(group)) = (error, self.groups.first()) {
+            outbox.refused(group.peer, group.segment as usize);
+        }
         if first > 1
             && matches!(error, Errno::INVAL | Errno::IO | Errno::MSGSIZE | Errno::OPNOTSUPP | Errno::NOPROTOOPT)
         {
