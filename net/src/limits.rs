@@ -343,8 +343,11 @@ pub const LOWERED_US: u64 = 600_000_000;
 /// Bytes of the smallest datagrams that kernel sockets send because a way bears no larger ones: Linux heeds no router that asks for packets of less
 /// than 552 bytes.
 pub const NARROWEST_DATAGRAM: usize = 512;
-/// Messages a second, each worker, that lower what a way bears; and as many at once.
-pub const LOWERED_PER_S: u64 = 50;
+/// Groups of networks (/24, IPv6 /64) that share the room for them, and the rate at which they may be lowered: as a rule whoever takes all of his
+/// takes nothing from another.
+pub const LOWERED_GROUPS: usize = 64;
+/// Messages a second, each worker and group, that lower what a way bears; and as many at once.
+pub const LOWERED_PER_S: u64 = 10;
 /// Large packets sent of late that such a message may quote: those of one round trip.
 pub const SENT_PLACES: usize = 4096;
 /// Least time between two announcements in defence of an address that somebody else claims, microseconds (RFC 5227).

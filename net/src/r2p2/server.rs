@@ -223,7 +223,7 @@ impl ServerEndpoint {
         owner: impl FnOnce() -> u32,
     ) -> Option<Vec<u8>> {
         let key = Key { peer, request_id, ident: part.ident };
-        if self.is_complete(&key, part, tx) {
+        if self.is_complete(now_us, &key, part, tx) {
             return None;
         }
         let shape = Shape::of_part(part);
@@ -269,8 +269,8 @@ impl ServerEndpoint {
     }
 
     /// Answers a packet of a request that is complete already.
-    fn is_complete(&mut self, key: &Key, part: &Part<'_>, tx: &mut impl Transmit) -> bool {
-        let Some(completed) = self.completed.get(key) else { return false };
+    fn is_complete(&mut self, now_us: u64, key: &Key, part: &Part<'_>, tx: &mut impl Transmit) -> bool {
+        let Some(completed) = self.completed.get_mut(key) else { return false };
         if completed.incarnation != part.incarnation {
             if newer(part.incarnation, completed.incarnation) {
                 return false;
@@ -279,13 +279,17 @@ impl ServerEndpoint {
             return true;
         }
         self.counters.repeated += 1;
-        match &completed.response {
-            Some(response) => tx.send(key.peer, &[&single(Kind::Response, key.request_id), response]),
-            None => {
-                let whole = Report { ident: key.ident, incarnation: part.incarnation, next: completed.count, map: 0 };
-                self.counters.acks_sent += 1;
-                send_report(tx, Kind::Ack, key, whole);
-            }
+        let head = single(Kind::Response, key.request_id);
+        let narrow = |response: &mut Vec<u8>| head.len() + response.len() > self.sizes.most(key.peer, &self.limits, tx);
+        if let Some(response) = completed.response.take_if(narrow) {
+            // The way has become narrower since it was sent as one packet.
+            self.respond_long(now_us, key.peer, key.request_id, (&response, None), tx);
+        } else if let Some(response) = &completed.response {
+            tx.send(key.peer, &[&head, response]);
+        } else {
+            let whole = Report { ident: key.ident, incarnation: part.incarnation, next: completed.count, map: 0 };
+            self.counters.acks_sent += 1;
+            send_report(tx, Kind::Ack, key, whole);
         }
         true
     }

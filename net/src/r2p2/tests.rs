@@ -367,3 +367,49 @@ fn an_answer_without_room_holds_no_shared_bytes() {
     assert_eq!((Arc::strong_count(&value), back.len()), (1, 1));
     assert_eq!((server.counters().responses_dropped, server.held()), (1, ServerUse::default()));
 }
+
+/// Datagrams on a way that bears so many bytes, and loses what is longer.
+struct Narrowing {
+    sent: Sent,
+    most: usize,
+}
+
+impl Transmit for Narrowing {
+    fn send(&mut self, peer: Peer, parts: &[&[u8]]) {
+        if parts.concat().len() <= self.most {
+            self.sent.push((peer, parts.concat()));
+        }
+    }
+
+    fn most(&mut self, _peer: Peer) -> usize {
+        self.most
+    }
+}
+
+#[test]
+fn a_short_answer_to_a_long_request_that_was_lost_comes_in_smaller_packets_once_its_way_is_narrower() {
+    let (mut server, mut client, peer) = pair(ServerLimits::default(), ClientLimits::default());
+    let (mut sent, mut back) = (Sent::new(), Narrowing { sent: Sent::new(), most: 600 });
+    let id = client.request(0, &message(7, 1, 5000), &mut sent).unwrap();
+    let reply = message(7, 1, 1200);
+    let (mut now_us, mut answered, mut answer) = (0, 0, None);
+    while answer.is_none() && now_us < 5_000_000 {
+        now_us += 1000;
+        for (_, datagram) in std::mem::take(&mut sent) {
+            if server.receive(now_us, peer, &datagram, &mut back).is_some() {
+                // It is sent as one packet, and lost.
+                let mut wide = Narrowing { sent: Sent::new(), most: 1472 };
+                server.respond(now_us, peer, id, &reply, &mut wide);
+                assert_eq!(wide.sent.len(), 1);
+                answered += 1;
+            }
+        }
+        for (_, datagram) in back.sent.drain(..) {
+            let response = client.receive(now_us, &datagram, &mut sent);
+            answer = answer.or(response.map(|response| response.message.into_vec()));
+        }
+        server.poll_timers(now_us, &mut back);
+        client.poll_timers(now_us, &mut sent, &mut |_| ());
+    }
+    assert_eq!((answer, answered), (Some(reply), 1));
+}

@@ -185,13 +185,12 @@ impl Worker {
         let least = least(quote.to.ip());
         let told = if told == 0 { least } else { told as usize };
         // It would be no word to believe if it asked for nothing, or for what no way needs.
-        if !ours || !(least..quote.len).contains(&told) || !interface.ways.was_sent(quote.to, quote.len) {
+        if !ours || !(least..quote.len).contains(&told) {
             return Err(Refused::Unheeded);
         }
-        if !self.lowered.take(now_us) {
-            return Err(Refused::Rate);
-        }
-        self.interface.ways.lower(now_us, quote.to.ip(), told as u16);
+        let lowered = &mut self.lowered;
+        let may = |group: usize| lowered.get_mut(group).is_some_and(|rate| rate.take(now_us));
+        interface.ways.hear(now_us, quote, told as u16, may)?;
         self.counters.too_big_heard += 1;
         Ok(())
     }

@@ -2,10 +2,13 @@
 //! big").
 //!
 //! Anybody can send such a message. So it is believed only if it quotes the addresses, ports and length of a packet that was sent of late, if it
-//! asks for no less than every way has to bear, at a bounded rate, and for some time; and it concerns the one address alone.
+//! asks for less than is known and no less than every way has to bear, at a bounded rate, and for some time; and it concerns the one address
+//! alone. Rate and room are shared by groups of networks, which nobody can choose: one who has many addresses, and large answers sent to them,
+//! takes those of his own group.
 
 use super::interface::Clock;
-use crate::limits::{LOWERED_US, LOWERED_WAYS, SENT_PLACES};
+use super::wire::Refused;
+use crate::limits::{LOWERED_GROUPS, LOWERED_US, LOWERED_WAYS, SENT_PLACES};
 use crate::r2p2::Peer;
 use hashbrown::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -62,6 +65,20 @@ impl KnownWays {
         }
     }
 
+    fn fold(&self, a: u64, b: u64) -> u64 {
+        let product = u128::from(a ^ self.secret) * u128::from(b ^ 0xD1B5_4A32_D192_ED03);
+        product as u64 ^ (product >> 64) as u64
+    }
+
+    /// The group of an address's network.
+    pub(super) fn group(&self, ip: IpAddr) -> usize {
+        let network = match ip {
+            IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        };
+        (self.fold(network, self.secret.rotate_left(32)) >> 32) as usize % LOWERED_GROUPS
+    }
+
     /// The place and the mark of a packet.
     fn mark(&self, to: SocketAddr, len: usize) -> (usize, u32) {
         let (high, low) = match to.ip() {
@@ -69,11 +86,7 @@ impl KnownWays {
             IpAddr::V6(ip) => ((ip.to_bits() >> 64) as u64, ip.to_bits() as u64),
         };
         let rest = u64::from(to.port()) << 32 | len as u64;
-        let fold = |a: u64, b: u64| {
-            let product = u128::from(a ^ self.secret) * u128::from(b ^ 0xD1B5_4A32_D192_ED03);
-            product as u64 ^ (product >> 64) as u64
-        };
-        let mixed = fold(fold(low, rest), high ^ self.secret.rotate_left(32));
+        let mixed = self.fold(self.fold(low, rest), high ^ self.secret.rotate_left(32));
         ((mixed >> 32) as usize % self.sent.len().max(1), mixed as u32 | 1)
     }
 
@@ -88,10 +101,30 @@ impl KnownWays {
         }
     }
 
-    /// Whether such a packet was sent of late.
-    pub(super) fn was_sent(&self, to: Peer, len: usize) -> bool {
-        let (place, mark) = self.mark(to, len);
-        self.sent.get(place).is_some_and(|place| place.load(Relaxed) == mark)
+    /// Believes that packets as the quoted one may have so many bytes at most, if it is to be believed, and `may` allows one more of its group.
+    ///
+    /// # Errors
+    /// `Unheeded`: no such packet was sent of late, or nothing of it is new; `Rate`.
+    #[cold]
+    pub(super) fn hear(
+        &self,
+        now_us: u64,
+        quote: &Quote,
+        mtu: u16,
+        may: impl FnOnce(usize) -> bool,
+    ) -> Result<(), Refused> {
+        let (ip, (place, mark)) = (quote.to.ip(), self.mark(quote.to, quote.len));
+        let place = self.sent.get(place).filter(|place| place.load(Relaxed) == mark).ok_or(Refused::Unheeded)?;
+        if self.look(now_us, ip).is_some_and(|known| known <= usize::from(mtu)) {
+            return Err(Refused::Unheeded);
+        }
+        if !may(self.group(ip)) {
+            return Err(Refused::Rate);
+        }
+        // Each packet that was sent is worth one word.
+        place.store(0, Relaxed);
+        self.lower(now_us, ip, mtu);
+        Ok(())
     }
 
     /// Packets to this address may have so many bytes at most, for some time.
@@ -99,16 +132,28 @@ impl KnownWays {
         let mut narrow = self.narrow.write().unwrap_or_else(PoisonError::into_inner);
         if narrow.len() >= LOWERED_WAYS && !narrow.contains_key(&ip) {
             narrow.retain(|_, way| way.until_us > now_us);
-            let first = narrow.iter().min_by_key(|(_, way)| way.until_us).map(|(ip, _)| *ip);
             if narrow.len() >= LOWERED_WAYS
-                && let Some(first) = first
+                && let Some(leaves) = self.first_of_most(&narrow)
             {
-                narrow.remove(&first);
+                narrow.remove(&leaves);
             }
         }
         let until_us = now_us + LOWERED_US;
         narrow.insert(ip, Narrow { mtu, until_us });
         self.until_us.fetch_max(until_us, Relaxed);
+    }
+
+    /// The oldest way of the group that has most of them.
+    fn first_of_most(&self, narrow: &HashMap<IpAddr, Narrow>) -> Option<IpAddr> {
+        let mut of = [0_usize; LOWERED_GROUPS];
+        for ip in narrow.keys() {
+            if let Some(count) = of.get_mut(self.group(*ip)) {
+                *count += 1;
+            }
+        }
+        let (most, _) = of.iter().enumerate().max_by_key(|(_, count)| **count)?;
+        let own = narrow.iter().filter(|(ip, _)| self.group(**ip) == most);
+        own.min_by_key(|(_, way)| way.until_us).map(|(ip, _)| *ip)
     }
 
     /// Bytes of a packet to this address, if a router said that it may not have as many as the interface's.

@@ -10,7 +10,7 @@ use super::wire::udp::Headers;
 use super::wire::{HEADERS, IPV4, IPV6, UDP};
 use super::wire::{arp::Arp, nd};
 use super::{Mac, Offload};
-use crate::limits::{GROUP_REPORT_US, LOWERED_PER_S};
+use crate::limits::{GROUP_REPORT_US, LOWERED_GROUPS, LOWERED_PER_S};
 use crate::r2p2::Peer;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub(super) struct Worker {
     pub(super) echoes: Rate,
     pub(super) closed: Rate,
     pub(super) reports: Rate,
-    pub(super) lowered: Rate,
+    /// Of each group of networks.
+    pub(super) lowered: Box<[Rate]>,
 }
 
 /// What becomes of a datagram to be sent.
@@ -59,7 +60,7 @@ impl Worker {
             echoes: Rate::new(options.echoes_per_s),
             closed: Rate::new(options.closed_ports_per_s),
             reports: Rate::once_in(GROUP_REPORT_US),
-            lowered: Rate::new(LOWERED_PER_S),
+            lowered: (0..LOWERED_GROUPS).map(|_| Rate::new(LOWERED_PER_S)).collect(),
             interface,
         }
     }

@@ -78,12 +78,12 @@ fn a_routers_word_about_a_packet_of_ours_lowers_what_its_peer_is_sent_for_some_t
     for peer in peers() {
         let World { mut one, mut two, router, time } = world();
         let headers = UDP + if peer.is_ipv4() { IPV4 } else { IPV6 };
-        send(&mut one, peer, &vec![1; 5000 - headers]);
-        assert_eq!(settle(&mut [&mut one, &mut two])[1].len(), 1);
         let mut outbox = one.outbox();
         assert_eq!(outbox.most(peer), 9000 - headers);
-        for mtu in [1400, 1300] {
-            router.send_raw(&too_big(peer.is_ipv4(), mtu, &quote(own(peer), peer, 5000)));
+        for (len, mtu) in [(5000, 1400), (1400, 1300)] {
+            send(&mut one, peer, &vec![1; len - headers]);
+            assert_eq!(settle(&mut [&mut one, &mut two])[1].len(), 1);
+            router.send_raw(&too_big(peer.is_ipv4(), mtu, &quote(own(peer), peer, len)));
             nothing(&mut one);
             assert_eq!(outbox.most(peer), mtu as usize - headers);
         }
@@ -155,36 +155,60 @@ fn a_word_that_is_forged_or_asks_for_less_than_any_way_is_not_heeded() {
 }
 
 #[test]
-fn such_words_are_heard_at_a_bounded_rate() {
+fn such_words_are_heard_at_a_bounded_rate_and_each_packet_is_worth_one() {
     let World { mut one, mut two, router, time } = world();
-    let peer = peers()[0];
-    send(&mut one, peer, &[1; 5000]);
-    settle(&mut [&mut one, &mut two]);
-    let word = too_big(true, 1400, &quote(own(peer), peer, 5028));
+    let (peer, mut known) = (peers()[0], 4000);
     for heard in [LOWERED_PER_S, 2 * LOWERED_PER_S] {
-        for _ in 0..LOWERED_PER_S + 20 {
-            router.send_raw(&word);
+        for _ in 0..LOWERED_PER_S + 2 {
+            send(&mut one, peer, &vec![1; known - IPV4 - UDP]);
+            settle(&mut [&mut one, &mut two]);
+            let before = one.stack_counters().too_big_heard;
+            for told in [known - 10, known - 10, known - 20] {
+                router.send_raw(&too_big(true, told as u32, &quote(own(peer), peer, known)));
+            }
+            nothing(&mut one);
+            known -= 10 * (one.stack_counters().too_big_heard - before) as usize;
         }
-        nothing(&mut one);
         assert_eq!(one.stack_counters().too_big_heard, heard);
         time.pass(1_000_000);
     }
-    assert_eq!(one.stack_counters().refused(Refused::Rate), 40);
+    assert_eq!(one.outbox().most(peer), known - IPV4 - UDP);
+    assert_eq!(one.stack_counters().refused(Refused::Unheeded), 2 * 2 * LOWERED_PER_S);
+    assert_eq!(one.stack_counters().refused(Refused::Rate), 3 * 2 * 2);
+}
+
+#[test]
+fn whoever_has_many_addresses_takes_neither_the_rate_nor_the_room_of_others() {
+    let (ways, time) = (KnownWays::new(), Time::new());
+    let clock = time.clock();
+    let victim = ip("192.0.2.1");
+    ways.lower(time.now_us(), victim, 1400);
+    // Unless it shares its group, which nobody can choose.
+    let mut others = (0..100).map(|number| IpAddr::from(std::net::Ipv6Addr::from((0xFD_u128 << 120) + (number << 64))));
+    let network = others.find(|network| ways.group(*network) != ways.group(victim)).unwrap();
+    let IpAddr::V6(network) = network else { unreachable!() };
+    for number in 0..3 * LOWERED_WAYS as u128 {
+        time.pass(1);
+        ways.lower(time.now_us(), IpAddr::from(std::net::Ipv6Addr::from(network.to_bits() + number)), 1400);
+    }
+    assert_eq!(ways.most(&clock, victim), Some(1400));
+    assert_eq!(ways.len(), LOWERED_WAYS);
 }
 
 #[test]
 fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first() {
     let (ways, time) = (KnownWays::new(), Time::new());
     let clock = time.clock();
-    let host = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0A00_0000 + number));
-    for number in 0..3 * LOWERED_WAYS as u32 {
+    // Of one network: they share their room.
+    let host = |number: u128| IpAddr::from(std::net::Ipv6Addr::from((0xFD00_u128 << 112) + number));
+    for number in 0..3 * LOWERED_WAYS as u128 {
         time.pass(1);
         ways.lower(time.now_us(), host(number), 1400);
         assert!(ways.len() <= LOWERED_WAYS);
         assert_eq!(ways.most(&clock, host(number)), Some(1400));
     }
     assert_eq!(ways.most(&clock, host(0)), None);
-    assert_eq!(ways.most(&clock, host(2 * LOWERED_WAYS as u32)), Some(1400));
+    assert_eq!(ways.most(&clock, host(2 * LOWERED_WAYS as u128)), Some(1400));
 }
 
 /// An echo is no word of any router.
