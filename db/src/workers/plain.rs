@@ -25,16 +25,20 @@ pub(crate) struct Context<'w> {
     pub(crate) ranges: &'w Ranges,
 }
 
-/// What the ranges of one message have done.
+/// What the ranges of one message have done, and the requests that its operations are as much work as.
 pub(crate) struct Ranges {
     looks: Cell<Looks>,
-    /// Requests that their looks are as much work as, beyond those that the door has counted.
+    /// Requests beyond those that the door has counted: of the looks of ranges, and of what writes have evicted.
     owed: Cell<u32>,
 }
 
 impl Ranges {
     pub(crate) fn new() -> Ranges {
         Ranges { looks: Cell::new(Looks::MESSAGE), owed: Cell::new(0) }
+    }
+
+    fn owe(&self, requests: usize) {
+        self.owed.set(self.owed.get().saturating_add(u32::try_from(requests).unwrap_or(u32::MAX)));
     }
 
     /// Requests that are still to be billed.
@@ -94,9 +98,7 @@ pub(crate) fn run(
         Op::Get => get(context, table, operation, hash, (response, tail)),
         Op::MultiGet if operation.flags & OP_FLAG_SNAPSHOT != 0 => get_at_once(context, table, operation, response),
         Op::MultiGet => multi_get(context, table, operation, response),
-        Op::Put => put(context, table, operation, hash, response),
-        Op::Delete => delete(context, table, operation, hash, response),
-        Op::Increment => increment(context, table, operation, hash, response),
+        Op::Put | Op::Delete | Op::Increment => write(context, table, operation, hash, response),
         Op::Range => range::run(context, table, operation, response),
         Op::Ping | Op::Hello | Op::Invoke => {
             refuse(operation, Status::Malformed, "not an operation on a record", response)
@@ -149,6 +151,21 @@ fn condition(operation: &Operation<'_>) -> Condition {
         rpc::Condition::Present => Condition::Present,
         rpc::Condition::Version => Condition::Version(operation.number),
     }
+}
+
+/// A write, which owes a request for each record that it evicted: thousands, in a cache that is full.
+fn write(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
+    let before = context.participant.retired();
+    let status = match operation.op {
+        Op::Put => put(context, table, operation, hash, response),
+        Op::Delete => delete(context, table, operation, hash, response),
+        _ => increment(context, table, operation, hash, response),
+    };
+    let retired = context.participant.retired() - before;
+    if retired > 1 {
+        context.ranges.owe(retired as usize - 1);
+    }
+    status
 }
 
 fn put(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
@@ -324,4 +341,38 @@ fn append_answer(record: Option<&RecordRef<'_>>, absent: Answer<'_>, response: &
         push_answer(response, &answer);
     }
     fits
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::store::{Epochs, Mode, TableConfig};
+
+    #[test]
+    fn a_write_owes_a_request_for_each_record_that_it_evicts() {
+        const SMALL: usize = 1_000;
+        let (epochs, metrics) = (Epochs::new(), Metrics::new(1));
+        let config = TableConfig { mode: Mode::Cache, quota_bytes: 200_000, ..TableConfig::default() };
+        let table = Table::with_seed(config, Arc::clone(&epochs), 1);
+        let participant = epochs.register();
+        let put = |key: &[u8], value: &[u8]| {
+            let (ranges, counters) = (Ranges::new(), metrics.worker(0).expect("a worker"));
+            let context = Context { participant: &participant, now_ms: 1, counters, ranges: &ranges };
+            let operation = Operation { key, value, ..Operation::new(Op::Put) };
+            let before = table.stats().evictions;
+            let status = run(&context, &table, &operation, table.hash(key), (&mut Vec::new(), None));
+            assert_eq!(status, Status::Ok);
+            (u64::from(ranges.owed()), table.stats().evictions - before)
+        };
+        for number in 0..SMALL as u32 {
+            let (owed, _) = put(&number.to_le_bytes(), &[1; 100]);
+            assert!(owed < 8, "there is room, and growing takes a few: {owed}");
+        }
+        assert_eq!(put(&0_u32.to_le_bytes(), &[2; 100]), (0, 0), "what is replaced is the write itself");
+        let (owed, evicted) = put(b"large", &[3; 150_000]);
+        assert!(evicted > SMALL as u64 / 2 && owed + 1 >= evicted, "{owed} of {evicted}");
+    }
 }

@@ -111,7 +111,8 @@ impl Epochs {
             epochs: Arc::clone(self),
             member,
             limbo: RefCell::default(),
-            uncounted_items: Cell::new(0),
+            retired: Cell::new(0),
+            counted: Cell::new(0),
             uncounted_bytes: Cell::new(0),
             uncounted_waiting: Cell::new(0),
             turns: 0,
@@ -220,8 +221,10 @@ pub struct Participant {
     epochs: Arc<Epochs>,
     member: Member,
     limbo: RefCell<Limbo>,
-    /// What was retired since the last quiescent point: the common counters are touched once a turn, not once a write.
-    uncounted_items: Cell<u64>,
+    /// Items retired so far.
+    retired: Cell<u64>,
+    /// Of these, those that are in the common counters, which are touched once a turn, not once a write.
+    counted: Cell<u64>,
     uncounted_bytes: Cell<u64>,
     uncounted_waiting: Cell<u64>,
     /// Quiescent points, modulo 2^32.
@@ -347,10 +350,17 @@ impl Participant {
     }
 
     fn count(&self) {
-        let (items, bytes) = (self.uncounted_items.take(), self.uncounted_bytes.take());
+        let retired = self.retired.get();
+        let (items, bytes) = (retired - self.counted.replace(retired), self.uncounted_bytes.take());
         if items != 0 {
             self.epochs.count(items, bytes, self.uncounted_waiting.take());
         }
+    }
+
+    /// Records and the like that this thread has retired so far: what a write has replaced, deleted or evicted is in the difference.
+    #[inline]
+    pub fn retired(&self) -> u64 {
+        self.retired.get()
     }
 
     /// Frees what can be freed in the middle of a turn: this thread announces nothing, so what it may be reading stays, as
@@ -367,7 +377,7 @@ impl Participant {
     pub(super) fn retire(&self, garbage: Garbage, charge: Charge) {
         self.enter();
         let waiting = Waiting { stamp: self.member.seen(), garbage, charge };
-        self.uncounted_items.set(self.uncounted_items.get() + 1);
+        self.retired.set(self.retired.get() + 1);
         self.uncounted_bytes.set(self.uncounted_bytes.get() + waiting.garbage.bytes() as u64);
         self.uncounted_waiting.set(self.uncounted_waiting.get() + waiting.waiting_bytes());
         self.limbo.borrow_mut().push_back(waiting);

@@ -37,7 +37,7 @@ pub(super) fn run(context: &Context<'_>, table: &Table, operation: &Operation<'_
     let read = read(&wanted, &mut looks, &mut fits);
     // The door has counted as many as it may answer.
     let owed = (looks.requests() - before).saturating_sub(limit + 1);
-    context.ranges.owed.set(context.ranges.owed.get().saturating_add(u32::try_from(owed).unwrap_or(u32::MAX)));
+    context.ranges.owe(owed);
     context.ranges.looks.set(looks);
     match read {
         Ok(stretch) if stretch.none_fits() => refuse(operation, Status::TooLarge, FULL, response),
