@@ -7,8 +7,8 @@ use common::{BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant};
 use sandstorm_client::Error;
 use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_net::rpc::{
-    Answers, Condition, MAX_OPERATIONS, MESSAGE_HEADER_LEN, MessageHeader, OP_HEADER_LEN, Op, Operation, Status,
-    encode_message, push_key,
+    Answers, Condition, FLAG_IDEMPOTENT, MAX_OPERATIONS, MESSAGE_HEADER_LEN, MessageHeader, OP_HEADER_LEN, Op,
+    Operation, Status, encode_message, push_key,
 };
 
 #[test]
@@ -221,6 +221,23 @@ fn a_repeated_message_is_answered_again_and_run_once() {
         assert_eq!((answer.status, answer.number), (Status::Ok, 1), "repeat {repeat}: {}", answer.text());
     }
     assert_eq!(wire.one(Operation::increment(1, b"n", 1)).number, 2);
+}
+
+#[test]
+fn a_repeated_call_runs_again_only_if_the_client_says_that_it_may() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    load(&plane, "alice", "put", 1);
+    let mut wire = Wire::new(&plane, 0, id);
+    // Table, length of the key, key, value; it replies with the record's version.
+    let args = [&1u64.to_le_bytes()[..], &1u32.to_le_bytes(), b"k", b"value"].concat();
+    let mut versions = |flags| {
+        let header = MessageHeader { flags, ..wire.header(1) };
+        [0; 3].map(|_| wire.ask_as(&header, &[Operation::invoke(b"put", &args)]).remove(0).value)
+    };
+    let (once, again) = (versions(0), versions(FLAG_IDEMPOTENT));
+    assert!(once.iter().all(|version| *version == once[0]), "{once:?}");
+    assert!(again[0] != again[1] && again[1] != again[2], "{again:?}");
 }
 
 #[test]

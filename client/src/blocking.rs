@@ -121,6 +121,11 @@ impl Client {
         self.runtime.block_on(self.client.invoke_version(name, version, args))
     }
 
+    /// See [`crate::Client::query`].
+    pub fn query(&self, name: &str, args: &[u8]) -> Result<Bytes, Error> {
+        self.runtime.block_on(self.client.query(name, args))
+    }
+
     /// See [`crate::Client::batch`]; send it with [`Client::send`].
     pub fn batch(&self) -> Batch<'_> {
         self.client.batch()

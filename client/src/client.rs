@@ -4,7 +4,6 @@ use crate::driver::Mover;
 use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, RangePage, Record, Reply};
 use crate::session::Login;
 use crate::{Error, limits};
-use bytes::Bytes;
 use sandstorm_net::driver::Drivers;
 use sandstorm_net::rpc::MAX_KEY_LEN;
 use std::future::{Future, IntoFuture};
@@ -366,28 +365,13 @@ impl Client {
         }
     }
 
-    /// Calls the newest version of the extension `name`; gives its reply.
-    pub async fn invoke(&self, name: &str, args: &[u8]) -> Result<Bytes, Error> {
-        self.invoke_version(name, 0, args).await
-    }
-
-    /// Calls that version of the extension `name` (0: the newest).
-    pub async fn invoke_version(&self, name: &str, version: u64, args: &[u8]) -> Result<Bytes, Error> {
-        let mut message = Message::new();
-        message.invoke(name, version, args);
-        match self.single(message).await? {
-            Reply::Reply(bytes) => Ok(bytes),
-            other => Err(unexpected("invoke", &other)),
-        }
-    }
-
     /// Several operations in one message: one round trip, run in order, each with its own result. They are not one
     /// transaction.
     pub fn batch(&self) -> Batch<'_> {
         Batch { client: self, message: Message::new() }
     }
 
-    async fn single(&self, message: Message) -> Result<Reply, Error> {
+    pub(crate) async fn single(&self, message: Message) -> Result<Reply, Error> {
         let response = self.mover.request(message, self.deadline).await?;
         message::only_reply(&response)
     }
@@ -416,7 +400,7 @@ fn after(key: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-fn unexpected(asked: &str, reply: &Reply) -> Error {
+pub(crate) fn unexpected(asked: &str, reply: &Reply) -> Error {
     Error::Protocol { text: format!("a {asked} was answered with {reply:?}") }
 }
 
@@ -558,6 +542,12 @@ impl Batch<'_> {
     /// Adds a call of an extension: [`Reply::Reply`].
     pub fn invoke(mut self, name: &str, args: &[u8]) -> Self {
         self.message.invoke(name, 0, args);
+        self
+    }
+
+    /// Adds a call that does no harm if it runs twice, as [`Client::query`]: [`Reply::Reply`].
+    pub fn query(mut self, name: &str, args: &[u8]) -> Self {
+        self.message.query(name, 0, args);
         self
     }
 

@@ -38,7 +38,8 @@
 //!
 //! # What a request promises
 //! - It is resent, with growing pauses, until its answer comes or its deadline passes ([`Config::deadline`], 2 s unless
-//!   told otherwise). The server runs it **at most once**, however often it arrives.
+//!   told otherwise). The server runs it **at most once**, however often it arrives; a read, and a call that was sent as a
+//!   [`Client::query`], perhaps again.
 //! - After [`Error::Timeout`], [`Error::Stale`], [`Error::Io`], [`Error::Closed`] or [`Error::Protocol`] it may or may not have run; read
 //!   before you write again. After any other error a get, put, delete or increment has changed nothing.
 //! - A call of an extension has not run after [`Error::UnknownExtension`], [`Error::Suspended`], [`Error::OverQuota`] or
@@ -59,6 +60,7 @@
 #![deny(unsafe_code)]
 
 pub mod blocking;
+mod calls;
 mod client;
 pub mod control;
 mod driver;

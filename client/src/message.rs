@@ -259,6 +259,13 @@ impl Message {
         self.push(&operation, [args, &[]]);
     }
 
+    /// Appends a call that does no harm if it runs twice, as of an extension that only reads: the server remembers no answer to it.
+    pub fn query(&mut self, name: &str, version: u64, args: &[u8]) {
+        let idempotent = self.idempotent;
+        self.invoke(name, version, args);
+        self.idempotent = idempotent;
+    }
+
     /// The bytes, with a header that lacks what only the session knows (session, sequence, acked).
     pub(crate) fn finish(mut self, tenant: u32) -> Result<Vec<u8>, Error> {
         if let Some(what) = self.too_large {
@@ -394,5 +401,31 @@ pub(crate) fn hello_answer(response: &[u8]) -> Result<(u32, u32), Error> {
             Ok((workers, if home < workers { home } else { 0 }))
         }
         _ => Err(protocol("the answer to a hello is not 8 bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_messages_of_reads_and_queries_may_run_twice() {
+        let asked = |ask: fn(&mut Message)| {
+            let mut message = Message::new();
+            message.get(1, b"k");
+            ask(&mut message);
+            message.get(1, b"k");
+            is_idempotent(&message.finish(1).expect("a small message"))
+        };
+        assert!(asked(|message| message.query("name", 0, b"")));
+        assert!(!asked(|message| message.invoke("name", 0, b"")));
+        for ask in [(|message| message.put(1, b"k", b"v", &PutOptions::default())) as fn(&mut Message), |message| {
+            message.invoke("name", 0, b"")
+        }] {
+            let mut message = Message::new();
+            ask(&mut message);
+            message.query("name", 0, b"");
+            assert!(!is_idempotent(&message.finish(1).expect("a small message")), "a query takes nothing back");
+        }
     }
 }

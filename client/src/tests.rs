@@ -35,6 +35,7 @@ async fn every_operation(client: &Client) {
     assert_eq!(client.delete_if_version(TABLE, b"k", second).await, Ok(true));
     assert_eq!(client.delete(TABLE, b"k").await, Ok(false));
     assert_eq!(client.invoke("echo", b"args").await.unwrap(), "args");
+    assert_eq!(client.query("echo", b"args").await.unwrap(), "args");
     client.ping().await.unwrap();
     assert_eq!(client.get(TABLE + 1, b"k").await, Err(Error::UnknownTable));
     assert_eq!(client.invoke("nope", b"").await, Err(Error::UnknownExtension));

@@ -107,7 +107,8 @@ impl Data {
             }
             class => {
                 self.write_args(ask, salt, key, value);
-                message.invoke(class.extension().unwrap_or_default(), 0, value);
+                let name = class.extension().unwrap_or_default();
+                if class.is_query() { message.query(name, 0, value) } else { message.invoke(name, 0, value) }
             }
         }
     }

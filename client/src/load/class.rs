@@ -200,6 +200,13 @@ impl Class {
         }
     }
 
+    /// Whether it is a call of an extension that only reads, which is sent as a query: it may run twice, as a get may.
+    pub(super) fn is_query(self) -> bool {
+        use Class::{Aggregate, Analysis, Auth, Chain, Checksum, InvokeGet, Long, Scan};
+        matches!(self, InvokeGet | Scan | Chain | Aggregate | Checksum | Analysis | Auth | Long)
+            || (self.is_of_graph() && !self.changes_graph())
+    }
+
     /// Whether it asks about a graph, as the extension `tao` keeps it.
     pub fn is_of_graph(self) -> bool {
         (Class::ObjGet as usize..=Class::AssocChangeType as usize).contains(&self.index())

@@ -293,22 +293,23 @@ impl Tao {
             .await
     }
 
+    /// Calls for a read.
     async fn ask(&self, args: &[u8]) -> Result<Bytes, Error> {
-        self.client.invoke(EXTENSION, args).await
+        self.client.query(EXTENSION, args).await
     }
 
     /// Calls for a write, again after a pause where others wrote to the same each time that the server tried.
     async fn write(&self, args: &[u8]) -> Result<Bytes, Error> {
         let mut pause = FIRST_PAUSE;
         for _ in 1..WRITE_TRIES {
-            match self.ask(args).await {
+            match self.client.invoke(EXTENSION, args).await {
                 Err(Error::Conflict) => {}
                 done => return done,
             }
             tokio::time::sleep(pause.mul_f64(rand::random())).await;
             pause = LONGEST_PAUSE.min(pause * 2);
         }
-        self.ask(args).await
+        self.client.invoke(EXTENSION, args).await
     }
 
     /// Asks for edges of a list by their ids until all are answered.

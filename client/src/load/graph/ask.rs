@@ -201,7 +201,7 @@ impl Data {
             Class::AssocChangeType => codec::assoc_change_type(&tables, id, EDGE, about.edge(), OTHER),
             _ => return,
         };
-        message.invoke(TAO, 0, &args);
+        if ask.class.is_query() { message.query(TAO, 0, &args) } else { message.invoke(TAO, 0, &args) }
     }
 
     /// Looks at a successful reply to a graph's request. `as_loaded`: nobody changes the graph.
