@@ -44,6 +44,9 @@ pub const LOAD_DRAIN: Duration = Duration::from_millis(500);
 pub const LOAD_SHARE_NS: u64 = 100_000_000;
 /// How long a load's thread that dozes sleeps at most, in microseconds: requests whose answers are lost are to be sent again in time.
 pub const LOAD_DOZE_US: u64 = 1_000;
+/// How often a load's thread over a driver past the kernel looks in vain before it lets others run, each time from then on: as many looks take
+/// longer than an answer that is under way, and to yield takes longer than most answers.
+pub const LOAD_LOOKS_IN_VAIN: u32 = 64;
 /// How often the line of progress looks at the time.
 pub const LOAD_WATCH: Duration = Duration::from_millis(20);
 /// Lists, and rows for a decision tree, that a load makes by itself: a list is some tens of times as large as a record.

@@ -99,8 +99,8 @@ impl Connection {
         self.session.server().ok_or_else(|| Error::Protocol { text: "a ping was answered before the hello".into() })
     }
 
-    fn now_us(&self) -> u64 {
-        self.epoch.elapsed().as_micros() as u64
+    fn us_at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.epoch).as_micros() as u64
     }
 
     /// What the server said of itself: number of workers and home worker.
@@ -141,7 +141,12 @@ impl Connection {
     /// # Errors
     /// [`Error::TooLarge`] or [`Error::Busy`]; it will not be sent then.
     pub fn send(&mut self, mark: u64, message: Message) -> Result<(), Error> {
-        let now_us = self.now_us();
+        self.send_at(Instant::now(), mark, message)
+    }
+
+    /// The same for who has just read the clock.
+    pub(crate) fn send_at(&mut self, now: Instant, mark: u64, message: Message) -> Result<(), Error> {
+        let now_us = self.us_at(now);
         let message = message.finish(self.tenant)?;
         let failed = &mut self.failed;
         self.session.submit(now_us, mark, message, self.deadline, &mut self.outbox, &mut |mark, result| {
@@ -160,7 +165,12 @@ impl Connection {
 
     /// Sends what is queued, takes what has arrived, runs timers. `each` gets the mark of every request that ended and its
     /// answer. Returns how many ended. Never waits.
-    pub fn poll(&mut self, mut each: impl FnMut(u64, Result<Response<'_>, Error>)) -> usize {
+    pub fn poll(&mut self, each: impl FnMut(u64, Result<Response<'_>, Error>)) -> usize {
+        self.poll_at(Instant::now(), each)
+    }
+
+    /// The same for who has just read the clock.
+    pub(crate) fn poll_at(&mut self, now: Instant, mut each: impl FnMut(u64, Result<Response<'_>, Error>)) -> usize {
         self.flush();
         let mut ended = 0;
         for (mark, error) in self.failed.drain(..) {
@@ -172,7 +182,7 @@ impl Connection {
             each(mark, result.map(|answer| Response { answer }));
         };
         let received = self.driver.receive(&mut self.burst);
-        let now_us = self.epoch.elapsed().as_micros() as u64;
+        let now_us = now.saturating_duration_since(self.epoch).as_micros() as u64;
         if received > 0 {
             let server = self.session.peer();
             for (peer, datagram) in self.burst.iter() {

@@ -221,18 +221,43 @@ impl<T> Session<T> {
         }
         let deadline = deadline.min(limits::MAX_DEADLINE);
         let ends_us = now_us + deadline.as_micros() as u64;
-        self.queue.push_back(Pending {
-            mark: Some(mark),
-            message,
-            deadline,
-            ends_us,
-            sent_us: 0,
-            session: 0,
-            sequence: 0,
-            restarts: 0,
-        });
+        let (mark, sent_us, session, sequence, restarts) = (Some(mark), 0, 0, 0, 0);
+        let pending = Pending { mark, message, deadline, ends_us, sent_us, session, sequence, restarts };
+        if self.queue.is_empty() && self.has_window() {
+            // The usual case: it need not wait.
+            let Some(pending) = self.dispatch(now_us, pending, tx, out) else { return Ok(()) };
+            self.queue.push_back(pending);
+        } else {
+            self.queue.push_back(pending);
+        }
         self.pump(now_us, tx, out);
         Ok(())
+    }
+
+    /// Whether the next message may go at once.
+    #[inline]
+    fn has_window(&self) -> bool {
+        self.phase == Phase::Ready && self.sequence - self.acked < self.window
+    }
+
+    /// Sends a message, or tells that it cannot be sent. Gives it back if there is no room for it now.
+    #[inline]
+    fn dispatch(
+        &mut self,
+        now_us: u64,
+        pending: Pending<T>,
+        tx: &mut impl Transmit,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+    ) -> Option<Pending<T>> {
+        match self.send(now_us, pending, tx) {
+            Ok(()) => None,
+            Err((pending, RequestError::Busy)) => Some(pending),
+            Err((pending, error)) => {
+                let what = error.to_string();
+                self.finish(pending, Err(Error::TooLarge { what }), out);
+                None
+            }
+        }
     }
 
     /// Sends what the window has room for.
@@ -240,18 +265,11 @@ impl<T> Session<T> {
         if self.phase == Phase::Fresh && !self.queue.is_empty() {
             self.greet(now_us, tx);
         }
-        while self.phase == Phase::Ready && self.sequence - self.acked < self.window {
+        while self.has_window() {
             let Some(pending) = self.queue.pop_front() else { break };
-            match self.send(now_us, pending, tx) {
-                Ok(()) => {}
-                Err((pending, RequestError::Busy)) => {
-                    self.queue.push_front(pending);
-                    break;
-                }
-                Err((pending, error)) => {
-                    let what = error.to_string();
-                    self.finish(pending, Err(Error::TooLarge { what }), out);
-                }
+            if let Some(pending) = self.dispatch(now_us, pending, tx, out) {
+                self.queue.push_front(pending);
+                break;
             }
         }
         self.tick_us = match self.tick_us {

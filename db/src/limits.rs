@@ -419,6 +419,9 @@ pub const INVOCATIONS_PER_WORKER: usize = 1_536;
 /// Places of a worker that a tenant may hold for each one that is free: of `n` tenants that want all they can get, each has
 /// 2 of `2n + 1` parts, and one part is left for the others.
 pub const PLACES_PER_FREE: usize = 2;
+/// How old the time of day may be by which records expire, microseconds: it is told in milliseconds, and a turn of a polling worker is shorter than
+/// ten readings of a clock.
+pub const DATE_US: u64 = 250;
 /// Microseconds that an idle worker spins before it sleeps in the kernel: a wake-up costs 15-50 us, so spinning about as
 /// long at most doubles the idle cost and keeps a busy closed loop out of the kernel's scheduler.
 pub const SPIN_US: u64 = 50;

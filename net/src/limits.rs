@@ -336,6 +336,11 @@ pub const POLLED_SLEEP_US: u64 = 50;
 pub const POLLED_IDLE_SLEEP_US: u64 = 500;
 /// Time without a datagram after which a worker whose port cannot wake it looks less often, microseconds.
 pub const POLLED_REST_US: u64 = 1_000_000;
+/// The same where no datagram came or went for [`POLLED_LONG_REST_US`], microseconds: 500 looks a second. A queue of 1024 packets holds what comes
+/// meanwhile at half a million packets a second, and a client sends again only after ten times as long.
+pub const POLLED_DEEP_SLEEP_US: u64 = 2000;
+/// Time without a datagram after which a worker whose port cannot wake it looks least often, microseconds.
+pub const POLLED_LONG_REST_US: u64 = 10_000_000;
 /// Ways of which a router said that they bear less than the interface, of one interface; 40 bytes each.
 pub const LOWERED_WAYS: usize = 1024;
 /// Time for which that is believed, microseconds (RFC 8201 has it tried again after ten minutes).

@@ -3,6 +3,7 @@
 //! Record `id` has a key and a value that follow from `id` alone (and a salt that each write picks), so that any reply can
 //! be checked without remembering what was written.
 
+use super::ranks::Ranks;
 use rand::Rng;
 use rand_distr::{Distribution, Zipf};
 use std::fmt;
@@ -192,8 +193,13 @@ pub struct Chooser {
 #[derive(Clone, Debug)]
 enum Draw {
     Zipf(Zipf<f64>),
+    /// The same from tables.
+    Ranks(Ranks),
     Uniform,
-    HotSet { hot: u64, share: f64 },
+    HotSet {
+        hot: u64,
+        share: f64,
+    },
     Latest(Zipf<f64>),
 }
 
@@ -208,7 +214,9 @@ impl Chooser {
             |exponent| Zipf::new(count as f64, exponent).map_err(|error| format!("zipf exponent {exponent}: {error}"));
         let draw = match skew {
             Skew::Uniform => Draw::Uniform,
-            Skew::Zipf { exponent } => Draw::Zipf(zipf(exponent)?),
+            Skew::Zipf { exponent } => {
+                zipf(exponent).map(|zipf| Ranks::new(count, exponent).map_or(Draw::Zipf(zipf), Draw::Ranks))?
+            }
             Skew::Latest => Draw::Latest(zipf(LATEST_EXPONENT)?),
             Skew::HotSet { keys, share } => {
                 let hot = ((count as f64 * keys) as u64).clamp(1, count);
@@ -232,6 +240,7 @@ impl Chooser {
     pub fn next(&self, rng: &mut impl Rng) -> u64 {
         match &self.draw {
             Draw::Zipf(zipf) => (zipf.sample(rng) as u64).clamp(1, self.count) - 1,
+            Draw::Ranks(ranks) => ranks.next(rng),
             Draw::Latest(zipf) => self.count - (zipf.sample(rng) as u64).clamp(1, self.count),
             Draw::Uniform => rng.random_range(0..self.count),
             Draw::HotSet { hot, share } => {

@@ -28,10 +28,16 @@ pub(super) struct Times {
 
 impl Times {
     pub(super) fn now_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        self.ns_at(Instant::now())
+    }
+
+    pub(super) fn ns_at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_nanos() as u64
     }
 }
 
+/// To go through so many answers takes about as long as to read the clock.
+const ANSWERS_AT_ONCE: usize = 2;
 /// One in so many passwords is wrong.
 const WRONG_PASSWORD_ONE_IN: u32 = 8;
 
@@ -225,21 +231,23 @@ impl<'l> Lane<'l> {
     }
 
     /// What can be slept on until an answer comes.
+    #[inline]
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.connection.socket()
     }
 
-    /// Takes answers and sends what is due. Returns whether anything happened.
-    pub(super) fn turn(&mut self) -> bool {
-        let answered = self.take_answers();
-        let now_ns = self.book.times.now_ns();
+    /// Takes answers and sends what is due. Returns whether anything happened. `begun` is about now: to read the clock takes longer than
+    /// some drivers take to bring a packet.
+    pub(super) fn turn(&mut self, begun: Instant) -> bool {
+        let (answered, now) = self.take_answers(begun);
+        let now_ns = self.book.times.ns_at(now);
         while let Some((_, ask)) = self.computing.pop_front_if(|(until_ns, _)| *until_ns <= now_ns) {
             self.book.enter(now_ns, &ask, End::Done);
         }
         let mut sent = false;
         while self.may_send(now_ns) {
             sent = true;
-            self.send(now_ns);
+            self.send(now, now_ns);
         }
         if sent {
             self.connection.flush();
@@ -265,13 +273,17 @@ impl<'l> Lane<'l> {
         }
     }
 
-    fn take_answers(&mut self) -> usize {
+    /// How many answers there were, and the time: that at which the turn was begun if there were none.
+    fn take_answers(&mut self, begun: Instant) -> (usize, Instant) {
         let Lane { connection, flights, free, again, computing, book, scratch, load, .. } = self;
         let mut goes_on = GoesOn { again, computing, takes: load.client_takes };
-        // Answers of one look were there together; to read the clock for each would take longer than some drivers take to bring it.
-        let mut looked_ns = None;
-        connection.poll(|mark, answer| {
-            let now_ns = *looked_ns.get_or_insert_with(|| book.times.now_ns());
+        // Answers of one look were there together.
+        let mut looked = None;
+        let answered = connection.poll_at(begun, |mark, answer| {
+            let (_, now_ns) = *looked.get_or_insert_with(|| {
+                let now = Instant::now();
+                (now, book.times.ns_at(now))
+            });
             let slot = mark as usize;
             let Some(asks) = flights.get_mut(slot) else { return };
             match answer {
@@ -283,11 +295,18 @@ impl<'l> Lane<'l> {
             }
             asks.clear();
             free.push(slot);
-        })
+        });
+        let now = match looked {
+            // To go through many took some time.
+            _ if answered > ANSWERS_AT_ONCE => Instant::now(),
+            Some((now, _)) => now,
+            None => begun,
+        };
+        (answered, now)
     }
 
     /// Sends one message of requests that are due.
-    fn send(&mut self, now_ns: u64) {
+    fn send(&mut self, now: Instant, now_ns: u64) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.flights.push(Vec::new());
             self.flights.len() - 1
@@ -320,7 +339,7 @@ impl<'l> Lane<'l> {
             asks.push(ask);
         }
         self.owed = self.owed.map(|owed| owed - usize::from(drew && owed > 0));
-        if let Err(error) = self.connection.send(slot as u64, message) {
+        if let Err(error) = self.connection.send_at(now, slot as u64, message) {
             asks.iter().for_each(|ask| self.book.enter(now_ns, ask, End::Error(error.code())));
             asks.clear();
             self.free.push(slot);

@@ -34,6 +34,7 @@ mod lane;
 pub mod peer;
 mod plan;
 mod pools;
+mod ranks;
 mod report;
 mod rows;
 #[cfg(test)]

@@ -41,7 +41,7 @@ use self::run_queue::RunQueue;
 use self::steal::Offer;
 use self::tasks::{Ended, Task};
 use crate::extensions::Engine;
-use crate::limits::{SPIN_US, STEAL_LOOK_MS};
+use crate::limits::{DATE_US, SPIN_US, STEAL_LOOK_MS};
 use crate::metrics::WorkerCounters;
 use crate::protocols::Facts;
 use crate::store::Participant;
@@ -105,6 +105,8 @@ struct Worker {
     overload: Overload,
     now_us: u64,
     now_ms: u64,
+    /// When `now_ms` was read.
+    dated_us: u64,
     /// When there was last something to do.
     last_busy_us: u64,
     /// The turn before this one found something to do: it lasted until now.
@@ -146,7 +148,11 @@ impl Worker {
             self.counters.busy_us.add(now_us - self.now_us);
         }
         self.now_us = now_us;
-        self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        // A turn may be shorter than it takes to read a clock.
+        if self.now_ms == 0 || now_us.saturating_sub(self.dated_us) >= DATE_US {
+            self.now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+            self.dated_us = now_us;
+        }
         self.take_directory();
     }
 

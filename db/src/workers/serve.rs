@@ -92,9 +92,11 @@ impl Worker {
         intake.receive(&mut state.driver, sorter, own);
         // After the packets: whoever was told that a tenant or table is there may use it at once.
         self.take_directory();
-        let snapshot = Arc::clone(&self.snapshot);
-        let (begun, mut spent_ns, mut went_through) = (Instant::now(), 0, 0);
+        let snapshot = if Arc::ptr_eq(&snapshot, &self.snapshot) { snapshot } else { Arc::clone(&self.snapshot) };
+        let (mut begun, mut spent_ns, mut went_through) = (None, 0, 0);
         while intake.next_part() {
+            // Most looks find nothing, and are not timed.
+            let begun = *begun.get_or_insert_with(Instant::now);
             let mut requests: ArrayVec<Incoming<'_>, BURST> = ArrayVec::new();
             let mut bills = Bills::default();
             intake.each_of_part(|burst, index, share| {

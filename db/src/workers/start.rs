@@ -209,6 +209,7 @@ impl Workers {
                 overload: Overload::new(),
                 now_us: 0,
                 now_ms: 0,
+                dated_us: 0,
                 last_busy_us: 0,
                 was_busy: false,
                 roused_us: 0,

@@ -8,7 +8,10 @@ use super::wire::udp::Headers;
 use super::worker::{Out, Worker};
 use super::{Fill, FramePort, OutFrame, Part};
 use crate::driver::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{BURST, JUNK_BURSTS, POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US, usual_datagram};
+use crate::limits::{
+    BURST, JUNK_BURSTS, POLLED_DEEP_SLEEP_US, POLLED_IDLE_SLEEP_US, POLLED_LONG_REST_US, POLLED_REST_US,
+    POLLED_SLEEP_US, usual_datagram,
+};
 use crate::r2p2::Peer;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -112,6 +115,9 @@ impl<P: FramePort> StackDriver<P> {
 
     fn hand_over(&mut self) {
         let worker = &mut self.worker;
+        if !std::mem::take(&mut worker.some_away) {
+            return;
+        }
         for (batch, inbox) in worker.away.iter_mut().zip(&worker.interface.inboxes) {
             if !batch.is_empty() {
                 let lost = inbox.put(batch);
@@ -143,9 +149,9 @@ impl<P: FramePort> StackDriver<P> {
     /// the port has room for more.
     fn send_run(&mut self, now_us: u64, outbox: &Outbox) -> (usize, bool) {
         let mut headers = [Headers::default(); BURST];
-        let (mut ready, mut stop) = (0, None);
+        let (mut ready, mut stop, mut last) = (0, None, None);
         for (datagram, place) in outbox.iter().zip(&mut headers) {
-            match self.worker.route(now_us, datagram.peer, datagram.parts()) {
+            match self.worker.route(now_us, datagram.peer, datagram.parts(), &mut last) {
                 Out::Frame(headers) => *place = headers,
                 other => {
                     stop = Some((other, datagram));
@@ -206,7 +212,8 @@ impl<P: FramePort> StackDriver<P> {
         let mut longest_us = match now_us.saturating_sub(self.busy_us) {
             _ if !self.polled => u64::MAX,
             rest_us if rest_us < POLLED_REST_US => POLLED_SLEEP_US,
-            _ => POLLED_IDLE_SLEEP_US,
+            rest_us if rest_us < POLLED_LONG_REST_US => POLLED_IDLE_SLEEP_US,
+            _ => POLLED_DEEP_SLEEP_US,
         };
         if !worker.held.is_empty() {
             longest_us = longest_us.min(worker.held.due_us.saturating_sub(now_us).max(SHORT_SLEEP_US));

@@ -145,7 +145,7 @@ pub(crate) fn frames(bytes: &[u8]) {
                 1 => SocketAddr::from(([0xFD00, 0, 0, 0, 0, 0, 0, last.into()], 9)),
                 _ => SocketAddr::from(([192, 0, 2, last], 9)),
             };
-            match worker.route(now_us, peer, [input, &[]]) {
+            match worker.route(now_us, peer, [input, &[]], &mut None) {
                 Out::Frame(headers) => check_own(&[headers.bytes(), input].concat()),
                 Out::Hold(hop) => worker.hold(now_us, hop, peer, [input, &[]]),
                 Out::Dropped(_) => {}

@@ -111,8 +111,12 @@ impl Inbox {
     }
 
     /// The owner has found nothing. False if something has come meanwhile.
+    #[inline]
     pub(super) fn rest(&self) -> bool {
-        self.idle.store(true, SeqCst);
+        // Who looks again and again has said it before.
+        if !self.idle.load(SeqCst) {
+            self.idle.store(true, SeqCst);
+        }
         if self.count.load(SeqCst) == 0 {
             return true;
         }

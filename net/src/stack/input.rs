@@ -100,6 +100,7 @@ impl Worker {
             }
             Some(worker) => {
                 let batch = self.away.get_mut(worker).ok_or(Refused::Handover)?;
+                self.some_away = true;
                 let segment = if segment == 0 { datagram.payload.len().max(1) } else { segment };
                 // An empty one is a datagram, too.
                 let empty = datagram.payload.is_empty().then_some(&[][..]);

@@ -28,6 +28,8 @@ pub(super) struct Worker {
     pub(super) held: Held,
     /// What came for other workers in this turn.
     pub(super) away: Box<[Batch]>,
+    /// There is something in it: a client's device has many connections, whose batches are not looked through each time.
+    pub(super) some_away: bool,
     pub(super) echoes: Rate,
     pub(super) closed: Rate,
     pub(super) reports: Rate,
@@ -57,6 +59,7 @@ impl Worker {
             queue: Queue::default(),
             held: Held::default(),
             away: (0..options.workers).map(|_| Batch::default()).collect(),
+            some_away: false,
             echoes: Rate::new(options.echoes_per_s),
             closed: Rate::new(options.closed_ports_per_s),
             reports: Rate::once_in(GROUP_REPORT_US),
@@ -135,28 +138,49 @@ impl Worker {
         if target.is_unicast_link_local() { self.interface.link_local.unwrap_or(own) } else { own }
     }
 
-    /// The headers for a datagram, or what else becomes of it. To be called again for one that the port had no room for.
+    /// The headers for a datagram, or what else becomes of it. To be called again for one that the port had no room for. `last` is the
+    /// peer that was found last at this time: most datagrams that leave together go to one.
     #[inline]
-    pub(super) fn route(&mut self, now_us: u64, peer: Peer, payload: [&[u8]; 2]) -> Out {
+    pub(super) fn route(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        payload: [&[u8]; 2],
+        last: &mut Option<(Peer, Mac)>,
+    ) -> Out {
         let header = if peer.is_ipv4() { IPV4 } else { IPV6 };
         if header + UDP + payload.map(<[u8]>::len).iter().sum::<usize>() > self.interface.mtu {
             return Out::Dropped(Unsent::TooLarge);
         }
-        let Some(hop) = self.interface.next_hop(peer.ip()).filter(|_| peer.port() != 0) else {
-            return Out::Dropped(Unsent::NoRoute);
-        };
-        let mac = match self.interface.neighbours.find(now_us, hop) {
-            Found::Here(mac) => mac,
-            Found::Doubtful(mac) => {
-                self.ask(now_us, hop);
-                mac
-            }
-            Found::Wait(_) | Found::Unknown => return Out::Hold(hop),
-            Found::Nobody => return Out::Dropped(Unsent::Unresolved),
+        let mac = match last {
+            Some((last, mac)) if *last == peer => *mac,
+            _ => match self.neighbour(now_us, peer) {
+                Ok(mac) => {
+                    *last = Some((peer, mac));
+                    mac
+                }
+                Err(other) => return other,
+            },
         };
         match self.headers(mac, peer, payload, self.offload) {
             Some(headers) => Out::Frame(headers),
             None => Out::Dropped(Unsent::NoRoute),
+        }
+    }
+
+    /// The Ethernet address on the way to a peer, or what becomes of a datagram to it.
+    fn neighbour(&mut self, now_us: u64, peer: Peer) -> Result<Mac, Out> {
+        let Some(hop) = self.interface.next_hop(peer.ip()).filter(|_| peer.port() != 0) else {
+            return Err(Out::Dropped(Unsent::NoRoute));
+        };
+        match self.interface.neighbours.find(now_us, hop) {
+            Found::Here(mac) => Ok(mac),
+            Found::Doubtful(mac) => {
+                self.ask(now_us, hop);
+                Ok(mac)
+            }
+            Found::Wait(_) | Found::Unknown => Err(Out::Hold(hop)),
+            Found::Nobody => Err(Out::Dropped(Unsent::Unresolved)),
         }
     }
 

@@ -199,7 +199,9 @@ fn an_idle_driver_says_when_it_has_to_be_called_again() {
 
 #[test]
 fn a_port_that_says_nothing_is_looked_at_less_often_when_nothing_comes_or_goes() {
-    use crate::limits::{POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US};
+    use crate::limits::{
+        POLLED_DEEP_SLEEP_US, POLLED_IDLE_SLEEP_US, POLLED_LONG_REST_US, POLLED_REST_US, POLLED_SLEEP_US,
+    };
     let (net, time) = (network(), Time::new());
     let (mut one, mut two) = (host(&net, &time, 1, options(1)).remove(0), host(&net, &time, 2, options(2)).remove(0));
     let rest = |driver: &mut StackDriver<MemoryPort>| {
@@ -210,13 +212,19 @@ fn a_port_that_says_nothing_is_looked_at_less_often_when_nothing_comes_or_goes()
         time.pass(1);
         nothing(driver);
         assert_eq!(driver.longest_us(), POLLED_IDLE_SLEEP_US);
+        time.pass(POLLED_LONG_REST_US - POLLED_REST_US - 1);
+        nothing(driver);
+        assert_eq!(driver.longest_us(), POLLED_IDLE_SLEEP_US);
+        time.pass(1);
+        nothing(driver);
+        assert_eq!(driver.longest_us(), POLLED_DEEP_SLEEP_US);
     };
     // So that they know each other.
     send(&mut one, peers(2)[0], b"x");
     settle(&mut [&mut one, &mut two]);
     rest(&mut one);
     nothing(&mut two);
-    assert_eq!(two.longest_us(), POLLED_IDLE_SLEEP_US);
+    assert_eq!(two.longest_us(), POLLED_DEEP_SLEEP_US);
     // Who sends expects an answer soon; who is sent to, another datagram.
     send(&mut one, peers(2)[0], b"y");
     assert_eq!(receive(&mut two).len(), 1);

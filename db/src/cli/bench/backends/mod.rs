@@ -3,6 +3,7 @@
 
 mod answer;
 mod child;
+mod cores;
 mod inside;
 mod lab;
 mod over;
@@ -75,10 +76,14 @@ pub(super) fn backends(args: &BenchArgs) -> Result<Findings, Failure> {
     );
     let mut findings = Findings::new("backends", about);
     let everybody = Everybody::start(args, &mut findings)?;
+    let mut apart_ns = vec![cores::round_trip_ns()];
     for depth in DEPTHS {
         everybody.compare(depth, &mut findings)?;
+        apart_ns.push(cores::round_trip_ns());
     }
     everybody.values(&mut findings)?;
+    apart_ns.push(cores::round_trip_ns());
+    findings.notes.extend(cores::note(&apart_ns));
     Ok(findings)
 }
 
