@@ -255,13 +255,15 @@ pub const SELECTED: usize = 64;
 pub const DPDK_DESCRIPTORS: u16 = 1024;
 /// Buffers that a thread keeps of each pool, so that most are taken and given back without a locked instruction; twice a burst.
 pub const DPDK_POOL_CACHE: u32 = 64;
-/// Buffers of a queue's pool beyond those that its rings and the threads' caches can hold: bursts under way, and received values
-/// that are held.
+/// Buffers of a queue's pool beyond those that its rings and the threads' caches can hold, and those that may be kept: bursts under way.
 pub const DPDK_SPARE_BUFFERS: u32 = 1023;
 /// Buffers that DPDK's driver of AF_XDP gives to the kernel for each queue when it starts, however few were asked for.
 pub const XDP_FILL_BUFFERS: u16 = 2048;
 /// Bytes that the kernel keeps free before each frame that it gives to a program of XDP.
 pub const XDP_HEADROOM: u16 = 256;
+/// Bytes of a datagram from which on it stays in the buffer in which it came, and of a value in it from which on its record leaves it there,
+/// where as many buffers may be kept: from here on two copies cost more than an owner for the buffer (docs/dpdk.md).
+pub const DPDK_KEPT_BYTES: usize = 1024;
 /// Sends in a row without room after which the device is asked whether anybody is at its other end; if not, what waits is dropped, as
 /// a cable that is out would.
 pub const DPDK_FULL_BEFORE_LOOK: u32 = 1000;

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::fmt;
 #[cfg(feature = "dpdk")]
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -60,6 +60,19 @@ impl Share {
     #[inline]
     pub fn has_owner_of(&self, other: &Share) -> bool {
         self.owner == other.owner
+    }
+
+    /// The same hold, of some of the bytes alone; none if these are not all there.
+    pub fn into_part(mut self, range: Range<usize>) -> Option<Share> {
+        self.bytes = NonNull::from(self.get(range)?);
+        Some(self)
+    }
+
+    /// Holds bytes that were borrowed from this share; none if they are others.
+    pub fn hold_part(&self, part: &[u8]) -> Option<Share> {
+        let start = part.as_ptr().addr().checked_sub(self.as_ptr().addr())?;
+        let range = start..start.checked_add(part.len())?;
+        (range.end <= self.len()).then(|| self.clone().into_part(range))?
     }
 
     /// The owner, and what lets go of it: whoever takes these has to do so once.
@@ -152,6 +165,21 @@ mod tests {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(*second, **owner);
         drop(second);
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    fn a_part_holds_what_the_whole_is_held_by_and_other_bytes_are_no_part() {
+        let owner = Arc::new((0..100).collect::<Vec<u8>>());
+        let whole = Share::of(Arc::clone(&owner));
+        let part = whole.hold_part(&whole[10..20]).unwrap();
+        assert_eq!((&*part, Arc::strong_count(&owner)), (&owner[10..20], 3));
+        assert!(part.hold_part(&whole[9..20]).is_none() && part.hold_part(&whole[10..21]).is_none());
+        assert!(whole.hold_part(&owner.to_vec()).is_none(), "equal bytes elsewhere");
+        assert_eq!(part.hold_part(&whole[19..20]).as_deref(), Some(&[19][..]));
+        drop(whole);
+        assert_eq!(*part.into_part(1..3).unwrap(), [11, 12]);
+        assert!(Share::of(Arc::clone(&owner)).into_part(99..101).is_none());
         assert_eq!(Arc::strong_count(&owner), 1);
     }
 }

@@ -269,7 +269,8 @@ fn a_frame_that_is_longer_than_the_mtu_is_thrown_away_and_counted() {
         std::fs::write(&path, capture(&frames)).unwrap();
         let eal = eal(&[&format!("net_pcap0,rx_pcap={}", path.display())]);
         std::fs::remove_file(path).unwrap();
-        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        let options = PortOptions { kept_buffers: 8, ..PortOptions::new(1) };
+        let (port, mut queues) = Port::open(&eal, "", &options).unwrap();
         let queue = &mut queues[0];
         // Those that do not fit a buffer come in several, and do not fit the largest frame either.
         let mut came = Vec::new();
@@ -292,7 +293,8 @@ fn a_frame_that_is_longer_than_the_mtu_is_thrown_away_and_counted() {
 fn a_frame_that_is_held_outlives_its_queue() {
     alone("a_frame_that_is_held_outlives_its_queue", || {
         let eal = eal(&["net_ring0"]);
-        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        let options = PortOptions { kept_buffers: 2, ..PortOptions::new(1) };
+        let (port, mut queues) = Port::open(&eal, "", &options).unwrap();
         let queue = &mut queues[0];
         let frames: Vec<Vec<u8>> = (0..BURST as u8).map(|fill| vec![fill; 100]).collect();
         let out: Vec<_> = frames.iter().map(|bytes| frame(bytes)).collect();
@@ -301,6 +303,16 @@ fn a_frame_that_is_held_outlives_its_queue() {
         let held = queue.take(5).unwrap();
         assert!(queue.take(5).is_none() && queue.frame(5).is_none(), "it is gone from the queue");
         assert_eq!(queue.frame(6).unwrap().bytes, &frames[6][..]);
+        let counted = |kept, not_kept| {
+            let counters = port.counters();
+            assert_eq!((counters.kept, counters.not_kept), (kept, not_kept));
+        };
+        counted(1, 0);
+        let other = queue.take(6).unwrap();
+        assert!(queue.take(7).is_none() && queue.frame(7).is_some(), "as many are kept as may be");
+        counted(2, 1);
+        drop(other);
+        counted(1, 1);
 
         // Its buffer is not used again, whatever comes and goes.
         for _ in 0..1000 {

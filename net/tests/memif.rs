@@ -172,6 +172,7 @@ fn refused(socket: &Path, memory: &str, queues: Option<u16>) -> DeviceError {
         workers: 2,
         mtu: None,
         checksums: true,
+        kept_buffers: 0,
     };
     ClientDevice::open(&options, "10.9.0.1:7400".parse().unwrap(), queues).unwrap_err()
 }

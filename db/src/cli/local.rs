@@ -183,10 +183,10 @@ impl LocalServer {
         self.count("busy_us")
     }
 
-    /// Records that its workers have read.
+    /// Messages that its workers have taken.
     #[cfg(feature = "dpdk")]
-    pub(super) fn records_read(&self) -> u64 {
-        self.count("records_read")
+    pub(super) fn messages(&self) -> u64 {
+        self.count("messages")
     }
 
     /// Runs a load that measures for so long, after a quarter of that, and tells what part of a second its workers had something to do

@@ -59,6 +59,8 @@ pub struct NetOverrides {
     pub offload: Option<bool>,
     /// See [`NetSettings::zero_copy`].
     pub zero_copy: Option<bool>,
+    /// See [`NetSettings::kept_buffers`].
+    pub kept_buffers: Option<u32>,
 }
 
 /// What moves datagrams; past the kernel's stack: which device, and this host's addresses on it.
@@ -79,6 +81,8 @@ pub struct NetSettings {
     pub mtu: Option<u16>,
     /// Whether large values are sent from where they are stored. Off for measuring.
     pub zero_copy: bool,
+    /// Packet buffers of a device that may be kept as the place of large values. 0: these are copied.
+    pub kept_buffers: u32,
 }
 
 /// `[net]`, as it is written.
@@ -93,13 +97,23 @@ pub(super) struct FileNet {
     mtu: Option<u16>,
     offload: Option<bool>,
     zero_copy: Option<bool>,
+    kept_buffers: Option<u32>,
 }
 
 impl Default for NetSettings {
     /// Kernel sockets.
     fn default() -> NetSettings {
         let (driver, device) = (DriverName::Udp, String::new());
-        NetSettings { driver, eal: Vec::new(), device, networks: Vec::new(), offload: true, mtu: None, zero_copy: true }
+        NetSettings {
+            driver,
+            eal: Vec::new(),
+            device,
+            networks: Vec::new(),
+            offload: true,
+            mtu: None,
+            zero_copy: true,
+            kept_buffers: 0,
+        }
     }
 }
 
@@ -120,7 +134,13 @@ impl NetSettings {
         let (eal, device) = (over.eal.clone().or(file.eal), over.device.clone().or(file.device));
         let (mtu, offload) = (over.mtu.or(file.mtu), over.offload.or(file.offload).unwrap_or(true));
         let zero_copy = over.zero_copy.or(file.zero_copy).unwrap_or(true);
+        let kept_buffers = over.kept_buffers.or(file.kept_buffers);
         let wrong = |text: &str| Err(ConfigError::new(text));
+        if driver != DriverName::Dpdk && kept_buffers.is_some() {
+            return wrong(
+                "kept_buffers is for DPDK, whose packet buffers it counts: say --driver dpdk, or leave it out",
+            );
+        }
         if driver == DriverName::Udp {
             if eal.is_some() || device.is_some() || !address.is_empty() || !gateway.is_empty() {
                 return wrong(
@@ -161,6 +181,7 @@ impl NetSettings {
             offload,
             mtu,
             zero_copy,
+            kept_buffers: kept_buffers.unwrap_or(0),
         })
     }
 
@@ -185,8 +206,8 @@ impl NetSettings {
     /// The same for whoever opens a device of DPDK.
     #[cfg(feature = "dpdk")]
     pub fn device_options(&self, port: u16, workers: usize) -> sandstorm_net::dpdk::DeviceOptions {
-        let NetSettings { eal, device, networks, mtu, offload, .. } = self.clone();
-        sandstorm_net::dpdk::DeviceOptions { eal, device, networks, port, workers, mtu, checksums: offload }
+        let NetSettings { eal, device, networks, mtu, offload: checksums, kept_buffers, .. } = self.clone();
+        sandstorm_net::dpdk::DeviceOptions { eal, device, networks, port, workers, mtu, checksums, kept_buffers }
     }
 
     /// What the workers open.
@@ -253,6 +274,8 @@ mod tests {
         }
         let error = parse("[net]\nmtu = 9000").unwrap_err().to_string();
         assert!(error.contains("--driver dpdk") && error.contains("ip link set"), "{error}");
+        let error = parse("[net]\nkept_buffers = 1").unwrap_err().to_string();
+        assert!(error.contains("--driver dpdk"), "{error}");
         assert!(parse("[net]\ndriver = 'tcp'").is_err());
 
         let device = "[net]\ndriver = 'dpdk'\neal = '--no-huge  -m 64'\naddress = ['10.0.0.2/24', 'fd00::2/64']\ngateway = ['10.0.0.1']";
@@ -270,7 +293,9 @@ mod tests {
             assert!(net.device_options(7400, 2).checksums);
             let net = parse(&format!("{device}\noffload = false\nmtu = 9000")).unwrap().net;
             let options = net.device_options(7400, 2);
-            assert_eq!((options.checksums, options.mtu), (false, Some(9000)));
+            assert_eq!((options.checksums, options.mtu, options.kept_buffers), (false, Some(9000), 0));
+            let net = parse(&format!("{device}\nkept_buffers = 4096")).unwrap().net;
+            assert_eq!(net.device_options(7400, 2).kept_buffers, 4096);
         }
     }
 

@@ -202,6 +202,12 @@ fn net() -> Section {
             "true",
             "whether large values are sent from where they are stored; false is for measuring",
         ),
+        row(
+            "kept_buffers",
+            "",
+            "0",
+            "DPDK: packet buffers, of the device's workers together, that may be [kept as the place of large values](dpdk.md#values-that-stay-in-their-packets); each takes as much memory as a packet of `mtu` bytes",
+        ),
     ];
     let about = "What datagrams come and go through. All but `driver`, `offload` and `zero_copy` are for drivers past the kernel.";
     Section { title: "[net]", about, before: "[net]\n", rows }

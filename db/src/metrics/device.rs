@@ -19,6 +19,10 @@ pub struct DeviceState {
     pub receive_errors: u64,
     /// Packets that could not be sent.
     pub send_errors: u64,
+    /// Packet buffers that are kept now.
+    pub kept: u64,
+    /// Packets that were copied since as many buffers were kept as may be.
+    pub not_kept: u64,
 }
 
 /// Asks a device how it stands. None: it is closed.
@@ -37,13 +41,18 @@ pub const DEVICE: &[Metric] = &[
     counter("device_no_buffer", "Packets that the device lost for want of a buffer; in `packets_dropped_early`, too."),
     counter("device_receive_errors", "Packets that came to the device damaged."),
     counter("device_send_errors", "Packets that the device could not send."),
+    gauge(
+        "device_kept_buffers",
+        "Packet buffers that are kept as the place of large values, or wait to be served (`[net] kept_buffers`).",
+    ),
+    counter("device_not_kept", "Large packets that were copied since as many buffers were kept as may be."),
 ];
 
 impl DeviceState {
     /// The readings of [`DEVICE`].
     pub fn readings(&self) -> Vec<Reading> {
-        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, .. } = *self;
-        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors];
+        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = *self;
+        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, not_kept];
         readings(DEVICE, values.into_iter().map(|value| vec![value]).collect())
     }
 }

@@ -4,7 +4,8 @@
 //! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value | [holds u64]
 //! ```
 //! The header is 16 bytes; expiry and flags take room only in records that have them. Records with a large value
-//! ([`HELD_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. What this module guarantees:
+//! ([`HELD_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. A value may stay where it came, in a
+//! packet's buffer: then a [`Share`] of it, aligned, stands in place of value and count ([`OUTSIDE`]). What this module guarantees:
 //! a [`RecordPtr`] made by [`RecordPtr::allocate`] points at a fully written record until it is given to
 //! [`RecordPtr::free`] and no share of it is left; everything but `touched`, `bits` and the count never changes in between, so that shared slices
 //! of key and value may be handed out for as long as the record is kept (which is the business of `epochs`, and of shares).
@@ -27,6 +28,8 @@ const STALE: u8 = 16;
 const SENT: u8 = 32;
 /// It came from the system's allocator, although it is small.
 const PLAIN: u8 = 64;
+/// Its value is elsewhere; a share of it is here.
+const OUTSIDE: u8 = 128;
 
 /// Values of `touched`: it was read; and so that memcached's clients may ask for it.
 const TOUCHED: u8 = 1;
@@ -40,7 +43,7 @@ pub(super) struct Header {
     key_len: u16,
     /// Not 0 once the record was read since eviction last looked; written by readers, only when that is new.
     touched: AtomicU8,
-    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY | PLAIN` never change; the others are written under the lock of the stripe.
+    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY | PLAIN | OUTSIDE` never change; the others are written under the lock of the stripe.
     bits: AtomicU8,
 }
 
@@ -48,6 +51,8 @@ const HEADER_BYTES: usize = size_of::<Header>();
 const _: () = assert!(HEADER_BYTES == 16 && align_of::<Header>() == 8);
 const HOLDS_BYTES: usize = size_of::<Holds>();
 const _: () = assert!(HOLDS_BYTES == 8 && align_of::<Holds>() <= 8);
+const SHARE_BYTES: usize = size_of::<Share>();
+const _: () = assert!(align_of::<Share>() <= align_of::<Header>());
 
 /// Records in memory whose key starts with `counted:`, for the test that none is lost; and with `held:`, for those of held ones.
 #[cfg(test)]
@@ -81,7 +86,34 @@ pub(super) fn parts_len(parts: [&[u8]; VALUE_PARTS]) -> usize {
     parts.iter().map(|part| part.len()).fold(0, usize::saturating_add)
 }
 
-/// Bytes that a record of these takes, with what its allocation is rounded up by.
+/// What a record's value is made of.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    /// These bytes, one part after the other.
+    Parts([&'a [u8]; VALUE_PARTS]),
+    /// What is shared, where it lies.
+    Outside(&'a Share),
+}
+
+impl<'a> From<&'a [u8]> for Content<'a> {
+    #[inline]
+    fn from(value: &'a [u8]) -> Self {
+        Content::Parts([value, b"", b""])
+    }
+}
+
+impl Content<'_> {
+    /// Bytes of the value.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Content::Parts(parts) => parts_len(*parts),
+            Content::Outside(share) => share.len(),
+        }
+    }
+}
+
+/// Bytes that a record of these takes, with what its allocation is rounded up by; the same wherever its value lies.
 pub(super) fn allocation_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
     slabs::taken_bytes(length(key_len, value_len, flags, expires_at_ms))
 }
@@ -97,32 +129,42 @@ fn with_holds(bytes: usize, value_len: usize) -> usize {
     if value_len < HELD_VALUE_BYTES { bytes } else { bytes.next_multiple_of(HOLDS_BYTES) + HOLDS_BYTES }
 }
 
+/// Which of its parts a record has that not all have.
+#[inline]
+fn bits_of(key_len: usize, flags: u32, expires_at_ms: u64) -> u8 {
+    let set = |bit, on| if on { bit } else { 0 };
+    let long_key = set(LONG_KEY, key_len > usize::from(u16::MAX));
+    set(HAS_EXPIRY, expires_at_ms != 0) | set(HAS_FLAGS, flags != 0) | long_key
+}
+
+/// Where the share stands in a record whose key ends after so many bytes.
+fn share_at(bytes: usize) -> usize {
+    bytes.next_multiple_of(align_of::<Share>())
+}
+
 impl RecordPtr {
-    /// Allocates and writes a record whose value is the parts one after the other; `None` when memory is out or a length
-    /// does not fit (keys to 128 KiB - 1, values to 4 GiB - 1; the table's own limits are far lower).
+    /// Allocates and writes a record; `None` when memory is out or a length does not fit (keys to 128 KiB - 1, values to 4 GiB - 1; the table's
+    /// own limits are far lower).
     pub(super) fn allocate(
         version: u64,
         key: &[u8],
-        value: [&[u8]; VALUE_PARTS],
+        value: Content<'_>,
         flags: u32,
         expires_at_ms: u64,
     ) -> Option<RecordPtr> {
-        let value_bytes = parts_len(value);
+        let value_bytes = value.len();
         let value_len = u32::try_from(value_bytes).ok()?;
         if key.len() > (1 << 17) - 1 {
             return None;
         }
-        let mut bits = 0;
-        if expires_at_ms != 0 {
-            bits |= HAS_EXPIRY;
-        }
-        if flags != 0 {
-            bits |= HAS_FLAGS;
-        }
-        if key.len() > usize::from(u16::MAX) {
-            bits |= LONG_KEY;
-        }
-        let bytes = length(key.len(), value_bytes, flags, expires_at_ms);
+        let mut bits = bits_of(key.len(), flags, expires_at_ms);
+        let bytes = match value {
+            Content::Parts(_) => length(key.len(), value_bytes, flags, expires_at_ms),
+            Content::Outside(_) => {
+                bits |= OUTSIDE;
+                share_at(length(key.len(), 0, flags, expires_at_ms)) + SHARE_BYTES
+            }
+        };
         let (base, is_plain) = slabs::allocate_record(bytes)?;
         if is_plain {
             bits |= PLAIN;
@@ -134,7 +176,7 @@ impl RecordPtr {
             touched: AtomicU8::new(0),
             bits: AtomicU8::new(bits),
         };
-        // SAFETY: `base` is aligned for a Header (to 8) and owns `length` bytes, which is the sum of what is written
+        // SAFETY: `base` is aligned for a Header (to 8), and so for a Share, and owns `bytes` bytes, which is the sum of what is written
         // below, in this order; none of the sources overlaps the fresh allocation.
         unsafe {
             base.cast::<Header>().write(header);
@@ -149,12 +191,17 @@ impl RecordPtr {
             }
             at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
             at = at.add(key.len());
-            for part in value {
-                at.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len());
-                at = at.add(part.len());
-            }
-            if value_bytes >= HELD_VALUE_BYTES {
-                base.add(bytes - HOLDS_BYTES).cast::<Holds>().write(Holds::one());
+            match value {
+                Content::Parts(parts) => {
+                    for part in parts {
+                        at.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len());
+                        at = at.add(part.len());
+                    }
+                    if value_bytes >= HELD_VALUE_BYTES {
+                        base.add(bytes - HOLDS_BYTES).cast::<Holds>().write(Holds::one());
+                    }
+                }
+                Content::Outside(share) => base.add(bytes - SHARE_BYTES).cast::<Share>().write(share.clone()),
             }
         }
         #[cfg(test)]
@@ -213,7 +260,7 @@ impl RecordPtr {
         // SAFETY: the caller's promise; `allocate` has written a count at the end of records of such a length, which are aligned to 8.
         unsafe {
             let record = self.as_ref();
-            if record.value_len() < HELD_VALUE_BYTES {
+            if record.value_len() < HELD_VALUE_BYTES || record.is_outside() {
                 return None;
             }
             Some(self.0.cast::<u8>().add(record.length() - HOLDS_BYTES).cast::<Holds>().as_ref())
@@ -229,8 +276,13 @@ impl RecordPtr {
         unsafe {
             #[cfg(test)]
             count(self.as_ref().key(), -1);
-            let (bytes, is_plain) = (self.as_ref().length(), self.as_ref().bits() & PLAIN != 0);
-            if is_plain {
+            let (mut bytes, bits) = (self.as_ref().length(), self.as_ref().bits());
+            if bits & OUTSIDE != 0 {
+                let at = self.as_ref().share_place();
+                self.0.cast::<u8>().add(at).cast::<Share>().drop_in_place();
+                bytes = at + SHARE_BYTES;
+            }
+            if bits & PLAIN != 0 {
                 slabs::free_plain(self.0.cast(), bytes);
             } else {
                 slabs::free(self.0.cast(), bytes);
@@ -269,7 +321,7 @@ unsafe extern "C" fn release(record: *mut c_void) {
 
 static KEEPER: Keeper = Keeper { hold, release };
 
-/// A borrowed record. Key and value are slices of the record itself: no copy, no count, no destructor.
+/// A borrowed record. Key and value are slices of the record itself, or of what it shares: no copy, no count, no destructor.
 #[derive(Clone, Copy)]
 pub struct RecordRef<'a> {
     record: NonNull<Header>,
@@ -301,11 +353,18 @@ impl<'a> RecordRef<'a> {
         self.header().bits.load(Ordering::Relaxed)
     }
 
-    /// Offset and length of the key. One look at the bits, which the compiler would not make one of several.
+    /// Offset and length of the key.
     #[inline]
     fn key_place(&self) -> (usize, usize) {
-        let (bits, len) = (self.bits(), usize::from(self.header().key_len));
-        if bits & (HAS_EXPIRY | HAS_FLAGS | LONG_KEY) == 0 {
+        self.key_place_by(self.bits())
+    }
+
+    /// The same by one look at the bits, which the compiler would not make one of several.
+    #[inline]
+    fn key_place_by(&self, bits: u8) -> (usize, usize) {
+        let len = usize::from(self.header().key_len);
+        // Most have none of these, and whoever asks for one of them further on need not.
+        if bits & (HAS_EXPIRY | HAS_FLAGS | LONG_KEY | OUTSIDE) == 0 {
             return (HEADER_BYTES, len);
         }
         let before = if bits & HAS_EXPIRY != 0 { 8 } else { 0 } + if bits & HAS_FLAGS != 0 { 4 } else { 0 };
@@ -316,6 +375,23 @@ impl<'a> RecordRef<'a> {
         self.header().value_len as usize
     }
 
+    fn is_outside(&self) -> bool {
+        self.bits() & OUTSIDE != 0
+    }
+
+    /// Where the share of a value stands that is outside.
+    fn share_place(&self) -> usize {
+        let (at, len) = self.key_place();
+        share_at(at + len)
+    }
+
+    /// The share of a value that is outside.
+    fn outside(&self) -> Option<&'a Share> {
+        // SAFETY: `allocate` has written a share there in records with this bit; it lives as long as the record, which is kept during 'a.
+        self.is_outside().then(|| unsafe { self.record.cast::<u8>().add(self.share_place()).cast::<Share>().as_ref() })
+    }
+
+    /// Bytes of the record with its value in it, as they count wherever that lies.
     fn length(&self) -> usize {
         let (at, len) = self.key_place();
         with_holds(at + len + self.value_len(), self.value_len())
@@ -326,6 +402,9 @@ impl<'a> RecordRef<'a> {
     /// or than its key.
     pub fn hold(&self) -> Option<Share> {
         let (key, value) = self.key_and_value();
+        if let Some(share) = self.outside() {
+            return (value.len() >= HELD_VALUE_BYTES.max(key.len())).then(|| share.clone());
+        }
         let record = RecordPtr(self.record);
         // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage is there: it goes after that only.
         let holds = unsafe { record.holds() }.filter(|_| value.len() >= key.len())?;
@@ -366,8 +445,13 @@ impl<'a> RecordRef<'a> {
     /// Both.
     #[inline]
     pub fn key_and_value(&self) -> (&'a [u8], &'a [u8]) {
-        let (at, len) = self.key_place();
-        (self.slice(at, len), self.slice(at + len, self.value_len()))
+        let bits = self.bits();
+        let (at, len) = self.key_place_by(bits);
+        let value = match bits & OUTSIDE {
+            0 => self.slice(at + len, self.value_len()),
+            _ => self.outside().map_or(&[][..], Share::as_ref),
+        };
+        (self.slice(at, len), value)
     }
 
     /// The version: grows with every write of the key, also across delete and re-insert.

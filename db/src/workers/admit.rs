@@ -7,6 +7,7 @@ use sandstorm_net::once::Admit;
 use sandstorm_net::r2p2::{Peer, Request};
 use sandstorm_net::rpc::{Malformed, MessageHeader, Op, Operation, Operations, Status, encode_operation};
 use sandstorm_net::seal::session_of;
+use sandstorm_net::share::Share;
 
 use super::assembly::{Origin, start_response};
 use super::plain::{self, Ranges};
@@ -27,6 +28,8 @@ pub(super) struct Admitted<'d> {
     pub(super) requests: u32,
     /// What its ranges have done.
     pub(super) ranges: Ranges,
+    /// The memory of its packet, if that stayed where it came.
+    pub(super) packet: Option<&'d Share>,
 }
 
 /// What becomes of a message at the door.
@@ -168,7 +171,8 @@ pub(super) fn admit<'d>(
         return verdict;
     }
     view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
-    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests, ranges: Ranges::new() })
+    let ranges = Ranges::new();
+    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests, ranges, packet: None })
 }
 
 /// What becomes of a message that must run once and was here before; `None` if it was not.

@@ -31,6 +31,7 @@ use sandstorm_net::driver::filter::named_tenant;
 use sandstorm_net::driver::{Burst, Driver, NOBODY};
 use sandstorm_net::limits::GRO_BUFFER;
 use sandstorm_net::r2p2::Peer;
+use sandstorm_net::share;
 
 use super::known::Known;
 use crate::limits::{
@@ -62,6 +63,17 @@ struct Run {
 struct Store {
     burst: Burst,
     left: usize,
+}
+
+impl Store {
+    /// So many of its datagrams wait no more.
+    #[inline]
+    fn done(&mut self, count: usize) {
+        self.left -= count;
+        if self.left == 0 {
+            self.burst.let_go();
+        }
+    }
 }
 
 /// What a lane did since it was last looked at.
@@ -343,7 +355,7 @@ impl Intake {
                 lane.window.sieved += 1;
                 continue;
             }
-            let packed = if sparse { pack(packs, peer, datagram) } else { None };
+            let packed = if sparse { pack(packs, peer, (datagram, burst.share(index))) } else { None };
             let (store, index) = packed.unwrap_or((StoreId::Burst(number), index as u16));
             if packed.is_none() {
                 *left += 1;
@@ -360,6 +372,9 @@ impl Intake {
         }
         if let Some((of, run)) = run {
             all.put(of, run, sorter);
+        }
+        if *left == 0 {
+            burst.let_go();
         }
     }
 
@@ -405,7 +420,7 @@ impl Intake {
             self.active.heap.retain(|Reverse((_, _, other))| *other != class);
         }
         if let Some(store) = store_mut(&mut self.bursts, &mut self.packs, run.store) {
-            store.left -= count;
+            store.done(count);
         }
         Some(run)
     }
@@ -459,15 +474,16 @@ impl Intake {
         }
     }
 
-    /// The datagrams that are being served, with the numbers of their shares.
-    pub(super) fn part(&self) -> impl Iterator<Item = (u8, Peer, &[u8])> {
+    /// The datagrams that are being served, with the numbers of their shares, and their memory if they stayed where they came.
+    pub(super) fn part(&self) -> impl Iterator<Item = (u8, Peer, &[u8], Option<&share::Share>)> {
         self.part.iter().filter_map(|item| {
             let store = match item.store {
                 StoreId::Burst(number) => self.bursts.get(usize::from(number)),
                 StoreId::Pack(number) => self.packs.get(usize::from(number)),
             };
-            let (peer, datagram) = store?.burst.get(usize::from(item.index)).filter(|(peer, _)| *peer != NOBODY)?;
-            Some((item.share, peer, datagram))
+            let (burst, index) = (&store?.burst, usize::from(item.index));
+            let (peer, datagram) = burst.get(index).filter(|(peer, _)| *peer != NOBODY)?;
+            Some((item.share, peer, datagram, burst.share(index)))
         })
     }
 
@@ -481,7 +497,7 @@ impl Intake {
     pub(super) fn finish_part(&mut self, took_ns: u64, bills: &Bills) -> usize {
         for item in &self.part {
             if let Some(store) = store_mut(&mut self.bursts, &mut self.packs, item.store) {
-                store.left -= 1;
+                store.done(1);
             }
         }
         let count = self.part.len();
@@ -534,8 +550,16 @@ impl Lanes<'_> {
     }
 }
 
-/// Keeps a copy of a datagram. None if all packs are full.
-fn pack(packs: &mut Vec<Store>, peer: Peer, datagram: &[u8]) -> Option<(StoreId, u16)> {
+/// Keeps a copy of a datagram, or a hold on it where it stays where it came. None if all packs are full.
+fn pack(
+    packs: &mut Vec<Store>,
+    peer: Peer,
+    (datagram, share): (&[u8], Option<&share::Share>),
+) -> Option<(StoreId, u16)> {
+    let put = |burst: &mut Burst| match share {
+        None => burst.pack(peer, datagram),
+        Some(share) => burst.pack_share(peer, share),
+    };
     // The last one in use is the one with room; emptied ones come before it, or behind.
     let mut candidates = 0..packs.len();
     let at = candidates.find(|at| {
@@ -543,14 +567,14 @@ fn pack(packs: &mut Vec<Store>, peer: Peer, datagram: &[u8]) -> Option<(StoreId,
             if store.left == 0 {
                 store.burst.clear();
             }
-            store.burst.pack(peer, datagram)
+            put(&mut store.burst)
         })
     });
     let at = match at {
         Some(at) => at,
         None if packs.len() < HELD_PACKS => {
             let mut burst = Burst::new(1, GRO_BUFFER);
-            let fits = burst.pack(peer, datagram);
+            let fits = put(&mut burst);
             packs.push(Store { burst, left: 0 });
             fits.then_some(packs.len() - 1)?
         }

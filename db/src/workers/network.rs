@@ -44,8 +44,10 @@ pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
     let (watch, comes_and_goes) = (device.watch(), device.info().is_shared_memory());
     Some(Box::new(move || {
         let (up, counters) = watch.look()?;
-        let sandstorm_net::dpdk::PortCounters { missed, no_buffer, receive_errors, send_errors, .. } = counters;
-        Some(DeviceState { up, comes_and_goes, missed, no_buffer, receive_errors, send_errors })
+        let sandstorm_net::dpdk::PortCounters {
+            missed, no_buffer, receive_errors, send_errors, kept, not_kept, ..
+        } = counters;
+        Some(DeviceState { up, comes_and_goes, missed, no_buffer, receive_errors, send_errors, kept, not_kept })
     }))
 }
 

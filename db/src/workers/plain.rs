@@ -5,6 +5,7 @@ mod range;
 use std::cell::Cell;
 
 use arrayvec::ArrayVec;
+use sandstorm_net::limits::DPDK_KEPT_BYTES;
 use sandstorm_net::rpc::{
     self, Answer, Keys, OP_FLAG_SNAPSHOT, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header,
     push_answer, split_ttl,
@@ -23,6 +24,8 @@ pub(crate) struct Context<'w> {
     pub(crate) now_ms: u64,
     pub(crate) counters: &'w WorkerCounters,
     pub(crate) ranges: &'w Ranges,
+    /// The memory of the message's packet, if that stayed where it came: a large value may stay there, too.
+    pub(crate) packet: Option<&'w Share>,
 }
 
 /// What the ranges of one message have done, and the requests that its operations are as much work as.
@@ -178,7 +181,12 @@ fn put(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
         Some(ttl_ms) => context.now_ms.saturating_add(ttl_ms),
     };
     let write = Write { condition: condition(operation), flags: operation.user_flags, expires_at_ms };
-    match table.put(context.participant, hash, operation.key, value, &write, context.now_ms) {
+    let outside = context.packet.filter(|_| value.len() >= DPDK_KEPT_BYTES).and_then(|packet| packet.hold_part(value));
+    let put = match &outside {
+        None => table.put(context.participant, hash, operation.key, value, &write, context.now_ms),
+        Some(value) => table.put_shared(context.participant, hash, operation.key, value, &write, context.now_ms),
+    };
+    match put {
         Ok(version) => done(operation, version, response),
         Err(error) => refuse_store(operation, error, response),
     }
@@ -360,7 +368,7 @@ mod tests {
         let participant = epochs.register();
         let put = |key: &[u8], value: &[u8]| {
             let (ranges, counters) = (Ranges::new(), metrics.worker(0).expect("a worker"));
-            let context = Context { participant: &participant, now_ms: 1, counters, ranges: &ranges };
+            let context = Context { participant: &participant, now_ms: 1, counters, ranges: &ranges, packet: None };
             let operation = Operation { key, value, ..Operation::new(Op::Put) };
             let before = table.stats().evictions;
             let status = run(&context, &table, &operation, table.hash(key), (&mut Vec::new(), None));

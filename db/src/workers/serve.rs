@@ -37,6 +37,8 @@ const _: () = assert!(PLAN <= BATCH_AHEAD);
 struct Incoming<'p> {
     share: u8,
     request: Request<'p>,
+    /// The memory of its packet, if that stayed where it came.
+    packet: Option<&'p Share>,
 }
 
 /// How many plain gets take as long as copying so many bytes.
@@ -102,9 +104,9 @@ impl Worker {
             intake.each_of_part(|burst, index, share| {
                 bills.add_refused(share, state.desk.open_sealed(now_us, burst, index, &snapshot));
             });
-            for (share, peer, datagram) in intake.part() {
+            for (share, peer, datagram, packet) in intake.part() {
                 match state.desk.receive(now_us, peer, datagram) {
-                    Ok(Some(request)) => requests.push(Incoming { share, request }),
+                    Ok(Some(request)) => requests.push(Incoming { share, request, packet }),
                     Ok(None) => bills.add_work(share, gets_of_bytes(datagram.len())),
                     Err(ThrownOut) => bills.add_refused(share, 1),
                 }
@@ -176,11 +178,13 @@ impl Worker {
         let door = Door { snapshot, counters: &counters, worker: self.index, now_us, allow_plaintext };
         // Each admitted message, where its response is written, and what to wait for before it is sent.
         let mut admitted: ArrayVec<(Admitted<'d>, usize, Option<Ticket>), BURST> = ArrayVec::new();
-        for (buffer, (Incoming { share, request }, response)) in requests.iter().zip(&mut responses).enumerate() {
+        for (buffer, (Incoming { share, request, packet }, response)) in requests.iter().zip(&mut responses).enumerate()
+        {
             let verdict = admit(&door, request, desk, &mut response.bytes);
             bills.add_refused(*share, mem::take(&mut desk.refused));
             match verdict {
-                Verdict::Run(message) => {
+                Verdict::Run(mut message) => {
+                    message.packet = *packet;
                     self.bill(message.view.tenant.id, message.requests);
                     let header = &message.origin.header;
                     start_response(header, header.operations, &mut response.bytes);
@@ -217,7 +221,7 @@ impl Worker {
                 Some(tail) => desk.answer_shared(self.now_us, &message.origin, &response.bytes, tail),
                 None => desk.answer(self.now_us, &message.origin, &response.bytes),
             }
-            let Incoming { share, request } = &requests[*buffer];
+            let Incoming { share, request, .. } = &requests[*buffer];
             let bytes = request.message.len() + answered;
             let operations = message.requests.saturating_add(message.ranges.owed());
             bills.add_work(*share, operations.saturating_sub(1).saturating_add(gets_of_bytes(bytes)));
@@ -307,6 +311,7 @@ impl Worker {
                     now_ms: self.now_ms,
                     counters: &self.counters,
                     ranges: &planned.message.ranges,
+                    packet: planned.message.packet,
                 };
                 plain::run(&context, &entry.table, operation, planned.hash, (response, tail))
             }

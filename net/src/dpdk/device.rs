@@ -33,6 +33,8 @@ pub struct DeviceOptions {
     pub mtu: Option<u16>,
     /// Let the device check and fill in checksums where it can.
     pub checksums: bool,
+    /// See [`PortOptions::kept_buffers`].
+    pub kept_buffers: u32,
 }
 
 /// Why a device cannot be used.
@@ -191,7 +193,8 @@ fn open(
     let info = find(&eal, &options.device)?;
     check_places(&info, options)?;
     let queues = queues(&info)?;
-    let port_options = PortOptions { mtu: options.mtu, checksums: options.checksums, ..PortOptions::new(queues) };
+    let DeviceOptions { mtu, checksums, kept_buffers, .. } = *options;
+    let port_options = PortOptions { mtu, checksums, kept_buffers, ..PortOptions::new(queues) };
     Ok(Port::open(&eal, &options.device, &port_options)?)
 }
 

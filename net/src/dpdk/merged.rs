@@ -83,6 +83,10 @@ impl FramePort for Merged {
         self.queues.get(usize::from(queue))?.frame(usize::from(index))
     }
 
+    fn worth_taking(&self) -> usize {
+        self.main().map_or(usize::MAX, FramePort::worth_taking)
+    }
+
     fn take(&mut self, index: usize) -> Option<Held> {
         let (queue, index) = *self.received.get(..self.count)?.get(index)?;
         self.queues.get_mut(usize::from(queue))?.take(usize::from(index))

@@ -12,6 +12,8 @@ use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS, XDP_F
 use crate::stack::Mac;
 use sandstorm_dpdk_sys as sys;
 use std::ffi::c_char;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of a frame around an IP packet: addresses and type, and one VLAN tag.
@@ -83,6 +85,8 @@ pub struct PortOptions {
     pub checksums: bool,
     /// Take only what a rule names, and leave the rest to the kernel, on devices that it shares. Default: false.
     pub isolate: bool,
+    /// Buffers of all queues together that may be taken out ([`crate::stack::FramePort::take`]) and kept: pools have as many more. Default: 0.
+    pub kept_buffers: u32,
 }
 
 impl PortOptions {
@@ -95,6 +99,7 @@ impl PortOptions {
             mtu: None,
             checksums: true,
             isolate: false,
+            kept_buffers: 0,
         }
     }
 }
@@ -114,6 +119,20 @@ pub struct PortCounters {
     pub send_errors: u64,
     /// Packets lost because a pool was empty.
     pub no_buffer: u64,
+    /// Buffers that were taken out and are kept now.
+    pub kept: u64,
+    /// Packets that were worth keeping and had to be copied, since as many were kept as may be.
+    pub not_kept: u64,
+}
+
+/// Buffers of one queue that were taken out. Of queues of their own threads, so each on lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Taken {
+    /// How many may be.
+    pub(super) most: u32,
+    pub(super) now: AtomicU32,
+    pub(super) refused: AtomicU64,
 }
 
 /// A port that runs.
@@ -135,6 +154,8 @@ pub(super) struct OpenPort {
     pub(super) pools: Vec<Pool>,
     /// One for each queue, of buffers for what is sent from elsewhere; none if the port does not do that.
     pub(super) share_pools: Vec<Pool>,
+    /// What was taken out of each queue.
+    pub(super) taken: Vec<Taken>,
     pub(super) eal: Arc<Eal>,
 }
 
@@ -223,6 +244,8 @@ impl Port {
         let mtu = mtu_to_set(options.mtu, &info);
         let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
         let (pools, share_pools) = pools(eal, options, &info, mtu, node)?;
+        let most = kept(options, &info);
+        let taken = (0..options.queues).map(|_| Taken { most, ..Taken::default() }).collect();
         if options.isolate {
             isolate(port)?;
         }
@@ -243,7 +266,7 @@ impl Port {
         let receive_room = u32::from(options.rx_descriptors);
         let unsummed = options.checksums && info.stays_in_memory();
         let eal = Arc::clone(eal);
-        let shared = Arc::new(OpenPort { claim, info, unsummed, receive_room, groups, pools, share_pools, eal });
+        let shared = Arc::new(OpenPort { claim, info, unsummed, receive_room, groups, pools, share_pools, taken, eal });
         let queues = (0..options.queues).map(|queue| QueuePair::new(Arc::clone(&shared), queue)).collect();
         Ok((Port { shared }, queues))
     }
@@ -320,6 +343,8 @@ impl OpenPort {
             receive_errors: said.receive_errors,
             send_errors: said.send_errors,
             no_buffer: said.no_buffer,
+            kept: self.taken.iter().map(|taken| u64::from(taken.now.load(Relaxed))).sum(),
+            not_kept: self.taken.iter().map(|taken| taken.refused.load(Relaxed)).sum(),
         }
     }
 
@@ -372,6 +397,13 @@ fn isolate(port: u16) -> Result<(), DpdkError> {
     Err(DpdkError::Configure { port, stage: Stage::Isolation, code: Code::of(failed) })
 }
 
+/// Buffers of each queue that may be kept.
+fn kept(options: &PortOptions, info: &PortInfo) -> u32 {
+    // What a peer shares (memif's zero-copy) it can change as long as it likes; AF_XDP's buffers are the kernel's, too, and it was not tried there.
+    let is_own = info.driver != XDP && (!info.is_shared_memory() || info.sends_shares);
+    if is_own { options.kept_buffers / u32::from(options.queues) } else { 0 }
+}
+
 /// For each queue, a pool of buffers, and one of those that stand for bytes elsewhere if the port sends such.
 fn pools(
     eal: &Arc<Eal>,
@@ -388,7 +420,8 @@ fn pools(
     let share_pools = (0..share_queues).map(|_| Pool::of_shares(eal, shares, node)).collect::<Result<_, _>>()?;
     let pool = |_| {
         if info.driver != XDP {
-            return Pool::new(eal, shares + u32::from(options.rx_descriptors), frame, node);
+            let buffers = shares + u32::from(options.rx_descriptors);
+            return Pool::new(eal, buffers.saturating_add(kept(options, info)), frame, node);
         }
         // It tells the kernel of as much memory as its buffers take side by side, from the first on. What lies behind that is neither sent nor
         // received into, without a word; pools otherwise leave the end of each page free.

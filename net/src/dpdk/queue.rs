@@ -9,13 +9,14 @@
 use super::pool::Pool;
 use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
 use crate::driver::Pressure;
-use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK, DPDK_LINK_LOOK_MS};
+use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK, DPDK_KEPT_BYTES, DPDK_LINK_LOOK_MS};
 use crate::share::Share;
 use crate::stack::{FramePort, InFrame, Mac, Offload, OutFrame, Part, Verified};
 use sandstorm_dpdk_sys as sys;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Bytes of an Ethernet header without a tag.
@@ -258,14 +259,26 @@ impl FramePort for QueuePair {
         })
     }
 
+    fn worth_taking(&self) -> usize {
+        let may = self.port.taken.get(usize::from(self.queue)).is_some_and(|taken| taken.most > 0);
+        if may { DPDK_KEPT_BYTES } else { usize::MAX }
+    }
+
     fn take(&mut self, index: usize) -> Option<Held> {
         let frame = self.frames.get_mut(..self.received)?.get_mut(index)?;
         // One that came in several buffers is not in one piece.
         if frame.mbuf.is_null() || frame.len != frame.total || frame.len == 0 {
             return None;
         }
+        let taken = self.port.taken.get(usize::from(self.queue))?;
+        // Others only give back meanwhile.
+        if taken.now.load(Relaxed) >= taken.most {
+            taken.refused.fetch_add(1, Relaxed);
+            return None;
+        }
+        taken.now.fetch_add(1, Relaxed);
         let frame = std::mem::replace(frame, NONE);
-        Some(Held { frame, _port: Arc::clone(&self.port) })
+        Some(Held { frame, queue: self.queue, port: Arc::clone(&self.port) })
     }
 
     fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
@@ -335,7 +348,8 @@ impl Drop for QueuePair {
 /// A received frame, in the buffer that it came in. Its port stays open as long as it is held.
 pub struct Held {
     frame: sys::ss_frame,
-    _port: Arc<OpenPort>,
+    queue: u16,
+    port: Arc<OpenPort>,
 }
 
 // SAFETY: the buffer has one owner, and pools take buffers back from any thread.
@@ -360,6 +374,9 @@ impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: the buffer is this one's own, and is given back once.
         unsafe { sys::ss_free(&mut self.frame, 1) };
+        if let Some(taken) = self.port.taken.get(usize::from(self.queue)) {
+            taken.now.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -387,7 +404,8 @@ mod tests {
     #[test]
     fn frames_in_pieces_are_put_together_and_a_device_is_asked_for_checksums() {
         let eal = Eal::start(&["--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--vdev", "net_ring0"]).unwrap();
-        let (port, mut queues) = Port::open(&eal, "", &PortOptions::new(1)).unwrap();
+        let options = PortOptions { kept_buffers: 8, ..PortOptions::new(1) };
+        let (port, mut queues) = Port::open(&eal, "", &options).unwrap();
         asked_to_fill_in(&mut queues[0]);
         put_together(&mut queues[0]);
         sent_from_where_they_lie(&mut queues[0]);

@@ -3,6 +3,7 @@
 use super::sys::Arrived;
 use crate::limits::{BURST, GRO_BUFFER};
 use crate::r2p2::Peer;
+use crate::share::Share;
 
 /// The sender of a datagram that is dealt with.
 pub const NOBODY: Peer = Peer::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
@@ -19,6 +20,19 @@ pub struct Burst {
     pub(super) messages: usize,
     /// Bytes of `bytes` taken by [`Burst::pack`].
     packed: usize,
+    /// Datagrams that stay where they came, by the number in their place of `datagrams`.
+    stayed: Vec<Stayed>,
+}
+
+/// Set in the place of a datagram that is not in `bytes`, whose length it is beyond; the rest is its number in `stayed`.
+const STAYED: u32 = 1 << 31;
+
+/// A datagram in memory of who received it, until it is let go of.
+#[derive(Debug)]
+struct Stayed {
+    share: Option<Share>,
+    /// Where there is room for it in `bytes`.
+    room: u32,
 }
 
 impl Default for Burst {
@@ -40,6 +54,7 @@ impl Burst {
             datagrams: Vec::with_capacity(BURST * 64),
             messages: 0,
             packed: 0,
+            stayed: Vec::new(),
         }
     }
 
@@ -71,21 +86,46 @@ impl Burst {
     #[inline]
     pub fn clear(&mut self) {
         self.datagrams.clear();
+        self.stayed.clear();
         (self.messages, self.packed) = (0, 0);
+    }
+
+    /// Lets go of the memory of datagrams that stayed where they came: they are dealt with.
+    #[inline]
+    pub fn let_go(&mut self) {
+        self.stayed.clear();
     }
 
     /// Datagram `index` and its sender.
     #[inline]
     pub fn get(&self, index: usize) -> Option<(Peer, &[u8])> {
         let (peer, start, len) = *self.datagrams.get(index)?;
-        Some((peer, self.bytes.get(start as usize..(start + len) as usize)?))
+        match self.bytes.get(start as usize..(start + len) as usize) {
+            Some(bytes) => Some((peer, bytes)),
+            None => Some((peer, self.stayed(start)?)),
+        }
+    }
+
+    /// The datagram of such a place that stayed where it came.
+    #[cold]
+    fn stayed(&self, start: u32) -> Option<&Share> {
+        self.stayed.get((start ^ STAYED) as usize)?.share.as_ref()
+    }
+
+    /// The memory of datagram `index`, if it stayed where it came.
+    #[inline]
+    pub fn share(&self, index: usize) -> Option<&Share> {
+        if self.stayed.is_empty() {
+            return None;
+        }
+        self.stayed(self.datagrams.get(index)?.1)
     }
 
     /// All datagrams, in the order in which they came.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Peer, &[u8])> {
         self.datagrams.iter().map(|(peer, start, len)| {
-            let range = *start as usize..(start + len) as usize;
-            (*peer, self.bytes.get(range).unwrap_or_default())
+            let bytes = self.bytes.get(*start as usize..(start + len) as usize);
+            (*peer, bytes.or_else(|| Some(self.stayed(*start)?)).unwrap_or_default())
         })
     }
 
@@ -93,6 +133,7 @@ impl Burst {
     /// place; without an answer it is empty from then on, and from [`NOBODY`].
     #[inline]
     pub fn open(&mut self, index: usize, open: impl FnOnce(Peer, &mut [u8]) -> Option<(Peer, std::ops::Range<usize>)>) {
+        self.bring(index);
         let Some(datagram) = self.datagrams.get_mut(index) else { return };
         let (peer, start, len) = *datagram;
         let Some(bytes) = self.bytes.get_mut(start as usize..(start + len) as usize) else { return };
@@ -102,6 +143,27 @@ impl Burst {
             }
             _ => (NOBODY, start, 0),
         };
+    }
+
+    /// Copies a datagram that stayed where it came to where there is room for it: nobody changes what is shared.
+    fn bring(&mut self, index: usize) {
+        let Some((_, start, len)) = self.datagrams.get_mut(index) else { return };
+        if *start & STAYED == 0 {
+            return;
+        }
+        let Some(stayed) = self.stayed.get_mut((*start ^ STAYED) as usize) else { return };
+        let room = stayed.room as usize..(stayed.room + *len) as usize;
+        if let (Some(share), Some(room)) = (stayed.share.take(), self.bytes.get_mut(room)) {
+            room.copy_from_slice(&share);
+            *start = stayed.room;
+        }
+    }
+
+    /// Lists a datagram that stays where it came, for which there is room at `room`.
+    fn stay(&mut self, peer: Peer, share: Share, room: usize) {
+        let start = STAYED | self.stayed.len() as u32;
+        self.datagrams.push((peer, start, share.len() as u32));
+        self.stayed.push(Stayed { share: Some(share), room: room as u32 });
     }
 
     /// Lists the datagrams of message `slot`: `len` bytes that the kernel has coalesced from segments of `segment` bytes.
@@ -150,6 +212,27 @@ impl Burst {
         place.copy_from_slice(bytes);
         self.list(slot, peer, bytes.len(), segment);
         self.messages += 1;
+        true
+    }
+
+    /// Puts a datagram in that stays where it came. False if there would be no room for a copy of it.
+    pub fn push_share(&mut self, peer: Peer, datagram: Share) -> bool {
+        if datagram.len() > self.stride || self.room() == 0 {
+            return false;
+        }
+        self.stay(peer, datagram, self.messages * self.stride);
+        self.messages += 1;
+        true
+    }
+
+    /// As [`Burst::pack`] for a datagram that stays where it came.
+    pub fn pack_share(&mut self, peer: Peer, share: &Share) -> bool {
+        let (room, end) = (self.packed, self.packed + share.len());
+        if end > self.bytes.len() || self.datagrams.len() == self.datagrams.capacity() {
+            return false;
+        }
+        self.stay(peer, share.clone(), room);
+        self.packed = end;
         true
     }
 

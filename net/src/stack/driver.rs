@@ -13,6 +13,8 @@ use crate::limits::{
     POLLED_SLEEP_US, usual_datagram,
 };
 use crate::r2p2::Peer;
+use crate::share::Share;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -110,6 +112,23 @@ impl<P: FramePort> StackDriver<P> {
                 }
                 true
             });
+        }
+    }
+
+    /// Puts a large datagram of frame `index` into the burst: in the port's own buffer if that can be had, else a copy.
+    fn put_large(&mut self, index: usize, (peer, place): (Peer, Range<usize>), burst: &mut Burst) {
+        let put = match self.port.take(index) {
+            Some(buffer) => {
+                let share = Share::of(Arc::new(buffer)).into_part(place);
+                share.is_some_and(|share| burst.push_share(peer, share))
+            }
+            None => {
+                let bytes = self.port.frame(index).and_then(|frame| frame.bytes.get(place));
+                bytes.is_some_and(|bytes| burst.push(peer, bytes))
+            }
+        };
+        if !put {
+            self.worker.counters.refuse(Refused::Buffer);
         }
     }
 
@@ -238,6 +257,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
 
     fn receive(&mut self, burst: &mut Burst) -> usize {
         burst.clear();
+        self.worker.large_from = self.port.worth_taking();
         let now_us = (self.worker.interface.clock)();
         self.take_handed(burst);
         let mut drained = self.inbox.is_empty();
@@ -251,6 +271,9 @@ impl<P: FramePort> Driver for StackDriver<P> {
             for index in 0..count {
                 if let Some(frame) = self.port.frame(index) {
                     self.worker.input(now_us, &frame, burst);
+                }
+                if let Some(large) = self.worker.large.take() {
+                    self.put_large(index, large, burst);
                 }
             }
             self.counters.received_messages += count as u64;

@@ -11,6 +11,7 @@ use super::worker::Worker;
 use super::{InFrame, Mac};
 use crate::driver::Burst;
 use crate::limits::{DEFEND_US, GRO_SEGMENTS};
+use crate::seal::is_sealed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -67,7 +68,7 @@ impl Worker {
                 return Err(Refused::IpSource);
             }
             let datagram = udp::read(packet, frame.udp)?;
-            return self.datagram(now_us, ethernet, packet, &datagram, (burst, frame.segment));
+            return self.datagram(now_us, ethernet, packet, &datagram, (burst, frame));
         }
         if packet.protocol != if packet.to.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 } {
             let known = self.interface.is_mine(packet.to);
@@ -83,8 +84,9 @@ impl Worker {
         ethernet: &Ethernet,
         packet: &Packet<'_>,
         datagram: &udp::Datagram<'_>,
-        (burst, segment): (&mut Burst, usize),
+        (burst, frame): (&mut Burst, &InFrame<'_>),
     ) -> Result<(), Refused> {
+        let segment = frame.segment;
         if segment > 0 && datagram.payload.len().div_ceil(segment) > GRO_SEGMENTS {
             return Err(Refused::Segments);
         }
@@ -92,6 +94,13 @@ impl Worker {
             // Nobody can be answered there.
             _ if datagram.from.port() == 0 => Err(Refused::Port),
             Some(worker) if worker == self.index => {
+                let payload = datagram.payload;
+                // What is sealed is opened where it stands, which is not done to what is shared.
+                if payload.len() >= self.large_from && segment == 0 && !is_sealed(payload) {
+                    let start = payload.as_ptr().addr().saturating_sub(frame.bytes.as_ptr().addr());
+                    self.large = Some((datagram.from, start..start + payload.len()));
+                    return Ok(());
+                }
                 if burst.push_segments(datagram.from, datagram.payload, segment) {
                     Ok(())
                 } else {

@@ -1,6 +1,6 @@
 //! A network in memory: interfaces with queues, and what networks do to frames. A run depends on its seed and the order of the calls alone.
 
-use super::{FramePort, InFrame, Mac, Never, Offload, OutFrame, Verified};
+use super::{FramePort, InFrame, Mac, Offload, OutFrame, Verified};
 use crate::driver::Pressure;
 use crate::sim::Dice;
 use std::collections::VecDeque;
@@ -70,6 +70,7 @@ impl MemoryNetwork {
             descriptor: None,
             received: Vec::new(),
             room: usize::MAX,
+            gives_from: usize::MAX,
             came_up: false,
             send_errors: 0,
         };
@@ -132,6 +133,8 @@ pub struct MemoryPort {
     pub descriptor: Option<Arc<OwnedFd>>,
     /// Frames that it takes until it says that it is full; it then stays so until this is set anew.
     pub room: usize,
+    /// Bytes of a datagram from which on it gives the frame's buffer out.
+    pub gives_from: usize,
     /// Whether it says, once, that its link has come up.
     pub came_up: bool,
     received: Vec<Vec<u8>>,
@@ -153,7 +156,7 @@ impl MemoryPort {
 }
 
 impl FramePort for MemoryPort {
-    type Shared = Never;
+    type Shared = Vec<u8>;
 
     fn mac(&self) -> Mac {
         self.mac
@@ -186,9 +189,18 @@ impl FramePort for MemoryPort {
     }
 
     fn frame(&self, index: usize) -> Option<InFrame<'_>> {
-        let bytes = self.received.get(index)?;
+        let bytes = self.received.get(index).filter(|bytes| self.gives_from == usize::MAX || !bytes.is_empty())?;
         let (ip, udp) = if self.verify { verify(bytes) } else { Default::default() };
         Some(InFrame { ip, udp, ..InFrame::plain(bytes) })
+    }
+
+    fn worth_taking(&self) -> usize {
+        self.gives_from
+    }
+
+    fn take(&mut self, index: usize) -> Option<Vec<u8>> {
+        let may = self.gives_from != usize::MAX;
+        self.received.get_mut(index).filter(|bytes| may && !bytes.is_empty()).map(std::mem::take)
     }
 
     fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {

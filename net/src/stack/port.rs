@@ -175,7 +175,7 @@ impl AsRef<[u8]> for Never {
 /// buffers of its own gives those back then that nobody has taken.
 pub trait FramePort: Send {
     /// Memory that the port gives out for what it has received; [`Never`] for ports that copy.
-    type Shared: AsRef<[u8]> + Send + 'static;
+    type Shared: AsRef<[u8]> + Send + Sync + 'static;
 
     /// The interface's address.
     fn mac(&self) -> Mac;
@@ -202,6 +202,11 @@ pub trait FramePort: Send {
 
     /// Frame `index` of the last [`FramePort::receive`]. None for an index that is not there, or was taken.
     fn frame(&self, index: usize) -> Option<InFrame<'_>>;
+
+    /// Bytes of a datagram from which on its buffer is worth taking out of the port rather than to copy it.
+    fn worth_taking(&self) -> usize {
+        usize::MAX
+    }
 
     /// Takes the buffer of frame `index` out of the port, the whole frame in it, to be kept without a copy. None if the port copies, or has
     /// no buffer to spare.
@@ -263,6 +268,10 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
 
     fn frame(&self, index: usize) -> Option<InFrame<'_>> {
         (**self).frame(index)
+    }
+
+    fn worth_taking(&self) -> usize {
+        (**self).worth_taking()
     }
 
     fn take(&mut self, index: usize) -> Option<Self::Shared> {

@@ -13,6 +13,7 @@ use super::{Mac, Offload};
 use crate::limits::{GROUP_REPORT_US, LOWERED_GROUPS, LOWERED_PER_S};
 use crate::r2p2::Peer;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// See the module.
@@ -35,6 +36,10 @@ pub(super) struct Worker {
     pub(super) reports: Rate,
     /// Of each group of networks.
     pub(super) lowered: Box<[Rate]>,
+    /// Bytes of a datagram from which on it is large: its buffer is worth taking out of the port.
+    pub(super) large_from: usize,
+    /// The sender of a large datagram that has just come, and where it stands in its frame.
+    pub(super) large: Option<(Peer, Range<usize>)>,
 }
 
 /// What becomes of a datagram to be sent.
@@ -64,6 +69,8 @@ impl Worker {
             closed: Rate::new(options.closed_ports_per_s),
             reports: Rate::once_in(GROUP_REPORT_US),
             lowered: (0..LOWERED_GROUPS).map(|_| Rate::new(LOWERED_PER_S)).collect(),
+            large_from: usize::MAX,
+            large: None,
             interface,
         }
     }

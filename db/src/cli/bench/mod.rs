@@ -132,7 +132,7 @@ const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "zero-copy",
-        help: "The server's time for a get by the size of its value, sent from where it is stored and copied, over rings of pointers (DPDK)",
+        help: "The server's time for a get and a put by the size of the value, left where it lies and copied, over rings of pointers (DPDK)",
         canonical: false,
         peers: &[],
         run: backends::zero_copy,

@@ -15,7 +15,7 @@ use super::stripe::{State, Stripe};
 use super::{Table, index};
 use crate::limits::{EVICTION_VISITS, MAX_CHAIN_BUCKETS, MAX_CROWD_RECORDS, RECORD_CHARGE_BYTES, STRIPES};
 use crate::store::epochs::{Charge, Garbage, OwnedRecord, WAITING_BYTES};
-use crate::store::record::{RecordPtr, RecordRef, VALUE_PARTS, allocation_bytes, parts_len};
+use crate::store::record::{Content, RecordPtr, RecordRef, allocation_bytes};
 use crate::store::{Condition, Marks, Mode, Participant, StoreError, Write};
 
 /// The lock of one stripe, held by a thread whose participant is online and stays so: everything that the unsafe
@@ -131,7 +131,7 @@ impl<'t> Locked<'t> {
         &mut self,
         hash: u64,
         key: &[u8],
-        value: &[u8],
+        value: Content<'_>,
         write: &Write,
         now_ms: u64,
     ) -> Result<u64, StoreError> {
@@ -140,7 +140,7 @@ impl<'t> Locked<'t> {
         if !write.condition.holds(live.map(|found| found.record.version())) {
             return Err(StoreError::Conflict);
         }
-        self.write_over(found, hash, key, [value, b"", b""], (write.flags, write.expires_at_ms), now_ms)
+        self.write_over(found, hash, key, value, (write.flags, write.expires_at_ms), now_ms)
     }
 
     /// Writes a record in place of what [`Locked::find`] found, if there is room; answers its version.
@@ -149,13 +149,13 @@ impl<'t> Locked<'t> {
         found: Option<Found<'t>>,
         hash: u64,
         key: &[u8],
-        value: [&[u8]; VALUE_PARTS],
+        value: Content<'_>,
         (flags, expires_at_ms): (u32, u64),
         now_ms: u64,
     ) -> Result<u64, StoreError> {
         self.bound_garbage()?;
         let old = found.map_or(0, |found| found.record.charged_bytes());
-        let mut new = charge(key.len(), parts_len(value), flags, expires_at_ms);
+        let mut new = charge(key.len(), value.len(), flags, expires_at_ms);
         let mut bucket = 0;
         if found.is_none() {
             new += self.table.key_charge(key.len());
@@ -219,7 +219,7 @@ impl<'t> Locked<'t> {
         let is_entered = is_new && self.table.index.is_some();
         let entry = if is_entered { Some(index::copy_of(key)?) } else { None };
         let version = self.state.last_version + 1;
-        let record = RecordPtr::allocate(version, key, [value, b"", b""], flags, expires_at_ms)?;
+        let record = RecordPtr::allocate(version, key, Content::Parts([value, b"", b""]), flags, expires_at_ms)?;
         self.state.last_version = version;
         Some(Fresh { record, entry })
     }
@@ -437,7 +437,7 @@ impl<'t> Locked<'t> {
             expires_at_ms: live.map_or(0, |record| record.expires_at_ms()),
         };
         let mut digits = [0; 20];
-        let version = self.put(hash, key, format_decimal(sum, &mut digits), &write, now_ms)?;
+        let version = self.put(hash, key, format_decimal(sum, &mut digits).into(), &write, now_ms)?;
         Ok((sum, version))
     }
 

@@ -219,7 +219,7 @@ impl Table {
         if value.len() > self.config.max_value_len {
             return Err(StoreError::ValueTooLarge);
         }
-        self.write(participant, hash, key, |locked| locked.put(hash, key, value, write, now_ms))
+        self.write(participant, hash, key, |locked| locked.put(hash, key, value.into(), write, now_ms))
     }
 
     /// Deletes the record of `key`; answers whether there was a live one.

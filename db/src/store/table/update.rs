@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use parking_lot::MutexGuard;
+use sandstorm_net::share::Share;
 
 use super::Table;
 use super::buckets::{BUCKET_BYTES, stripe_of};
 use super::locked::{Found, Locked, charge};
 use crate::limits::{BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, STRIPES};
-use crate::store::record::{VALUE_PARTS, parts_len};
-use crate::store::{Marks, Mode, Participant, RecordRef, StoreError};
+use crate::store::record::{Content, VALUE_PARTS, parts_len};
+use crate::store::{Marks, Mode, Participant, RecordRef, StoreError, Write};
 
 const _: () = assert!(STRIPES == u64::BITS as usize, "a set of stripes is one word");
 
@@ -96,6 +97,25 @@ impl Stripes {
 }
 
 impl Table {
+    /// As [`Table::put`] for a value that stays where it is, which the record holds as long as it is there. It counts as if it were copied.
+    ///
+    /// # Errors
+    /// As [`Table::put`].
+    pub fn put_shared(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        value: &Share,
+        write: &Write,
+        now_ms: u64,
+    ) -> Result<u64, StoreError> {
+        if value.len() > self.config.max_value_len {
+            return Err(StoreError::ValueTooLarge);
+        }
+        self.write(participant, hash, key, |locked| locked.put(hash, key, Content::Outside(value), write, now_ms))
+    }
+
     /// Shows `f` the live record of `key`, under the lock of its stripe, and does what it answers. Tells the answer, and the version
     /// of the record that is there now (0: none). `f` must not call this table's writing functions.
     ///
@@ -184,7 +204,7 @@ impl<'t> Locked<'t> {
                 if parts_len(value.parts()) > self.table.config.max_value_len {
                     return Err(StoreError::ValueTooLarge);
                 }
-                self.write_over(found, hash, key, value.parts(), (*flags, *expires_at_ms), now_ms)
+                self.write_over(found, hash, key, Content::Parts(value.parts()), (*flags, *expires_at_ms), now_ms)
             }
         }
     }

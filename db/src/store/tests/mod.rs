@@ -5,6 +5,7 @@ mod crowds;
 mod held;
 mod model;
 mod ordered;
+mod outside;
 mod reclaim;
 mod shape;
 mod update;

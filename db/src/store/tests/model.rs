@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use sandstorm_net::share::Share;
 
 use super::super::record::allocation_bytes;
 use super::*;
@@ -145,7 +146,14 @@ impl Run {
         let holds = condition.holds(current.map(|entry| entry.version));
         let expires_at_ms = if ttl_ms == 0 { 0 } else { self.now_ms + ttl_ms };
         let write = Write { condition, flags, expires_at_ms };
-        let result = self.table.put(&self.participant, self.table.hash(&key), &key, &value, &write, self.now_ms);
+        let hash = self.table.hash(&key);
+        // Some stay where they are.
+        let result = if len.is_multiple_of(3) {
+            let shared = Share::of(Arc::new(value.clone()));
+            self.table.put_shared(&self.participant, hash, &key, &shared, &write, self.now_ms)
+        } else {
+            self.table.put(&self.participant, hash, &key, &value, &write, self.now_ms)
+        };
         match result {
             Ok(version) => {
                 assert!(holds);

@@ -168,7 +168,7 @@ fn little_is_served_as_it_came() {
     }
     port.receive();
     assert!(port.intake.next_part());
-    let order: Vec<u8> = port.intake.part().map(|(_, _, datagram)| datagram[8 + 16]).collect();
+    let order: Vec<u8> = port.intake.part().map(|(_, _, datagram, _)| datagram[8 + 16]).collect();
     assert_eq!(order, (1..=10).collect::<Vec<_>>());
     assert_eq!(port.intake.finish_part(1, &Bills::default()), 10);
     assert!(!port.intake.next_part() && port.intake.lanes.is_empty());

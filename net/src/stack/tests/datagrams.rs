@@ -4,6 +4,7 @@ use super::super::handover::Batch;
 use super::super::wire::arp::Arp;
 use super::frames::bench;
 use super::*;
+use crate::driver::Burst;
 use crate::limits::{BURST, CLOSED_PORTS_PER_S, HELD_DATAGRAMS, HELD_PER_NEIGHBOUR, NEIGHBOUR_REACHABLE_US};
 use crate::sim::Dice;
 
@@ -446,4 +447,62 @@ fn a_neighbour_is_asked_anew_when_its_answer_is_old_and_used_meanwhile() {
         time.pass(NEIGHBOUR_REACHABLE_US + 1);
     }
     assert_eq!(one.interface().neighbours().len(), 2);
+}
+
+#[test]
+fn large_datagrams_stay_in_their_buffers_until_they_are_let_go_of_or_changed() {
+    let (net, time) = (network(), Time::new());
+    let mut one = host(&net, &time, 1, options(1)).remove(0);
+    let mut two = host(&net, &time, 2, options(2)).remove(0);
+    two.port_mut().gives_from = 1000;
+    let to = Peer::new(ip("10.0.0.2"), 7000);
+    let datagram = |len: usize| (0..len).map(|n| (n * 7 + len) as u8).collect::<Vec<u8>>();
+    send(&mut one, to, &[1]);
+    settle(&mut [&mut one, &mut two]);
+    let lengths = [999, 1000, 1001, 40, 1400, 0];
+    for len in lengths {
+        send(&mut one, to, &datagram(len));
+    }
+    let mut burst = two.burst();
+    assert_eq!(two.receive(&mut burst), lengths.len());
+    let mut kept = Vec::new();
+    for (index, len) in lengths.into_iter().enumerate() {
+        let (_, bytes) = burst.get(index).unwrap();
+        assert_eq!(bytes, datagram(len));
+        let share = burst.share(index);
+        assert_eq!(share.is_some(), len >= 1000, "{len}");
+        kept.extend(share.and_then(|share| share.hold_part(&bytes[100..900])));
+    }
+    assert!(burst.iter().map(|(_, bytes)| bytes.to_vec()).eq(lengths.map(datagram)));
+    // What is changed is a copy.
+    burst.open(2, |peer, bytes| {
+        bytes[100..900].fill(0);
+        Some((peer, 50..1001))
+    });
+    assert_eq!(burst.get(2).unwrap().1, [&datagram(1001)[50..100], &[0; 800], &datagram(1001)[900..]].concat());
+    assert!(burst.share(2).is_none() && burst.share(1).is_some());
+    // Another burst holds what it takes over.
+    let mut pack = Burst::new(1, 3000);
+    for index in [4, 1, 3] {
+        let (peer, bytes) = burst.get(index).unwrap();
+        let packed = match burst.share(index) {
+            None => pack.pack(peer, bytes),
+            Some(share) => pack.pack_share(peer, share),
+        };
+        assert!(packed);
+    }
+    assert!(!pack.pack_share(to, burst.share(1).unwrap()), "as if it had been copied");
+    burst.let_go();
+    assert!(burst.get(1).is_none() && burst.get(0).is_some());
+    assert!(pack.iter().map(|(_, bytes)| bytes.to_vec()).eq([1400, 1000, 40].map(datagram)));
+    pack.open(0, |peer, bytes| {
+        bytes.fill(9);
+        Some((peer, 0..1400))
+    });
+    assert!(pack.iter().map(|(_, bytes)| bytes.to_vec()).eq([vec![9; 1400], datagram(1000), datagram(40)]));
+    pack.clear();
+    assert!(kept.iter().zip([1000, 1001, 1400]).all(|(kept, len)| **kept == datagram(len)[100..900]));
+    // A sealed one is opened where it stands.
+    send(&mut one, to, &[&[crate::seal::MAGIC], &datagram(1200)[..]].concat());
+    assert_eq!((two.receive(&mut burst), burst.share(0).is_some()), (1, false));
 }

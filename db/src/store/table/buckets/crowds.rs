@@ -166,13 +166,14 @@ mod tests {
     use super::super::{Moved, NoRoom};
     use super::*;
     use crate::limits::STRIPES;
-    use crate::store::record::RecordPtr;
+    use crate::store::record::{Content, RecordPtr};
     use crate::store::slabs::scarce;
 
     /// Records whose hashes are these, in an array of their own.
     fn insert_all(buckets: &Buckets, hashes: impl Iterator<Item = u64>, records: &mut Vec<RecordPtr>) {
         for hash in hashes {
-            let record = RecordPtr::allocate(1, &hash.to_le_bytes(), [b"", b"", b""], 0, 0).expect("memory");
+            let record =
+                RecordPtr::allocate(1, &hash.to_le_bytes(), Content::Parts([b"", b"", b""]), 0, 0).expect("memory");
             records.push(record);
             // SAFETY: no other thread knows the array.
             let inserted = unsafe { buckets.insert_new(hash, record, 0, &mut Spares::default()) };

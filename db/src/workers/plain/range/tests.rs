@@ -45,7 +45,7 @@ impl World {
     /// One range of a message.
     fn ask(&self, ranges: &Ranges, operation: &Operation<'_>) -> Answered {
         let counters = self.metrics.worker(0).expect("a worker");
-        let context = Context { participant: &self.participant, now_ms: NOW_MS, counters, ranges };
+        let context = Context { participant: &self.participant, now_ms: NOW_MS, counters, ranges, packet: None };
         let mut response = Vec::new();
         let header = MessageHeader { flags: 0, operations: 1, tenant: 1, session: 1, sequence: 1, acked: 0 };
         start_response(&header, 1, &mut response);
@@ -158,7 +158,7 @@ fn a_range_whose_first_record_does_not_fit_is_refused_and_no_other() {
     world.put(b"k", &vec![0; 8 << 20], 0);
     let counters = world.metrics.worker(0).expect("a worker");
     let ranges = Ranges::new();
-    let context = Context { participant: &world.participant, now_ms: NOW_MS, counters, ranges: &ranges };
+    let context = Context { participant: &world.participant, now_ms: NOW_MS, counters, ranges: &ranges, packet: None };
     for snapshot in [false, true] {
         let asked = at_once(Operation::range(1, b"", b"", 10, false), snapshot);
         let mut response = vec![0; 200 << 10];
