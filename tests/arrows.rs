@@ -82,6 +82,27 @@ fn the_tests_know_every_feature() {
 }
 
 #[test]
+fn every_integration_test_runs_over_shared_memory_or_there_is_a_reason() {
+    let script = fs::read_to_string(root().join("scripts/test")).expect("the script");
+    let (_, list) = script.split_once("\nover_memif=(").expect("a list of tests");
+    let (list, _) = list.split_once("\nif has_dpdk").expect("the list's end");
+    // Names, and behind two spaces the reason why those are not run.
+    let names = list.lines().map(|line| match line.strip_prefix("#   ") {
+        Some(reason) => reason.split_once("  ").expect("names and a reason").0,
+        None => line.split_once('=').map_or(line, |(_, names)| names),
+    });
+    let names = names.filter(|line| !line.starts_with('#')).flat_map(|line| line.split_whitespace());
+    let mut listed: Vec<String> = names.map(|name| name.trim_matches(['(', ')']).to_owned()).collect();
+    listed.sort_unstable();
+    let files = fs::read_dir(root().join("tests")).expect("the tests").map(|entry| entry.expect("an entry").path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let mut all: Vec<String> =
+        files.map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned()).collect();
+    all.sort_unstable();
+    assert_eq!(listed, all, "scripts/test says of each test whether it runs over memif, once");
+}
+
+#[test]
 fn the_server_library_does_not_know_the_client() {
     let source = root().join("db/src");
     let mut files = Vec::new();

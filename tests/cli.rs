@@ -29,10 +29,6 @@ impl Server {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.ok(&format!("{line} --json"))).unwrap()
-    }
-
     /// Standard error of a command that has to fail.
     fn fails(&self, line: &str) -> String {
         let arguments: Vec<&str> = line.split_whitespace().collect();

@@ -5,18 +5,10 @@
 #[path = "common/process.rs"]
 mod process;
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use process::{Server, binary};
+use process::{Server, binary, eal_of_memif};
 use serde_json::Value;
-
-/// DPDK's arguments for one side of the shared memory.
-fn eal(role: &str, socket: &Path) -> String {
-    let vdev = format!("net_memif0,role={role},id=0,socket={},socket-abstract=no", socket.display());
-    format!("--no-huge --no-pci --no-shconf -m 192 --vdev {vdev}")
-}
 
 /// A server of two workers on the device.
 fn start() -> Server {
@@ -24,43 +16,24 @@ fn start() -> Server {
 }
 
 fn start_with(more: &[&str]) -> Server {
-    let folder = tempfile::tempdir().unwrap();
-    let eal = eal("server", &folder.path().join("socket"));
-    let mut process = binary()
-        .args(["serve", "--json", "--driver", "dpdk", "--eal", &eal, "--address", "10.9.0.1/24"])
-        .args(["--address", "fd09::1/64", "--control", "127.0.0.1:0", "--no-pin", "--workers", "2", "--ephemeral"])
-        .args(more)
-        .args(["--no-builder", "--state"])
-        .arg(folder.path().join("state"))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let said: Value = serde_json::from_str(&line).expect("the server says where it is");
-    let text = |name: &str| said[name].as_str().unwrap().to_owned();
-    Server { process, control: text("control"), data: text("data"), folder }
+    let options = ["--no-pin", "--workers", "2", "--ephemeral", "--no-builder"];
+    Server::start_over_memif(&["10.9.0.1/24", "fd09::1/64"], "10.9.0.2/24", &[&options, more].concat())
 }
 
 impl Server {
-    fn json(&self, line: &str) -> Value {
-        let output = self.command().args(line.split_whitespace()).arg("--json").output().unwrap();
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
     /// A load from the other side of the shared memory.
     fn load(&self, options: &str) -> Command {
-        self.load_with("", options)
+        let mut command = self.load_command();
+        command.arg("--json").args(options.split_whitespace());
+        command
     }
 
     /// The same with more to say of the memory.
     fn load_with(&self, memory: &str, options: &str) -> Command {
-        let socket = self.folder.path().join("socket");
+        let eal = eal_of_memif("client", &self.folder.path().join("socket")) + memory;
         let mut command = self.command();
-        command.args(["load", "--driver", "dpdk", "--address", "10.9.0.2/24", "--json"]);
-        command.args(["--eal", &(eal("client", &socket) + memory)]).args(options.split_whitespace());
-        command.stdin(Stdio::null());
+        command.args(["load", "--driver", "dpdk", "--address", "10.9.0.2/24", "--json", "--eal", &eal]);
+        command.args(options.split_whitespace());
         command
     }
 }
@@ -163,7 +136,7 @@ fn a_client_has_as_many_queues_as_the_server_has_workers_or_is_refused() {
 #[test]
 fn the_doctor_looks_at_shared_memory_without_connecting_to_who_is_at_the_other_end() {
     let folder = tempfile::tempdir().unwrap();
-    let eal = eal("client", &folder.path().join("socket"));
+    let eal = eal_of_memif("client", &folder.path().join("socket"));
     let output = binary().args(["doctor", "--eal", &eal]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("DPDK port net_memif0") && said.contains("not opened"), "{said}");

@@ -4,11 +4,10 @@
 
 mod common;
 
-use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use common::{Stop, data_plane, get_args, load, single_packet, tenant};
+use common::{Stop, data_plane, get_args, load, network, single_packet, tenant};
 use sandstorm_client::raw::Connection;
 use sandstorm_client::{Config, PutOptions};
 use sandstorm_db::server::DataPlane;
@@ -39,15 +38,17 @@ fn datagram(tenant: u32, session: u64, sequence: u64, operation: &Operation<'_>)
 
 /// Sends what `next` makes of a counter, for ever, from one address, and looks at no answer.
 fn flood(plane: &DataPlane, stop: &AtomicBool, sent: &AtomicU64, next: impl Fn(u64) -> Vec<u8>) {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.connect(plane.address()).expect("an address");
-    socket.set_nonblocking(true).expect("a socket that does not wait");
+    let socket = network::Socket::to(plane, 0);
+    socket.set_nonblocking().expect("a socket that does not wait");
     let mut buffer = [0; 2048];
     let mut number = 0;
     while !stop.load(Relaxed) {
         number += 1;
         if socket.send(&next(number)).is_ok() {
             sent.fetch_add(1, Relaxed);
+        } else {
+            // There is no room: others have something to do.
+            std::thread::yield_now();
         }
         while socket.recv(&mut buffer).is_ok() {}
     }
@@ -98,7 +99,7 @@ fn ask_for_all(connection: &mut Connection) {
         if ended == 0 {
             std::thread::sleep(Duration::from_micros(50));
         }
-        assert!(begun.elapsed() < 4 * PATIENCE, "{done} of {REQUESTS} answered");
+        assert!(begun.elapsed() < 10 * PATIENCE, "{done} of {REQUESTS} answered");
     }
 }
 
@@ -125,7 +126,7 @@ fn whatever_one_tenant_does_the_others_requests_are_answered_rightly() {
     load(&plane, "attacker", "get", 1);
     load(&plane, "attacker", "bad", 1);
     // As clients of other machines would; their lives are long enough for a machine that is busy with tests.
-    let config = |tenant, token: &str| Config::new(plane.address(), tenant).token(token).deadline(PATIENCE);
+    let config = |tenant, token: &str| network::config(&plane, tenant).token(token).deadline(PATIENCE);
     let mut connection = Connection::connect(&config(victim, &token)).expect("a connection");
     one(&mut connection, |message| message.put(1, b"k", b"value", &PutOptions::default()));
     let before = resident_bytes();

@@ -3,16 +3,19 @@
 //! said in words. Each test makes two network namespaces with a pair of virtual interfaces between them, which takes root; without it each
 //! says so and ends. Runs the real binary.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+#[path = "common/namespaces.rs"]
+mod namespaces;
+#[path = "common/process.rs"]
+mod process;
+
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use namespaces::{Pair, run, within};
+use process::{Server, binary_in, serve};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::raw::Connection;
 use sandstorm_client::{Config, Direction, PutOptions};
@@ -26,27 +29,13 @@ const TOKEN: &str = "a-token-of-twenty-letters-and-more";
 /// What may take long on a busy machine is waited for so long.
 const PATIENT: Duration = sandstorm_client::limits::MAX_DEADLINE;
 
-/// Two namespaces, gone when this is.
+/// Of all servers here.
+const OPTIONS: [&str; 4] = ["--driver", "packet", "--ephemeral", "--no-pin"];
+
+/// The kernel's namespace and the server's.
 struct Lab {
-    kernel: String,
-    ours: String,
-    folder: tempfile::TempDir,
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for name in [&self.kernel, &self.ours] {
-            let _gone = Command::new("ip").args(["netns", "del", name]).status();
-        }
-    }
-}
-
-fn run(line: &str) -> Result<(), String> {
-    let mut words = line.split_whitespace();
-    let output =
-        Command::new(words.next().unwrap()).args(words).output().map_err(|error| format!("{line}: {error}"))?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("{line}: {complaint}")) }
+    pair: Pair,
+    folder: Arc<tempfile::TempDir>,
 }
 
 /// What a command says that has to fail.
@@ -60,64 +49,23 @@ fn error_of(output: &Output) -> String {
 impl Lab {
     /// None if this machine does not let us.
     fn new() -> Option<Lab> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let name = |side| format!("sandstorm-packet-{}-{number}-{side}", std::process::id());
-        let lab = Lab { kernel: name("k"), ours: name("s"), folder: tempfile::tempdir().unwrap() };
-        let (k, s) = (&lab.kernel, &lab.ours);
-        let lines = [
-            format!("ip netns add {k}"),
-            format!("ip netns add {s}"),
-            // Only the server is to answer on its side.
-            format!("ip netns exec {s} sysctl -qw net.ipv6.conf.default.disable_ipv6=1"),
-            format!("ip -n {k} link add kern0 type veth peer name ours0 netns {s}"),
-            format!("ip -n {s} link set ours0 up"),
-            format!("ip -n {s} link set lo up"),
-            format!("ip -n {k} link set kern0 up"),
-            format!("ip -n {k} addr add {}/24 dev kern0", KERNEL[0]),
-            format!("ip -n {k} addr add {}/64 dev kern0 nodad", KERNEL[1]),
-        ];
-        for line in lines {
-            if let Err(why) = run(&line) {
-                println!("skipped: no network namespaces here: {why}");
-                return None;
-            }
-        }
-        Some(lab)
+        let pair = Pair::new(KERNEL, 1500)?;
+        Some(Lab { pair, folder: Arc::new(tempfile::tempdir().unwrap()) })
     }
 
-    /// The command line on the server's side.
-    fn sandstorm(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.ours, env!("CARGO_BIN_EXE_sandstorm")]).args(words);
-        for name in ["SANDSTORM_SERVER", "SANDSTORM_TOKEN", "SANDSTORM_TENANT", "RUST_LOG"] {
-            command.env_remove(name);
-        }
-        command.env("SANDSTORM_STATE", self.folder.path().join("state")).stdin(Stdio::null());
-        command
-    }
-
-    fn serve(&self, words: &[&str]) -> Command {
-        let mut command = self.sandstorm(&["serve", "--json", "--driver", "packet", "--control", "127.0.0.1:0"]);
-        command.args(["--ephemeral", "--no-pin"]).args(words);
-        command
+    /// A server with these options.
+    fn serve(&self, options: &[&str]) -> Server {
+        Server::start_in(Some(&self.pair.ours), Arc::clone(&self.folder), &[&OPTIONS, options].concat())
     }
 
     /// What a server that does not start says.
-    fn refused(&self, words: &[&str]) -> String {
-        error_of(&self.serve(words).output().unwrap())
+    fn refused(&self, options: &[&str]) -> String {
+        let options = [&OPTIONS, options].concat();
+        error_of(&serve(Some(&self.pair.ours), self.folder.path(), &options).output().unwrap())
     }
-}
 
-/// A server in the lab; ended when dropped.
-struct Server<'l> {
-    lab: &'l Lab,
-    process: Child,
-    control: String,
-}
-
-impl Lab {
-    fn start(&self, workers: &str) -> Server<'_> {
+    /// A server with a tenant and a table.
+    fn start(&self, workers: &str) -> Server {
         let file = self.folder.path().join("server.toml");
         let text = format!(
             "[net]\ndriver = \"packet\"\ndevice = \"ours0\"\naddress = [\"{}/24\", \"{}/64\"]\n\n\
@@ -126,41 +74,10 @@ impl Lab {
             OURS[0], OURS[1]
         );
         std::fs::write(&file, text).unwrap();
-        let mut command = self.serve(&["--workers", workers, "--config"]);
-        let mut process = command.arg(&file).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said: Value = serde_json::from_str(&line).expect("the server says where it is");
-        assert_eq!(said["data"], format!("{}:7400", OURS[0]));
-        Server { lab: self, process, control: said["control"].as_str().unwrap().to_owned() }
+        let server = self.serve(&["--workers", workers, "--config", file.to_str().unwrap()]);
+        assert_eq!(server.data, format!("{}:7400", OURS[0]));
+        server
     }
-}
-
-impl Server<'_> {
-    fn json(&self, words: &[&str]) -> Value {
-        let output = self.lab.sandstorm(words).arg("--json").env("SANDSTORM_SERVER", &self.control).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-impl Drop for Server<'_> {
-    fn drop(&mut self) {
-        let _ended_already = self.process.kill();
-        let _status = self.process.wait();
-    }
-}
-
-/// Does something on the kernel's side.
-fn at_kernel<T: Send>(lab: &Lab, what: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let file = File::open(Path::new("/run/netns").join(&lab.kernel)).unwrap();
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            what()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
 }
 
 fn extension() -> PathBuf {
@@ -171,11 +88,11 @@ fn extension() -> PathBuf {
 fn a_client_of_the_kernels_stack_is_served_over_packet_sockets() {
     let Some(lab) = Lab::new() else { return };
     let server = lab.start("3");
-    let network = server.json(&["health"])["network"].as_str().unwrap().to_owned();
+    let network = server.json("health")["network"].as_str().unwrap().to_owned();
     assert!(network.contains("packet sockets, ours0") && network.contains("kernel brings"), "{network}");
-    server.json(&["--tenant", "shop", "ext", "push", extension().to_str().unwrap()]);
+    server.json(&format!("--tenant shop ext push {}", extension().display()));
     for ip in OURS {
-        at_kernel(&lab, || {
+        within(&lab.pair.kernel, || {
             let address = SocketAddr::new(ip.parse().unwrap(), 7400);
             let config = Config::new(address, TENANT).token(TOKEN).deadline(PATIENT);
             assert!(config.is_sealed(), "it is no loopback");
@@ -202,21 +119,18 @@ fn a_client_of_the_kernels_stack_is_served_over_packet_sockets() {
             assert_eq!(client.delete(TABLE, format!("{ip} {:07}", 1).as_bytes()), Ok(true));
         });
     }
-    let counters = server.json(&["stat", "--all"])["counters"].clone();
+    let counters = server.json("stat --all")["counters"].clone();
     assert!(counters["packets_in"].as_u64() > Some(1000), "{counters}");
     assert_eq!(counters["packets_handed_over"], 0, "the kernel's program chooses the worker: {counters}");
 }
 
 /// A server on one end of a pair of interfaces that have packets of up to so many bytes; a load goes to the other.
-fn near(lab: &Lab, mtu: usize) -> Server<'_> {
-    run(&format!("ip -n {} link add far0 mtu {mtu} type veth peer name near0 mtu {mtu}", lab.ours)).unwrap();
-    ["far0", "near0"].iter().for_each(|name| run(&format!("ip -n {} link set {name} up", lab.ours)).unwrap());
-    let mut command = lab.serve(&["--device", "near0", "--address", "10.68.0.2/24", "--workers", "2", "--no-builder"]);
-    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let said: Value = serde_json::from_str(&line).expect("the server says where it is");
-    Server { lab, process, control: said["control"].as_str().unwrap().to_owned() }
+fn near(lab: &Lab, mtu: usize) -> Server {
+    run(&format!("ip -n {} link add far0 mtu {mtu} type veth peer name near0 mtu {mtu}", lab.pair.ours)).unwrap();
+    for name in ["far0", "near0"] {
+        run(&format!("ip -n {} link set {name} up", lab.pair.ours)).unwrap();
+    }
+    lab.serve(&["--device", "near0", "--address", "10.68.0.2/24", "--workers", "2", "--no-builder"])
 }
 
 #[test]
@@ -224,7 +138,7 @@ fn a_value_is_one_packet_where_both_interfaces_have_large_ones() {
     let Some(lab) = Lab::new() else { return };
     let server = near(&lab, 9000);
     let counters = || {
-        let counters = server.json(&["stat", "--all"])["counters"].clone();
+        let counters = server.json("stat --all")["counters"].clone();
         ["packets_in", "bytes_in", "packets_out", "bytes_out"].map(|name| counters[name].as_u64().unwrap())
     };
     for (mix, packets, bytes) in [("get=100", 2, 3), ("put=100", 0, 1)] {
@@ -235,7 +149,7 @@ fn a_value_is_one_packet_where_both_interfaces_have_large_ones() {
                 "load --tenant a --create --fill --records 100 --value-bytes 8192 --mix {mix} --depth 8 --warm-up 0 --deadline 60 \
                  --seconds {seconds} --driver packet --device far0 --address 10.68.0.1/24"
             );
-            let report = server.json(&line.split_whitespace().collect::<Vec<_>>());
+            let report = server.json(&line);
             assert_eq!(report["wrong"], 0, "{report}");
             let after = counters();
             (after[bytes] - before[bytes]) / (after[packets] - before[packets]).max(1) > 6000
@@ -254,7 +168,7 @@ fn a_load_runs_over_packet_sockets_on_both_sides() {
             "load --tenant a --create --fill --records 300 --value-bytes 5000 --mix get=60,put=40 --depth 8 --verify-every 1 --warm-up 0 \
              --deadline 60 --connections 3 --seconds {seconds} --driver packet --device far0 --address 10.68.0.1/24"
         );
-        let report = server.json(&line.split_whitespace().collect::<Vec<_>>());
+        let report = server.json(&line);
         assert_eq!(report["wrong"], 0, "{report}");
         report["classes"].as_array().unwrap().iter().all(|row| row["ok"].as_u64() > Some(0))
     });
@@ -268,10 +182,10 @@ fn a_client_of_the_kernels_stack_sends_no_pieces_on_a_way_that_bears_less() {
     let Some(lab) = Lab::new() else { return };
     let server = lab.start("2");
     for (ip, len) in OURS.iter().zip([32, 128]) {
-        run(&format!("ip -n {} route add {ip}/{len} dev kern0 mtu 1300", lab.kernel)).unwrap();
+        run(&format!("ip -n {} route add {ip}/{len} dev kern0 mtu 1300", lab.pair.kernel)).unwrap();
         let address = SocketAddr::new(ip.parse().unwrap(), 7400);
         let value: Vec<u8> = (0..50_000u32).map(|at| (at >> 3) as u8).collect();
-        at_kernel(&lab, || {
+        within(&lab.pair.kernel, || {
             let config = Config::new(address, TENANT).token(TOKEN).deadline(PATIENT);
             let client = Client::connect(config.clone()).expect("the server answers");
             client.put(TABLE, ip.as_bytes(), &value, &PutOptions::default()).expect("there is room");
@@ -289,7 +203,7 @@ fn a_client_of_the_kernels_stack_sends_no_pieces_on_a_way_that_bears_less() {
             }
         });
     }
-    let counters = server.json(&["stat", "--all"])["counters"].clone();
+    let counters = server.json("stat --all")["counters"].clone();
     assert_eq!(counters["frames_refused.fragment"], 0, "{counters}");
 }
 
@@ -297,7 +211,7 @@ fn a_client_of_the_kernels_stack_sends_no_pieces_on_a_way_that_bears_less() {
 fn what_it_cannot_be_started_with_is_said() {
     let Some(lab) = Lab::new() else { return };
     let there = ["--device", "ours0", "--no-builder", "--workers", "1"];
-    run(&format!("ip -n {} addr add 10.67.0.9/24 dev ours0", lab.ours)).unwrap();
+    run(&format!("ip -n {} addr add 10.67.0.9/24 dev ours0", lab.pair.ours)).unwrap();
     for (words, says) in [
         (&["--device", "nosuch0", "--address", "10.67.0.2/24"][..], "no network interface \"nosuch0\""),
         (&["--device", "lo", "--address", "10.67.0.2/24"], "does not carry Ethernet"),
@@ -311,7 +225,7 @@ fn what_it_cannot_be_started_with_is_said() {
     }
     // Without the right to packet sockets.
     let mut bare = Command::new("ip");
-    bare.args(["netns", "exec", &lab.ours, "setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"]);
+    bare.args(["netns", "exec", &lab.pair.ours, "setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"]);
     bare.args([env!("CARGO_BIN_EXE_sandstorm"), "serve", "--json", "--driver", "packet", "--ephemeral"]);
     bare.args(["--control", "127.0.0.1:0"]);
     bare.args(there).args(["--address", "10.67.0.2/24", "--state"]).arg(lab.folder.path().join("bare"));
@@ -323,11 +237,11 @@ fn what_it_cannot_be_started_with_is_said() {
         Err(why) => println!("skipped: no setpriv here: {why}"),
     }
     let doctor = |name: &str| {
-        let output = lab.sandstorm(&["doctor", "--interface", name]).output().unwrap();
+        let output = binary_in(Some(&lab.pair.ours)).args(["doctor", "--interface", name]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     assert!(doctor("ours0").starts_with("good  packet socket on ours0"), "{}", doctor("ours0"));
-    run(&format!("ip -n {} link set ours0 down", lab.ours)).unwrap();
+    run(&format!("ip -n {} link set ours0 down", lab.pair.ours)).unwrap();
     let said = lab.refused(&[&there[..], &["--address", "10.67.0.2/24"]].concat());
     assert!(said.contains("ip link set dev ours0 up"), "{said}");
     assert!(doctor("ours0").contains("-> ip link set dev ours0 up"), "{}", doctor("ours0"));

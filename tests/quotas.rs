@@ -212,11 +212,11 @@ fn who_takes_all_places_leaves_some_for_the_neighbour_and_gives_all_back() {
     let (neighbour, _) = tenant(&plane, "neighbour", true);
     load(&plane, "hostile", "bad", 1);
     load(&plane, "neighbour", "bad", 1);
-    // Calls that yield until their budget is spent, more than there are places.
+    // Calls that yield until their budget is spent, more than there are places; as many in a message as fit a packet.
     let mut wire = Wire::new(&plane, 0, hostile);
     let args = bad("yields");
-    let calls = vec![Operation::invoke(b"bad", &args); 60];
-    for _ in 0..30 {
+    let calls = vec![Operation::invoke(b"bad", &args); 25];
+    for _ in 0..72 {
         let header = wire.header(calls.len());
         let mut message = Vec::new();
         encode_message(&header, &calls, &mut message);

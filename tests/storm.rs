@@ -8,7 +8,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use common::{BAD_KINDS, await_nothing_charged, data_plane, get_args, load_with, tenant, within_a_minute};
+use common::{BAD_KINDS, await_nothing_charged, data_plane, get_args, load_with, network, tenant, within_a_minute};
 use sandstorm_client::raw::{Connection, Message};
 use sandstorm_client::{Config, PutOptions, Route};
 use sandstorm_db::extensions::BudgetOverride;
@@ -44,7 +44,7 @@ fn held() -> (usize, usize, usize) {
 }
 
 fn connect(plane: &DataPlane, worker: u32, tenant: u32) -> Connection {
-    let config = Config { route: Route::Worker(worker), ..Config::new(plane.address(), tenant) };
+    let config = Config { route: Route::Worker(worker), ..network::config(plane, tenant) };
     Connection::connect(&config.deadline(PATIENCE)).expect("a connection")
 }
 

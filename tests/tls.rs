@@ -4,6 +4,8 @@
 
 #[path = "common/certificates.rs"]
 mod certificates;
+#[path = "common/process.rs"]
+mod process;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,6 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use certificates::certificate;
+use process::binary;
 use rcgen::KeyPair;
 use sandstorm_client::control::{Control, Trust};
 use serde_json::Value;
@@ -23,15 +26,6 @@ struct Server {
     process: Child,
     said: Value,
     folder: tempfile::TempDir,
-}
-
-fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
-    for name in ["SERVER", "TOKEN", "TENANT", "STATE", "CA", "FINGERPRINT"] {
-        command.env_remove(format!("SANDSTORM_{name}"));
-    }
-    command.env_remove("RUST_LOG");
-    command
 }
 
 /// `serve` with a folder's state directory; what it prints is taken.

@@ -2,10 +2,17 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::network::carries;
-use common::{BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant};
+use common::{BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant, tenant_with};
 use sandstorm_client::Error;
 use sandstorm_db::extensions::BudgetOverride;
+use sandstorm_db::metrics::text::flat;
+use sandstorm_db::tenants::QuotaChanges;
+use sandstorm_net::limits::ClientLimits;
+use sandstorm_net::r2p2::header::{Body, Packet, Part, part};
+use sandstorm_net::r2p2::{ClientEndpoint, Peer};
 use sandstorm_net::rpc::{
     Answers, Condition, FLAG_IDEMPOTENT, MAX_OPERATIONS, MESSAGE_HEADER_LEN, MessageHeader, OP_HEADER_LEN, Op,
     Operation, Status, encode_message, push_key,
@@ -206,7 +213,7 @@ fn an_answer_to_a_stranger_is_one_packet_that_is_sent_once() {
         let answers = wire.ask(&question);
         assert!(answers.iter().all(|answer| answer.status == Status::TooLarge), "{}", answers[0].text());
     }
-    let fits = vec![1; 1200];
+    let fits = vec![1; 400];
     assert_eq!(wire.one(Operation { value: &fits, ..Operation::new(Op::Ping) }).status, Status::Ok);
 }
 
@@ -224,6 +231,39 @@ fn a_repeated_message_is_answered_again_and_run_once() {
 }
 
 #[test]
+fn what_has_run_is_not_said_to_be_over_a_quota_when_it_is_repeated() {
+    let plane = data_plane(1);
+    let rate = QuotaChanges { requests_per_s: Some(1), ..QuotaChanges::default() };
+    let (id, _) = tenant_with(&plane, "alice", true, rate);
+    let mut wire = Wire::new(&plane, 0, id);
+    let header = wire.header(1);
+    let increment = |wire: &mut Wire, header: &MessageHeader| {
+        let answer = wire.ask_as(header, &[Operation::increment(1, b"n", 1)]).remove(0);
+        (answer.status, answer.number)
+    };
+    assert_eq!(increment(&mut wire, &header), (Status::Ok, 1));
+    // What comes back in a second is used up by these.
+    let mut refused = 0;
+    for _ in 0..20 {
+        // It says that it awaits the first answer still.
+        let other = MessageHeader { acked: 0, ..wire.header(1) };
+        let (status, _) = increment(&mut wire, &other);
+        refused += u32::from(status == Status::OverQuota);
+        assert_eq!(increment(&mut wire, &header), (Status::Ok, 1), "the answer that it had");
+    }
+    assert!(refused > 0);
+    // What was refused has not run, and does when it is repeated in better times.
+    let last = wire.header(1);
+    let mut answer = increment(&mut wire, &last);
+    let before = u64::from(21 - refused);
+    while answer.0 == Status::OverQuota {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        answer = increment(&mut wire, &last);
+    }
+    assert_eq!(answer, (Status::Ok, before + 1));
+}
+
+#[test]
 fn a_repeated_call_runs_again_only_if_the_client_says_that_it_may() {
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "alice", true);
@@ -238,6 +278,35 @@ fn a_repeated_call_runs_again_only_if_the_client_says_that_it_may() {
     let (once, again) = (versions(0), versions(FLAG_IDEMPOTENT));
     assert!(once.iter().all(|version| *version == once[0]), "{once:?}");
     assert!(again[0] != again[1] && again[1] != again[2], "{again:?}");
+}
+
+#[test]
+fn a_query_that_runs_is_not_begun_again_by_its_repeats() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let budget = BudgetOverride { total_us: Some(500_000), ..BudgetOverride::default() };
+    load_with(&plane, "alice", "bad", 1, budget);
+    let mut wire = Wire::new(&plane, 0, id);
+    let args = [&1u64.to_le_bytes()[..], b"loop"].concat();
+    let run = |wire: &mut Wire| {
+        let header = MessageHeader { flags: FLAG_IDEMPOTENT, ..wire.header(1) };
+        let mut message = Vec::new();
+        encode_message(&header, &[Operation::invoke(b"bad", &args)], &mut message);
+        for _ in 0..5 {
+            wire.send(header.sequence as u16, &message);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let (_, answered, answers) = wire.receive();
+        assert_eq!((answered.sequence, answers[0].status), (header.sequence, Status::Killed));
+        // What has its answer is new when it comes again.
+        wire.send(header.sequence as u16, &message);
+        assert_eq!(wire.receive().1.sequence, header.sequence);
+    };
+    run(&mut wire);
+    run(&mut wire);
+    assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+    let started = flat(&plane.metrics.read_worker(0)).find(|(name, _)| name == "invocations_started");
+    assert_eq!(started.map(|(_, count)| count), Some(4));
 }
 
 #[test]
@@ -327,4 +396,88 @@ fn a_message_has_as_many_keys_as_the_client_sends_at_most() {
         let answer = wire.one(Operation { table: 1, number: number as u64, ..Operation::new(Op::MultiGet) });
         assert_eq!((answer.status, answer.text().contains(says)), (status, true), "{}", answer.text());
     }
+}
+
+/// A message in several packets, as a client sends it: the announcement, and then all of it.
+fn in_packets(message: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let (limits, server) =
+        (ClientLimits { max_datagram: 1000, ..ClientLimits::default() }, ([10, 0, 0, 1], 7400).into());
+    let mut sent: Vec<(Peer, Vec<u8>)> = Vec::new();
+    ClientEndpoint::new(server, limits).request(0, message, &mut sent).expect("there is room");
+    let (_, announcement) = sent.remove(0);
+    let Ok(Packet { kind, request_id, body: Body::Part(announced) }) = Packet::parse(&announcement) else {
+        panic!("{announcement:?} announces nothing");
+    };
+    let chunks = message.chunks(announced.chunk_len.into()).zip(0..);
+    let packets = chunks.map(|(chunk, index)| {
+        let head = part(kind, request_id, &Part { index, chunk, ..announced });
+        [&head[..], chunk].concat()
+    });
+    (announcement.clone(), packets.collect())
+}
+
+#[test]
+fn whoever_forges_a_sender_has_no_more_sent_there_than_he_sends() {
+    const ANNOUNCEMENTS: usize = 1000;
+    let plane = data_plane(1);
+    let (closed, _) = tenant(&plane, "closed", false);
+    let questions = [
+        (999, Operation { value: &[1; 1300], ..Operation::new(Op::Ping) }),
+        (999, Operation { value: &[1; 2900], ..Operation::new(Op::Ping) }),
+        (999, Operation::invoke(b"x", &[7; 1000])),
+        (closed, Operation::invoke(b"x", &[7; 1000])),
+        (closed, Operation::hello(&[7; 1000])),
+    ];
+    for (tenant, question) in questions {
+        let mut wire = Wire::new(&plane, 0, tenant);
+        let header = wire.header(1);
+        let mut message = Vec::new();
+        encode_message(&header, &[question], &mut message);
+        let (announcement, packets) = in_packets(&message);
+        let (mut out, mut back, mut answers) = (0, 0, 0);
+        let mut buffer = vec![0; 65_536];
+        for (number, packet) in packets.iter().chain(std::iter::repeat_n(&announcement, ANNOUNCEMENTS)).enumerate() {
+            wire.socket.send(packet).expect("sent");
+            out += packet.len();
+            // Slowly enough that none is thrown away unseen.
+            if number + 1 >= packets.len() {
+                let len = wire.socket.recv(&mut buffer).expect("an ack, or an answer");
+                (back, answers) = (back + len, answers + usize::from(buffer[2] >> 4 == 1));
+            }
+        }
+        wire.socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+        while let Ok(len) = wire.socket.recv(&mut buffer) {
+            (back, answers) = (back + len, answers + usize::from(buffer[2] >> 4 == 1));
+        }
+        assert_eq!(answers, 1, "tenant {tenant}, {} bytes: only one was asked for", message.len());
+        assert!(back <= out, "tenant {tenant}, {} bytes: {back} bytes for {out}", message.len());
+    }
+}
+
+#[test]
+fn a_client_that_lost_its_refusal_asks_again_and_is_told() {
+    let plane = data_plane(1);
+    let wire = Wire::new(&plane, 0, 999);
+    wire.socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a timeout");
+    let small = ClientLimits { max_datagram: 1000, ..ClientLimits::default() };
+    let (mut client, clock) = (ClientEndpoint::new(plane.address(), small), Instant::now());
+    let header = MessageHeader { flags: 0, operations: 1, tenant: 999, session: 1, sequence: 1, acked: 0 };
+    let (mut message, mut sent): (_, Vec<(Peer, Vec<u8>)>) = (Vec::new(), Vec::new());
+    encode_message(&header, &[Operation::invoke(b"x", &[7; 5000])], &mut message);
+    client.request(0, &message, &mut sent).expect("there is room");
+    let (mut lost, mut buffer) = (0, vec![0; 65_536]);
+    loop {
+        sent.drain(..).for_each(|(_, datagram)| wire.socket.send(&datagram).map(drop).expect("sent"));
+        let now_us = clock.elapsed().as_micros() as u64;
+        client.poll_timers(now_us, &mut sent, &mut |end| panic!("{end:?}"));
+        let Ok(len) = wire.socket.recv(&mut buffer) else { continue };
+        let is_answer = buffer[2] >> 4 == 1;
+        if is_answer && lost < 2 {
+            lost += 1;
+        } else if client.receive(now_us, &buffer[..len], &mut sent).is_some() {
+            break;
+        }
+    }
+    let (_, mut answers) = MessageHeader::decode(&buffer[8..]).expect("a response");
+    assert_eq!(answers.next().expect("an answer").expect("a well-formed one").status, Status::UnknownTenant);
 }

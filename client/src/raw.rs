@@ -171,6 +171,7 @@ impl Connection {
 
     /// The same for who has just read the clock.
     pub(crate) fn poll_at(&mut self, now: Instant, mut each: impl FnMut(u64, Result<Response<'_>, Error>)) -> usize {
+        let now_us = self.us_at(now);
         self.flush();
         let mut ended = 0;
         for (mark, error) in self.failed.drain(..) {
@@ -182,7 +183,6 @@ impl Connection {
             each(mark, result.map(|answer| Response { answer }));
         };
         let received = self.driver.receive(&mut self.burst);
-        let now_us = now.saturating_duration_since(self.epoch).as_micros() as u64;
         if received > 0 {
             let server = self.session.peer();
             for (peer, datagram) in self.burst.iter() {

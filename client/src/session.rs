@@ -8,10 +8,9 @@
 
 use crate::message::{Message, hello_answer, is_idempotent, stamp};
 use crate::{Error, limits};
-use hashbrown::HashMap;
 use rand::RngCore;
 use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US, usual_datagram};
-use sandstorm_net::r2p2::{self, ClientCounters, ClientEndpoint, Ended, Failure, Peer, RequestError, Transmit};
+use sandstorm_net::r2p2::{self, Asked, ClientCounters, ClientEndpoint, Ended, Failure, Peer, RequestError, Transmit};
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, Status};
 use sandstorm_net::seal::{ClientSeal, OVERHEAD, Refusal, Through};
 use std::collections::VecDeque;
@@ -67,11 +66,13 @@ pub(crate) struct Server {
     pub(crate) home_worker: u32,
 }
 
-/// A request that has no answer yet.
-struct Pending<T> {
+/// A request that has no answer yet: its message, and what else there is to know of it.
+type Pending<T> = Asked<About<T>>;
+
+/// What there is to know of a request besides its message.
+struct About<T> {
     /// The caller's mark; `None` for the session's own hello.
     mark: Option<T>,
-    message: Vec<u8>,
     deadline: Duration,
     ends_us: u64,
     sent_us: u64,
@@ -93,7 +94,8 @@ enum Phase {
 
 /// A session towards one server port. `T` marks a request for its caller.
 pub(crate) struct Session<T> {
-    endpoint: ClientEndpoint,
+    /// It keeps the requests that are in flight.
+    endpoint: ClientEndpoint<About<T>>,
     seal: Option<Box<ClientSeal>>,
     /// Where sealed packets are opened.
     opened: Vec<u8>,
@@ -106,13 +108,12 @@ pub(crate) struct Session<T> {
     /// Whether message `acked + 1 + i` has been answered or given up.
     done: VecDeque<bool>,
     window: u64,
-    in_flight: HashMap<u16, Pending<T>>,
     queue: VecDeque<Pending<T>>,
     /// When the queue's deadlines are looked at next; `None` while it is empty.
     tick_us: Option<u64>,
     server: Option<Server>,
     renewed: u64,
-    ended: Vec<Ended>,
+    ended: Vec<Ended<About<T>>>,
     buffers: Vec<Vec<u8>>,
 }
 
@@ -145,7 +146,6 @@ impl<T> Session<T> {
             acked: 0,
             done: VecDeque::new(),
             window: window.clamp(1, limits::WINDOW) as u64,
-            in_flight: HashMap::new(),
             queue: VecDeque::new(),
             tick_us: None,
             server: None,
@@ -175,7 +175,7 @@ impl<T> Session<T> {
 
     /// Requests without an answer, sent or waiting.
     pub(crate) fn waiting(&self) -> usize {
-        self.in_flight.len() + self.queue.len()
+        self.endpoint.held().requests + self.queue.len()
     }
 
     /// Messages that would be sent at once if they were submitted now.
@@ -222,7 +222,7 @@ impl<T> Session<T> {
         let deadline = deadline.min(limits::MAX_DEADLINE);
         let ends_us = now_us + deadline.as_micros() as u64;
         let (mark, sent_us, session, sequence, restarts) = (Some(mark), 0, 0, 0, 0);
-        let pending = Pending { mark, message, deadline, ends_us, sent_us, session, sequence, restarts };
+        let pending = Asked { message, mark: About { mark, deadline, ends_us, sent_us, session, sequence, restarts } };
         if self.queue.is_empty() && self.has_window() {
             // The usual case: it need not wait.
             let Some(pending) = self.dispatch(now_us, pending, tx, out) else { return Ok(()) };
@@ -281,7 +281,7 @@ impl<T> Session<T> {
 
     /// Says hello under the present session id.
     fn greet(&mut self, now_us: u64, tx: &mut impl Transmit) {
-        let Some(deadline) = self.queue.front().map(|front| front.deadline) else { return };
+        let Some(deadline) = self.queue.front().map(|front| front.mark.deadline) else { return };
         if let Some(seal) = self.seal.as_mut().filter(|seal| !seal.is_ready()) {
             return seal.begin(now_us, tx);
         }
@@ -292,7 +292,8 @@ impl<T> Session<T> {
         let Ok(message) = hello.finish(self.login.tenant) else { return };
         let ends_us = now_us + deadline.as_micros() as u64;
         let (sent_us, session, sequence, restarts) = (now_us, self.id, 0, 0);
-        let pending = Pending { mark: None, message, deadline, ends_us, sent_us, session, sequence, restarts };
+        let about = About { mark: None, deadline, ends_us, sent_us, session, sequence, restarts };
+        let pending = Asked { message, mark: about };
         if self.send(now_us, pending, tx).is_ok() {
             self.phase = Phase::Greeting;
         }
@@ -304,20 +305,14 @@ impl<T> Session<T> {
         mut pending: Pending<T>,
         tx: &mut impl Transmit,
     ) -> Result<(), (Pending<T>, RequestError)> {
-        pending.session = self.id;
-        pending.sequence = self.sequence + 1;
-        pending.sent_us = now_us;
-        stamp(&mut pending.message, self.id, pending.sequence, self.acked);
-        let life_us = pending.ends_us.saturating_sub(now_us).max(1);
-        match self.endpoint.request_for(now_us, life_us, &pending.message, &mut Way::of(&mut self.seal, tx)) {
-            Ok(request_id) => {
-                self.sequence = pending.sequence;
-                self.done.push_back(false);
-                self.in_flight.insert(request_id, pending);
-                Ok(())
-            }
-            Err(error) => Err((pending, error)),
-        }
+        let (about, sequence) = (&mut pending.mark, self.sequence + 1);
+        (about.session, about.sequence, about.sent_us) = (self.id, sequence, now_us);
+        let life_us = about.ends_us.saturating_sub(now_us).max(1);
+        stamp(&mut pending.message, self.id, sequence, self.acked);
+        self.endpoint.ask(now_us, life_us, pending, &mut Way::of(&mut self.seal, tx))?;
+        self.sequence = sequence;
+        self.done.push_back(false);
+        Ok(())
     }
 
     /// Counts a message as answered, so that the server may forget its answer.
@@ -342,7 +337,7 @@ impl<T> Session<T> {
         out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
     ) {
         self.give_buffer(pending.message);
-        if let Some(mark) = pending.mark {
+        if let Some(mark) = pending.mark.mark {
             out(mark, result);
         }
     }
@@ -378,10 +373,9 @@ impl<T> Session<T> {
         out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
     ) {
         let Some(response) = self.endpoint.receive(now_us, packet, &mut Way::of(&mut self.seal, tx)) else { return };
-        let Some(pending) = self.in_flight.remove(&response.request_id) else { return };
-        self.settle(pending.session, pending.sequence);
-        let answer = response.message;
-        if pending.mark.is_none() {
+        let (pending, answer) = (response.asked, response.message);
+        self.settle(pending.mark.session, pending.mark.sequence);
+        if pending.mark.mark.is_none() {
             self.greeted(pending, &answer, out);
             self.endpoint.seek_size(now_us);
             self.recycle(answer);
@@ -395,7 +389,7 @@ impl<T> Session<T> {
 
     /// The hello was answered: requests may go, or all that wait have failed.
     fn greeted(&mut self, hello: Pending<T>, answer: &[u8], out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
-        let current = hello.session == self.id;
+        let current = hello.mark.session == self.id;
         self.give_buffer(hello.message);
         if !current {
             return;
@@ -425,15 +419,15 @@ impl<T> Session<T> {
     /// The server does not know the session of this request: it restarted, or forgot us. The request was not run by this
     /// transmission; it may have been by an earlier one, if there was one.
     fn forgotten(&mut self, now_us: u64, mut pending: Pending<T>, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
-        if pending.session == self.id && self.phase == Phase::Ready {
+        if pending.mark.session == self.id && self.phase == Phase::Ready {
             self.renew();
             self.renewed += 1;
         }
-        let sent_once = now_us.saturating_sub(pending.sent_us) < FIRST_RTO_US;
-        if pending.restarts >= limits::MAX_RESTARTS {
+        let sent_once = now_us.saturating_sub(pending.mark.sent_us) < FIRST_RTO_US;
+        if pending.mark.restarts >= limits::MAX_RESTARTS {
             self.finish(pending, Err(Error::Unauthenticated), out);
         } else if sent_once || is_idempotent(&pending.message) {
-            pending.restarts += 1;
+            pending.mark.restarts += 1;
             self.queue.push_front(pending);
         } else {
             self.finish(pending, Err(Error::Stale), out);
@@ -480,33 +474,22 @@ impl<T> Session<T> {
             Refusal::Tenant => Error::UnknownTenant,
         };
         self.renew();
-        let harmless = |pending: &Pending<T>| pending.mark.is_none() || is_idempotent(&pending.message);
-        let ids = self.in_flight.iter().filter(|(_, pending)| harmless(pending)).map(|(id, _)| *id);
-        for id in ids.collect::<Vec<u16>>() {
-            self.endpoint.cancel(id);
-            if let Some(pending) = self.in_flight.remove(&id) {
-                self.finish(pending, Err(error.clone()), out);
-            }
-        }
-        for pending in std::mem::take(&mut self.queue) {
-            self.finish(pending, Err(error.clone()), out);
-        }
+        self.end_all(&error, out, |pending| pending.mark.mark.is_none() || is_idempotent(&pending.message));
         None
     }
 
     /// Tells of the requests whose time is up.
     fn give_up(&mut self, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
         let mut ended = std::mem::take(&mut self.ended);
-        for Ended { request_id, failure } in ended.drain(..) {
-            let Some(pending) = self.in_flight.remove(&request_id) else { continue };
-            self.settle(pending.session, pending.sequence);
-            if pending.mark.is_none() && pending.session == self.id {
+        for Ended { asked: pending, failure, .. } in ended.drain(..) {
+            self.settle(pending.mark.session, pending.mark.sequence);
+            if pending.mark.mark.is_none() && pending.mark.session == self.id {
                 // Nobody greeted back: the next request says hello again.
                 self.renew();
             }
             let error = match failure {
                 Failure::Refused if is_idempotent(&pending.message) => Error::Overloaded,
-                Failure::Refused | Failure::TimedOut => Error::Timeout { after: pending.deadline },
+                Failure::Refused | Failure::TimedOut => Error::Timeout { after: pending.mark.deadline },
             };
             self.finish(pending, Err(error), out);
         }
@@ -517,8 +500,8 @@ impl<T> Session<T> {
         self.tick_us = Some(now_us + limits::QUEUE_TICK_US);
         for _ in 0..self.queue.len() {
             let Some(pending) = self.queue.pop_front() else { break };
-            if pending.ends_us <= now_us {
-                let after = pending.deadline;
+            if pending.mark.ends_us <= now_us {
+                let after = pending.mark.deadline;
                 self.finish(pending, Err(Error::Timeout { after }), out);
             } else {
                 self.queue.push_back(pending);
@@ -528,10 +511,19 @@ impl<T> Session<T> {
 
     /// Ends every request with `error`.
     pub(crate) fn close(&mut self, error: &Error, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
-        let in_flight: Vec<u16> = self.in_flight.keys().copied().collect();
-        for request_id in in_flight {
-            self.endpoint.cancel(request_id);
-            if let Some(pending) = self.in_flight.remove(&request_id) {
+        self.end_all(error, out, |_| true);
+    }
+
+    /// Ends those in flight that are so, and all that wait.
+    fn end_all(
+        &mut self,
+        error: &Error,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+        are_so: impl Fn(&Pending<T>) -> bool,
+    ) {
+        let ids = self.endpoint.in_flight().filter(|(_, pending)| are_so(pending)).map(|(id, _)| id);
+        for id in ids.collect::<Vec<u16>>() {
+            if let Some(pending) = self.endpoint.cancel(id) {
                 self.finish(pending, Err(error.clone()), out);
             }
         }

@@ -1,6 +1,6 @@
 //! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody reads
 //! any more does not keep its memory. It also ends the graces of old tokens, which the
-//! control port does sooner where there is one, looks at extensions whose calls keep being killed, and at the link of a device.
+//! control port does sooner where there is one, looks at extensions whose calls keep being killed, and at a device.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Janitor {
         let thread = std::thread::Builder::new().name("janitor".into()).spawn(move || {
             let mut participant = epochs.register();
             participant.offline();
-            let (mut conduct, mut swept_ms, mut was_up) = (Conduct::default(), 0, None);
+            let (mut conduct, mut swept_ms, mut told) = (Conduct::default(), 0, None);
             while !stopped.load(Relaxed) {
                 let now_ms = now_ms();
                 if now_ms.abs_diff(swept_ms) >= SWEEP_EVERY_MS {
@@ -40,7 +40,7 @@ impl Janitor {
                     participant.online();
                     sweep(&directory, &mut participant);
                     participant.offline();
-                    look_at_link(&metrics, &mut was_up);
+                    look_at_device(&metrics, &mut told);
                 }
                 conduct.look(&directory, metrics.kills(), now_ms);
                 std::thread::park_timeout(Duration::from_millis(CONDUCT_EVERY_MS));
@@ -61,14 +61,19 @@ fn sweep(directory: &Directory, participant: &mut crate::store::Participant) {
     }
 }
 
-/// Logs when the link of the workers' device, if they have one, goes down or comes up.
-fn look_at_link(metrics: &Metrics, was_up: &mut Option<bool>) {
+/// What of a device was logged last: whether its link is up, and what wakes workers.
+type Told = Option<(bool, String)>;
+
+/// Logs when the link of the workers' device, if they have one, goes down or comes up, and when something else wakes them than before.
+fn look_at_device(metrics: &Metrics, told: &mut Told) {
     let Some(state) = metrics.device() else { return };
-    if was_up.replace(state.up) == Some(state.up) {
+    let now = (state.up, state.wakes.clone());
+    if told.as_ref() == Some(&now) {
         return;
     }
+    let other_wakes = told.replace(now).is_some_and(|(_, wakes)| wakes != state.wakes);
     // Where a process is at the other end, that it is not there yet, or any more, is nothing to warn of.
-    if state.up || state.comes_and_goes {
+    if (state.up || state.comes_and_goes) && !other_wakes {
         tracing::info!("network: {state}");
     } else {
         tracing::warn!("network: {state}");

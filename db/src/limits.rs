@@ -1,5 +1,9 @@
 //! Every limit of the server: name, default, unit, reason.
 
+use sandstorm_net::limits::NARROWEST_DATAGRAM;
+use sandstorm_net::r2p2::header::SINGLE_HEADER_LEN;
+use sandstorm_net::seal::OVERHEAD;
+
 // ---- extensions ----
 
 /// CPU time of one poll of an invocation, microseconds; past it the invocation is switched out. A worker's other tasks wait as
@@ -395,13 +399,14 @@ pub const SPARE_DATAGRAMS: u64 = 64;
 /// Least part of a lane that is let in: enough to notice that a flood has ended.
 pub const KEEP_LEAST: f64 = 1.0 / 4096.0;
 /// Answers a second and port to those who have not shown who they are: what a hundred clients with an old token need to notice,
-/// and 2 MB a second at most towards whoever's address was forged.
+/// and 10 MB a second at most towards whoever's address was forged.
 pub const REFUSALS_PER_S: u64 = 20_000;
 /// How many of them may leave at once.
 pub const REFUSALS_AT_ONCE: u64 = 2_000;
-/// Bytes of such an answer, at most, and of the pings that are answered without a tenant: one packet. A longer answer is sent again
-/// until it is acked, which nobody does whose address was forged.
-pub const STRANGERS_MESSAGE_BYTES: usize = 1_400;
+/// Bytes of such an answer, at most, and of the pings that are answered without a tenant: one packet, which no way refuses, sealed or not. A
+/// longer answer would have to be sent again until it is acked, which nobody does whose address was forged; and what a router says of ways is
+/// heeded of larger packets alone, so that nobody brings it about with a forged address.
+pub const STRANGERS_MESSAGE_BYTES: usize = NARROWEST_DATAGRAM - SINGLE_HEADER_LEN - OVERHEAD;
 /// Time for which an address that showed a token counts as known when strangers are dropped, microseconds.
 pub const KNOWN_FOR_US: u64 = 60_000_000;
 /// CPU nanoseconds of invocations between two looks at the network: a finished invocation's answer and the packets that
@@ -433,6 +438,8 @@ pub const SWEEP_EVERY_MS: u64 = 1_000;
 /// Slots of each table that one sweep looks at: a million records in a quarter of a minute, for about a millisecond of
 /// CPU time a second. Expired records are never read before that, either way.
 pub const SWEEP_SLOTS: usize = 64 << 10;
+/// Places for marks of queries that wait for their answers, a port: several times as many as wait at once, so that two seldom share one (32 KiB).
+pub const QUERY_PLACES: usize = 4096;
 /// Bytes that the responses of one tenant hold on one port while they wait for an invocation; what does not fit is answered
 /// `TooLarge`. Eight of the largest; a tenant may have hundreds of messages under way.
 pub const WAITING_BYTES_PER_TENANT: usize = 64 << 20;

@@ -164,7 +164,7 @@ pub fn client(bytes: &[u8]) {
             }
             2 => {
                 let id = input.number(2) as u16;
-                assert_eq!(endpoint.cancel(id), open.remove(&id).is_some());
+                assert_eq!(endpoint.cancel(id).is_some(), open.remove(&id).is_some());
             }
             _ => {
                 let mut packet = datagram(input, &[0; 32], Some(4000));

@@ -11,8 +11,10 @@ pub const MAX_DATAGRAM_V6: usize = 1452;
 pub const fn usual_datagram(is_ipv6: bool) -> usize {
     if is_ipv6 { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM }
 }
-/// Bytes of a datagram that every path bears: behind IPv4 and UDP in a packet of 576 bytes. IPv6's paths bear more.
-pub const ANYWHERE_DATAGRAM: usize = 548;
+/// Bytes of a datagram that every way bears, whatever is known of it, and the least that is sent because a way bears no larger ones. Linux heeds no
+/// router that asks for packets of less than 552 bytes, 524 of them a datagram's behind IPv4 and UDP; the stack past the kernel none that asks for
+/// less than 576. IPv6's ways bear more.
+pub const NARROWEST_DATAGRAM: usize = 512;
 /// Largest datagram that UDP over IPv4 can carry, bytes: upper bound of the setting.
 pub const MAX_DATAGRAM_CEILING: usize = 65_507;
 /// Least datagram setting and least chunk that is accepted, bytes: bounds the bookkeeping per byte of a message.
@@ -48,6 +50,10 @@ pub const STALLED_IDLE_US: u64 = 250_000;
 pub const STALLED_TIMERS: u32 = 3;
 /// Least time between two looks for such messages, microseconds: a look passes over all of them.
 pub const STALLED_LOOK_US: u64 = 10_000;
+
+/// Times that the response to a request of several packets is sent again, as one packet, before a repeat has to bring all of the request once
+/// more: repeats that only ask for it, 24 bytes each, come with any sender, and are in nobody's rate. Eight are lost in a row nowhere that works.
+pub const COMPLETED_ANSWERS: u32 = 8;
 
 /// Tries of a datagram of one size, before a smaller one is tried: 60 ms in all.
 pub const SIZE_TRIES: u32 = 2;
@@ -343,17 +349,24 @@ pub const POLLED_REST_US: u64 = 1_000_000;
 pub const POLLED_DEEP_SLEEP_US: u64 = 2000;
 /// Time without a datagram after which a worker whose port cannot wake it looks least often, microseconds.
 pub const POLLED_LONG_REST_US: u64 = 10_000_000;
+/// Longest sleep of a worker whose port was asked for an interrupt, microseconds. The interrupt ends it; this is for one that is lost, and for drivers whose
+/// interrupts do not come: either costs a packet a tenth of a second, and no more. Ten looks a second cost nothing to speak of, and what the stack and its driver
+/// do by themselves (a look at the link each second) is done in time.
+pub const ARMED_SLEEP_US: u64 = 100_000;
+/// Such sleeps in a row that their time ended although packets were there, after which interrupts are not waited for any more. A packet that comes in the very
+/// moment at which the time is up looks the same: that happens once, and not four times in a row.
+pub const INTERRUPTS_MISSED: u32 = 4;
+/// Interrupts in a row for which no packet was there, and no sleep lasted as long as it may, after which they are not waited for any more. One or
+/// two come when the cause was dealt with before; some drivers leave the cause standing, so that each request for one is answered at once.
+pub const INTERRUPTS_FOR_NOTHING: u32 = 16;
 /// Ways of which a router said that they bear less than the interface, of one interface; 40 bytes each.
 pub const LOWERED_WAYS: usize = 1024;
 /// Time for which that is believed, microseconds (RFC 8201 has it tried again after ten minutes).
 pub const LOWERED_US: u64 = 600_000_000;
-/// Bytes of the smallest datagrams that kernel sockets send because a way bears no larger ones: Linux heeds no router that asks for packets of less
-/// than 552 bytes.
-pub const NARROWEST_DATAGRAM: usize = 512;
 /// Groups of networks (/24, IPv6 /64) that share the room for them, and the rate at which they may be lowered: as a rule whoever takes all of his
 /// takes nothing from another.
 pub const LOWERED_GROUPS: usize = 64;
-/// Messages a second, each worker and group, that lower what a way bears; and as many at once.
+/// Messages a second, each worker and group, that lower what a way bears, and questions to the kernel what one bears; and as many at once.
 pub const LOWERED_PER_S: u64 = 10;
 /// Large packets sent of late that such a message may quote: those of one round trip.
 pub const SENT_PLACES: usize = 4096;

@@ -96,6 +96,7 @@ impl Pair {
             let response = self.client.receive(now_us, datagram, &mut self.outbox).unwrap();
             let (_, mut operations) = MessageHeader::decode(&response.message).unwrap();
             assert_eq!(operations.next().unwrap().unwrap().op, Op::Put);
+            self.client.reuse(response.asked);
             answers += 1;
         }
         assert_eq!(answers, AT_ONCE);

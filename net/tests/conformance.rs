@@ -2,7 +2,10 @@
 //! between them: in one the kernel's stack has an address, in the other ours does, over a packet socket. That takes root; without it each test
 //! says so and ends.
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+#[path = "../../tests/common/namespaces.rs"]
+mod namespaces;
+
+use namespaces::{Pair, run_in, within};
 use sandstorm_net::driver::{Burst, Driver, Outbox, UdpDriver, UdpOptions};
 use sandstorm_net::r2p2::{ClientEndpoint, Peer, ServerEndpoint, Transmit};
 use sandstorm_net::rpc::{MessageHeader, Op, Operation, encode_message};
@@ -10,13 +13,10 @@ use sandstorm_net::stack::{
     Fill, FramePort, InFrame, Interface, Network, OutFrame, PacketOptions, PacketPort, Refused, StackDriver,
     StackOptions, machine_clock,
 };
-use std::fs::File;
 use std::net::{IpAddr, UdpSocket};
-use std::os::fd::AsFd;
-use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,90 +26,13 @@ const PORT: u16 = 7000;
 /// Longest time for anything here.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Two namespaces, gone when this is.
-struct Lab {
-    kernel: String,
-    ours: String,
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for name in [&self.kernel, &self.ours] {
-            let _ = Command::new("ip").args(["netns", "del", name]).status();
-        }
-    }
-}
-
-fn run(line: &str) -> Result<String, String> {
-    let mut words = line.split_whitespace();
-    let output =
-        Command::new(words.next().unwrap()).args(words).output().map_err(|error| format!("{line}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(text) } else { Err(format!("{line}: {text}{complaint}")) }
-}
-
-impl Lab {
-    /// None if this machine does not let us.
-    fn new(mtu: usize) -> Option<Lab> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let name = |side| format!("sandstorm-{}-{number}-{side}", std::process::id());
-        let lab = Lab { kernel: name("k"), ours: name("s") };
-        let (k, s) = (&lab.kernel, &lab.ours);
-        let lines = [
-            format!("ip netns add {k}"),
-            format!("ip netns add {s}"),
-            // No address and no neighbours of the kernel's own on our side: only the stack is to answer there.
-            format!("ip netns exec {s} sysctl -qw net.ipv6.conf.default.disable_ipv6=1"),
-            format!("ip -n {k} link add kern0 mtu {mtu} type veth peer name ours0 mtu {mtu} netns {s}"),
-            // Without duplicate address detection the address is there at once.
-            format!("ip netns exec {k} sysctl -qw net.ipv6.conf.kern0.accept_dad=0"),
-            format!("ip -n {s} link set ours0 up"),
-            format!("ip -n {k} link set lo up"),
-            format!("ip -n {k} link set kern0 up"),
-            format!("ip -n {k} addr add {}/24 dev kern0", KERNEL[0]),
-            format!("ip -n {k} addr add {}/64 dev kern0 nodad", KERNEL[1]),
-        ];
-        for line in lines {
-            if let Err(why) = run(&line) {
-                println!("skipped: no network namespaces here: {why}");
-                return None;
-            }
-        }
-        Some(lab)
-    }
-
-    /// Runs a command on the kernel's side.
-    fn at_kernel(&self, line: &str) -> Result<String, String> {
-        run(&format!("ip netns exec {} {line}", self.kernel))
-    }
-}
-
-/// Moves this thread into a namespace.
-fn enter(name: &str) {
-    let file = File::open(format!("/run/netns/{name}")).unwrap();
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-}
-
-/// Does something in a namespace.
-fn within<T: Send>(name: &str, what: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            enter(name);
-            what()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 fn networks() -> Vec<Network> {
     let network = |text: &str, prefix| Network { address: text.parse().unwrap(), prefix, gateway: None };
     vec![network(OURS[0], 24), network(OURS[1], 64)]
 }
 
 /// Our workers, in a namespace that has one end.
-fn workers(lab: &Lab, workers: usize, packets: PacketOptions) -> Vec<StackDriver<PacketPort>> {
+fn workers(lab: &Pair, workers: usize, packets: PacketOptions) -> Vec<StackDriver<PacketPort>> {
     within(&lab.ours, || {
         let options = StackOptions { networks: networks(), workers, ..StackOptions::new(networks()[0], PORT) };
         let ports = PacketPort::open_all("ours0", packets, PORT, workers).unwrap();
@@ -168,7 +91,7 @@ fn at(ip: &str, port: u16) -> Peer {
 }
 
 /// A socket of the kernel's, which waits a little for what comes.
-fn socket(lab: &Lab, ip: &str) -> UdpSocket {
+fn socket(lab: &Pair, ip: &str) -> UdpSocket {
     let socket = within(&lab.kernel, || UdpSocket::bind(at(ip, 0)).unwrap());
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     socket
@@ -190,17 +113,17 @@ fn ask(socket: &UdpSocket, to: Peer, datagram: &[u8]) -> bool {
 
 #[test]
 fn the_kernel_pings_us_and_keeps_us_as_its_neighbour() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     for ip in OURS {
         for size in [0, 56, 1400] {
-            match lab.at_kernel(&format!("ping -c 3 -i 0.2 -w 60 -s {size} {ip}")) {
+            match run_in(&lab.kernel, &format!("ping -c 3 -i 0.2 -w 60 -s {size} {ip}")) {
                 Ok(_) => {}
                 Err(why) if why.contains("No such file") => return println!("skipped: no ping here: {why}"),
                 Err(why) => panic!("{why}"),
             }
         }
-        let neighbours = lab.at_kernel(&format!("ip neigh show {ip}")).unwrap();
+        let neighbours = run_in(&lab.kernel, &format!("ip neigh show {ip}")).unwrap();
         assert!(neighbours.contains("lladdr"), "{neighbours}");
     }
     let stack = running.end();
@@ -210,7 +133,7 @@ fn the_kernel_pings_us_and_keeps_us_as_its_neighbour() {
 
 #[test]
 fn the_kernel_is_found_by_who_speaks_first() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let sockets = KERNEL.map(|ip| socket(&lab, ip));
     let driver = workers(&lab, 1, PacketOptions::default()).remove(0);
     let peers = sockets.each_ref().map(|socket| socket.local_addr().unwrap());
@@ -237,7 +160,7 @@ fn the_kernel_is_found_by_who_speaks_first() {
 #[test]
 fn datagrams_of_all_lengths_go_there_and_back_with_and_without_offload() {
     for offload in [true, false] {
-        let Some(lab) = Lab::new(1500) else { return };
+        let Some(lab) = Pair::new(KERNEL, 1500) else { return };
         let running = echo(workers(&lab, 1, PacketOptions { offload, ..PacketOptions::default() }).remove(0));
         for ((kernel, ours), most) in KERNEL.iter().zip(OURS).zip([1472, 1452]) {
             let socket = socket(&lab, kernel);
@@ -253,7 +176,7 @@ fn datagrams_of_all_lengths_go_there_and_back_with_and_without_offload() {
 
 #[test]
 fn frames_as_large_as_a_large_mtu_has_them_go_through() {
-    let Some(lab) = Lab::new(9000) else { return };
+    let Some(lab) = Pair::new(KERNEL, 9000) else { return };
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     for ((kernel, ours), most) in KERNEL.iter().zip(OURS).zip([8972, 8952]) {
         let datagram: Vec<u8> = (0..most).map(|at| at as u8).collect();
@@ -264,7 +187,7 @@ fn frames_as_large_as_a_large_mtu_has_them_go_through() {
 
 #[test]
 fn fragments_are_dropped_and_counted_and_the_next_datagram_is_served() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     for (kernel, ours) in KERNEL.iter().zip(OURS) {
         let socket = socket(&lab, kernel);
@@ -284,7 +207,7 @@ fn fragments_are_dropped_and_counted_and_the_next_datagram_is_served() {
 
 #[test]
 fn closed_ports_refuse_as_the_kernel_understands_it() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     for (kernel, ours) in KERNEL.iter().zip(OURS) {
         let socket = socket(&lab, kernel);
@@ -303,13 +226,13 @@ fn closed_ports_refuse_as_the_kernel_understands_it() {
 
 #[test]
 fn wrong_checksums_are_dropped_and_counted() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     let peer = socket(&lab, KERNEL[0]);
     assert!(ask(&peer, at(OURS[0], PORT), b"hello"));
     // The same datagram by hand, on the way that ours take, with one bit of its payload changed; and one of its IP header.
     let mut raw = within(&lab.kernel, || PacketPort::open("kern0", PacketOptions::default()).unwrap());
-    let neighbours = lab.at_kernel(&format!("ip neigh show {}", OURS[0])).unwrap();
+    let neighbours = run_in(&lab.kernel, &format!("ip neigh show {}", OURS[0])).unwrap();
     let words: Vec<_> = neighbours.split_whitespace().collect();
     let address = words[words.iter().position(|word| *word == "lladdr").unwrap() + 1];
     let to: Vec<u8> = address.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
@@ -352,7 +275,7 @@ fn by_hand(to: &[u8], from: [u8; 6], port: u16, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn many_datagrams_that_the_kernel_has_not_taken_apart_arrive_one_by_one() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     for (kernel, ours) in KERNEL.iter().zip(OURS) {
         let peer = socket(&lab, kernel);
@@ -384,7 +307,7 @@ fn many_datagrams_that_the_kernel_has_not_taken_apart_arrive_one_by_one() {
 
 #[test]
 fn each_worker_gets_what_is_for_its_port_from_the_kernel() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let running: Vec<_> = workers(&lab, 3, PacketOptions::default()).into_iter().map(echo).collect();
     for (kernel, ours) in KERNEL.iter().zip(OURS) {
         let peer = socket(&lab, kernel);
@@ -402,7 +325,7 @@ fn each_worker_gets_what_is_for_its_port_from_the_kernel() {
 /// Sockets of one process and of equal ports, as two servers of one number might be: each set sees all frames.
 #[test]
 fn two_sets_of_workers_on_one_interface_take_nothing_from_each_other() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let running: Vec<_> = workers(&lab, 2, PacketOptions::default()).into_iter().map(echo).collect();
     let mut others = within(&lab.ours, || PacketPort::open_all("ours0", PacketOptions::default(), PORT, 2).unwrap());
     let peer = socket(&lab, KERNEL[0]);
@@ -423,11 +346,11 @@ fn two_sets_of_workers_on_one_interface_take_nothing_from_each_other() {
 
 #[test]
 fn the_kernel_is_found_again_when_its_interface_has_another_address() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let running = echo(workers(&lab, 1, PacketOptions::default()).remove(0));
     let peer = socket(&lab, KERNEL[0]);
     assert!(ask(&peer, at(OURS[0], PORT), b"before"));
-    lab.at_kernel("ip link set kern0 address 02:11:22:33:44:55").unwrap();
+    run_in(&lab.kernel, "ip link set kern0 address 02:11:22:33:44:55").unwrap();
     assert!(ask(&peer, at(OURS[0], PORT), b"after"));
     let known = running.end().interface().neighbours();
     assert!(known.iter().any(|(_, mac, _)| mac.to_string() == "02:11:22:33:44:55"), "{known:?}");
@@ -436,7 +359,7 @@ fn the_kernel_is_found_again_when_its_interface_has_another_address() {
 /// Requests and responses of up to a megabyte, from our client on a socket of the kernel's to our server on the stack.
 #[test]
 fn messages_of_all_sizes_go_through_the_stack_and_the_kernel() {
-    let Some(lab) = Lab::new(1500) else { return };
+    let Some(lab) = Pair::new(KERNEL, 1500) else { return };
     let driver = workers(&lab, 1, PacketOptions::default()).remove(0);
     let (mut burst, mut outbox, waiter) = (driver.burst(), Outbox::default(), driver.waiter());
     let limits = sandstorm_net::limits::ServerLimits { max_datagram: driver.max_datagram(), ..Default::default() };

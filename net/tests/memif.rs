@@ -173,6 +173,7 @@ fn refused(socket: &Path, memory: &str, queues: Option<u16>) -> DeviceError {
         mtu: None,
         checksums: true,
         kept_buffers: 0,
+        sleeps: true,
     };
     ClientDevice::open(&options, "10.9.0.1:7400".parse().unwrap(), queues).unwrap_err()
 }

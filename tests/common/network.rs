@@ -3,12 +3,13 @@
 //! has a device of its own, and its clients the one at its other end.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use sandstorm_client::Config;
 use sandstorm_db::config::Overrides;
 use sandstorm_db::server::DataPlane;
+use sandstorm_net::limits::{MAX_DATAGRAM_CEILING, MAX_DATAGRAM_V6};
 
 /// Names the driver.
 const DRIVER: &str = "SANDSTORM_TEST_DRIVER";
@@ -22,9 +23,20 @@ pub fn is_memif() -> bool {
     memif
 }
 
+/// Whether they do so over IPv6.
+pub fn is_ipv6() -> bool {
+    is_memif() && std::env::var(DRIVER).is_ok_and(|name| name == "memif6")
+}
+
+/// Bytes of the largest datagram that leaves in one piece.
+pub fn most() -> usize {
+    // Packets of 1500 bytes, over IPv6 as well.
+    if is_memif() { MAX_DATAGRAM_V6 } else { MAX_DATAGRAM_CEILING }
+}
+
 /// Whether a datagram of so many bytes is one packet there; says that the test is not for it if not.
 pub fn carries(bytes: usize) -> bool {
-    let carries = !is_memif() || bytes <= 1452;
+    let carries = bytes <= most();
     if !carries {
         println!("skipped: a datagram of {bytes} bytes is more than a packet over memif");
     }
@@ -71,11 +83,21 @@ impl Socket {
         address.set_port(address.port() + worker);
         #[cfg(feature = "dpdk")]
         if let Some(device) = memif::client(plane) {
-            return Socket::Memif(Box::new(memif::Socket::to(&device, address)));
+            return Socket::Memif(Box::new(memif::Socket::to(&device, address, false)));
         }
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.connect(address).expect("an address");
         Socket::Kernel(socket)
+    }
+
+    /// One that talks to all of the workers' ports, by [`Socket::send_to`].
+    pub fn to_all(plane: &DataPlane) -> Socket {
+        #[cfg(feature = "dpdk")]
+        if let Some(device) = memif::client(plane) {
+            return Socket::Memif(Box::new(memif::Socket::to(&device, plane.address(), true)));
+        }
+        let local = if plane.address().is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
+        Socket::Kernel(UdpSocket::bind(local).expect("a socket"))
     }
 
     /// As the standard library's.
@@ -87,6 +109,27 @@ impl Socket {
                 socket.set_read_timeout(timeout);
                 Ok(())
             }
+        }
+    }
+
+    /// As the standard library's, for good.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Socket::Kernel(socket) => socket.set_nonblocking(true),
+            #[cfg(feature = "dpdk")]
+            Socket::Memif(socket) => {
+                socket.set_read_timeout(Some(Duration::ZERO));
+                Ok(())
+            }
+        }
+    }
+
+    /// As the standard library's.
+    pub fn send_to(&self, datagram: &[u8], address: SocketAddr) -> io::Result<usize> {
+        match self {
+            Socket::Kernel(socket) => socket.send_to(datagram, address),
+            #[cfg(feature = "dpdk")]
+            Socket::Memif(socket) => socket.send_to(datagram, address),
         }
     }
 
@@ -122,6 +165,7 @@ pub mod memif {
     use sandstorm_db::server::DataPlane;
     use sandstorm_net::dpdk::ClientDevice;
     use sandstorm_net::driver::{AnyDriver, Burst, Driver, Drivers, Outbox, Waiter};
+    use sandstorm_net::limits::usual_datagram;
     use sandstorm_net::r2p2::Transmit;
 
     /// Data planes of one process, at most: DPDK has 32 ports, as distributions build it.
@@ -143,8 +187,7 @@ pub mod memif {
     /// One end of a pair.
     fn net(pair: usize, at: usize) -> NetOverrides {
         let host = at + 1;
-        let v6 = std::env::var(super::DRIVER).is_ok_and(|name| name == "memif6");
-        let v4 = (!v6).then(|| format!("10.50.{pair}.{host}/24"));
+        let v4 = (!super::is_ipv6()).then(|| format!("10.50.{pair}.{host}/24"));
         let address = v4.into_iter().chain([format!("fd50:{pair:x}::{host}/64")]).collect();
         let (eal, device) = (Some(eal()), Some(format!("net_memif{}", 2 * pair + at)));
         NetOverrides { driver: Some(DriverName::Dpdk), eal, device, address, ..NetOverrides::default() }
@@ -195,15 +238,18 @@ pub mod memif {
         burst: Burst,
         outbox: Outbox,
         server: SocketAddr,
+        /// All workers' answers are taken.
+        all: bool,
         came: VecDeque<Vec<u8>>,
         timeout: Option<Duration>,
     }
 
     impl Socket {
-        pub(super) fn to(device: &ClientDevice, server: SocketAddr) -> Socket {
+        pub(super) fn to(device: &ClientDevice, server: SocketAddr, all: bool) -> Socket {
             let driver = device.open().expect("a free connection");
             let (waiter, burst, outbox) = (driver.waiter(), driver.burst(), Outbox::default());
-            Socket(Mutex::new(Inner { driver, waiter, burst, outbox, server, came: VecDeque::new(), timeout: None }))
+            let (came, timeout) = (VecDeque::new(), None);
+            Socket(Mutex::new(Inner { driver, waiter, burst, outbox, server, all, came, timeout }))
         }
 
         pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) {
@@ -211,10 +257,24 @@ pub mod memif {
         }
 
         pub(super) fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+            let server = self.0.lock().unwrap().server;
+            self.send_to(datagram, server)
+        }
+
+        pub(super) fn send_to(&self, datagram: &[u8], server: SocketAddr) -> io::Result<usize> {
             let mut inner = self.0.lock().unwrap();
             let inner = &mut *inner;
-            assert!(datagram.len() <= inner.driver.max_datagram(), "{} bytes are no packet here", datagram.len());
-            inner.outbox.send(inner.server, &[datagram]);
+            let most = usual_datagram(server.is_ipv6());
+            assert!(datagram.len() <= most, "{} bytes are no packet here", datagram.len());
+            assert_eq!(server.ip(), inner.server.ip(), "nobody else is at the other end");
+            // As long as there is no room for what was sent before.
+            while !inner.outbox.is_empty() {
+                inner.driver.transmit(&mut inner.outbox);
+                if inner.timeout == Some(Duration::ZERO) && !inner.outbox.is_empty() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+            }
+            inner.outbox.send(server, &[datagram]);
             inner.driver.transmit(&mut inner.outbox);
             Ok(datagram.len())
         }
@@ -231,11 +291,14 @@ pub mod memif {
                 }
                 inner.driver.transmit(&mut inner.outbox);
                 if inner.driver.receive(&mut inner.burst) > 0 {
-                    let ours = inner.burst.iter().filter(|(peer, _)| *peer == inner.server);
+                    let ours = inner
+                        .burst
+                        .iter()
+                        .filter(|(peer, _)| *peer == inner.server || inner.all && peer.ip() == inner.server.ip());
                     inner.came.extend(ours.map(|(_, datagram)| datagram.to_vec()));
                     continue;
                 }
-                if inner.timeout.is_some_and(|timeout| begun.elapsed() > timeout) {
+                if inner.timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
                 inner.waiter.wait(Some(1000), false)?;

@@ -1,46 +1,91 @@
-//! A server as people start it: the real binary, in a process of its own, on free ports.
+//! A server as people start it: the real binary, in a process of its own, on free ports, over shared memory, or in a network namespace.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// A server process of the test's own; told to end, and waited for, when dropped.
 pub struct Server {
     pub process: Child,
     pub control: String,
     pub data: String,
-    pub folder: tempfile::TempDir,
+    pub folder: Arc<TempDir>,
+    /// The network namespace that it is in, if not the test's own.
+    namespace: Option<String>,
+    /// What a load has to be told beside what others are, to reach it.
+    of_loads: Vec<String>,
 }
 
 /// The command line, without what the environment says of another server.
 pub fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
-    for name in ["SANDSTORM_SERVER", "SANDSTORM_TOKEN", "SANDSTORM_TENANT", "SANDSTORM_STATE", "RUST_LOG"] {
-        command.env_remove(name);
+    binary_in(None)
+}
+
+/// The same in a network namespace.
+pub fn binary_in(namespace: Option<&str>) -> Command {
+    let program = env!("CARGO_BIN_EXE_sandstorm");
+    let mut command = Command::new(if namespace.is_some() { "ip" } else { program });
+    if let Some(name) = namespace {
+        command.args(["netns", "exec", name, program]);
     }
+    for name in ["SERVER", "TOKEN", "TENANT", "STATE", "CA", "FINGERPRINT"] {
+        command.env_remove(format!("SANDSTORM_{name}"));
+    }
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
     command
+}
+
+/// `serve` with these options, in a network namespace or the test's own, with its state in that folder.
+pub fn serve(namespace: Option<&str>, folder: &Path, options: &[&str]) -> Command {
+    let mut command = binary_in(namespace);
+    command.args(["serve", "--json", "--control", "127.0.0.1:0"]).args(options);
+    command.arg("--state").arg(folder.join("state"));
+    command
+}
+
+fn new_folder() -> Arc<TempDir> {
+    Arc::new(tempfile::tempdir().unwrap())
+}
+
+/// DPDK's arguments for one side of shared memory.
+pub fn eal_of_memif(role: &str, socket: &Path) -> String {
+    let vdev = format!("net_memif0,role={role},id=0,socket={},socket-abstract=no", socket.display());
+    format!("--no-huge --no-pci --no-shconf -m 192 --vdev {vdev}")
 }
 
 impl Server {
     /// Starts one with these options, and waits until it serves.
     pub fn start_as(options: &[&str]) -> Server {
-        let folder = tempfile::tempdir().unwrap();
-        let mut process = binary()
-            .args(["serve", "--json", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"])
-            .args(options)
-            .arg("--state")
-            .arg(folder.path().join("state"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Server::start_in(None, new_folder(), &[&["--data", "127.0.0.1:0"], options].concat())
+    }
+
+    /// Starts one over shared memory, with these addresses; who puts a load on it is at `client`.
+    pub fn start_over_memif(addresses: &[&str], client: &str, options: &[&str]) -> Server {
+        let folder = new_folder();
+        let socket = folder.path().join("socket");
+        let eal = eal_of_memif("server", &socket);
+        let mut device = vec!["--driver", "dpdk", "--eal", &eal];
+        addresses.iter().for_each(|address| device.extend(["--address", address]));
+        let mut server = Server::start_in(None, folder, &[&device, options].concat());
+        let of_loads = ["--driver", "dpdk", "--address", client, "--eal"].map(str::to_owned);
+        server.of_loads = of_loads.into_iter().chain([eal_of_memif("client", &socket)]).collect();
+        server
+    }
+
+    /// Starts one in a network namespace, or the test's own, with its state in that folder.
+    pub fn start_in(namespace: Option<&str>, folder: Arc<TempDir>, options: &[&str]) -> Server {
+        let mut process = serve(namespace, folder.path(), options).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said: Value = serde_json::from_str(&line).expect("the server says where it is");
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
-        Server { process, control: text("control"), data: text("data"), folder }
+        let (control, data, namespace) = (text("control"), text("data"), namespace.map(str::to_owned));
+        Server { process, control, data, folder, namespace, of_loads: Vec::new() }
     }
 
     pub fn state(&self) -> PathBuf {
@@ -49,9 +94,32 @@ impl Server {
 
     /// The command line towards this server.
     pub fn command(&self) -> Command {
-        let mut command = binary();
+        let mut command = binary_in(self.namespace.as_deref());
         command.env("SANDSTORM_SERVER", &self.control).env("SANDSTORM_STATE", self.state());
         command
+    }
+
+    /// A load on it.
+    pub fn load_command(&self) -> Command {
+        let mut command = self.command();
+        command.arg("load").args(&self.of_loads);
+        command
+    }
+
+    /// What becomes of a line.
+    pub fn output(&self, line: &str) -> Output {
+        let (mut command, words) = match line.strip_prefix("load ") {
+            Some(words) => (self.load_command(), words),
+            None => (self.command(), line),
+        };
+        command.args(words.split_whitespace()).output().unwrap()
+    }
+
+    /// What a line that has to succeed says.
+    pub fn json(&self, line: &str) -> Value {
+        let output = self.output(&format!("{line} --json"));
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 }
 

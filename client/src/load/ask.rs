@@ -107,8 +107,7 @@ impl Data {
             }
             class => {
                 self.write_args(ask, salt, key, value);
-                let name = class.extension().unwrap_or_default();
-                if class.is_query() { message.query(name, 0, value) } else { message.invoke(name, 0, value) }
+                class.call(value, message);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Classes of operations, and mixes of them.
 
+use crate::message::Message;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -200,8 +201,14 @@ impl Class {
         }
     }
 
+    /// Appends the call of its extension, as a query if it only reads.
+    pub(super) fn call(self, args: &[u8], message: &mut Message) {
+        let name = self.extension().unwrap_or_default();
+        if self.is_query() { message.query(name, 0, args) } else { message.invoke(name, 0, args) }
+    }
+
     /// Whether it is a call of an extension that only reads, which is sent as a query: it may run twice, as a get may.
-    pub(super) fn is_query(self) -> bool {
+    fn is_query(self) -> bool {
         use Class::{Aggregate, Analysis, Auth, Chain, Checksum, InvokeGet, Long, Scan};
         matches!(self, InvokeGet | Scan | Chain | Aggregate | Checksum | Analysis | Auth | Long)
             || (self.is_of_graph() && !self.changes_graph())

@@ -214,9 +214,10 @@ impl Chooser {
             |exponent| Zipf::new(count as f64, exponent).map_err(|error| format!("zipf exponent {exponent}: {error}"));
         let draw = match skew {
             Skew::Uniform => Draw::Uniform,
-            Skew::Zipf { exponent } => {
-                zipf(exponent).map(|zipf| Ranks::new(count, exponent).map_or(Draw::Zipf(zipf), Draw::Ranks))?
-            }
+            Skew::Zipf { exponent } => match (zipf(exponent)?, Ranks::new(count, exponent)) {
+                (_, Some(ranks)) => Draw::Ranks(ranks),
+                (zipf, None) => Draw::Zipf(zipf),
+            },
             Skew::Latest => Draw::Latest(zipf(LATEST_EXPONENT)?),
             Skew::HotSet { keys, share } => {
                 let hot = ((count as f64 * keys) as u64).clamp(1, count);

@@ -207,7 +207,18 @@ impl NetSettings {
     #[cfg(feature = "dpdk")]
     pub fn device_options(&self, port: u16, workers: usize) -> sandstorm_net::dpdk::DeviceOptions {
         let NetSettings { eal, device, networks, mtu, offload: checksums, kept_buffers, .. } = self.clone();
-        sandstorm_net::dpdk::DeviceOptions { eal, device, networks, port, workers, mtu, checksums, kept_buffers }
+        let sleeps = true;
+        sandstorm_net::dpdk::DeviceOptions {
+            eal,
+            device,
+            networks,
+            port,
+            workers,
+            mtu,
+            checksums,
+            kept_buffers,
+            sleeps,
+        }
     }
 
     /// What the workers open.

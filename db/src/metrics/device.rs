@@ -5,12 +5,14 @@ use std::fmt;
 use super::{Metric, Reading, counter, gauge, readings};
 
 /// How a device stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceState {
     /// The other end is there.
     pub up: bool,
     /// The other end is a process (memif): it comes and goes.
     pub comes_and_goes: bool,
+    /// What ends the sleep of an idle worker when a packet comes: `interrupt`, or `clock` and why.
+    pub wakes: String,
     /// Packets lost because a receive queue was full.
     pub missed: u64,
     /// Packets lost because there was no buffer for them.
@@ -23,6 +25,8 @@ pub struct DeviceState {
     pub kept: u64,
     /// Packets that were copied since as many buffers were kept as may be.
     pub not_kept: u64,
+    /// Interrupts that workers had asked for and that came.
+    pub interrupts: u64,
 }
 
 /// Asks a device how it stands. None: it is closed.
@@ -46,13 +50,14 @@ pub const DEVICE: &[Metric] = &[
         "Packet buffers that are kept as the place of large values, or wait to be served (`[net] kept_buffers`).",
     ),
     counter("device_not_kept", "Large packets that were copied since as many buffers were kept as may be."),
+    counter("device_interrupts", "Interrupts that sleeping workers had asked the device for, and that came."),
 ];
 
 impl DeviceState {
     /// The readings of [`DEVICE`].
     pub fn readings(&self) -> Vec<Reading> {
-        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = *self;
-        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, not_kept];
+        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, not_kept, interrupts, .. } = *self;
+        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, not_kept, interrupts];
         readings(DEVICE, values.into_iter().map(|value| vec![value]).collect())
     }
 }
@@ -71,7 +76,7 @@ impl fmt::Display for DeviceState {
                 write!(f, ", {count} packets {what}")?;
             }
         }
-        Ok(())
+        write!(f, "; wakes: {}", self.wakes)
     }
 }
 

@@ -76,9 +76,18 @@ pub(crate) struct Context<'w> {
     pub(crate) facts: &'w Facts,
     /// Requests run since the worker looked last, and other work in so many plain requests, which it bills to the tenant.
     pub(crate) requests: Cell<u32>,
+    /// What [`Participant::retired`] was before.
+    pub(crate) retired: u64,
 }
 
 impl Context<'_> {
+    /// What was run in so many plain requests. A write replaces a record at most, but one into a cache that is full may evict thousands.
+    #[inline]
+    pub(crate) fn worked(&self) -> u32 {
+        let retired = self.participant.retired() - self.retired;
+        self.requests.get().max(u32::try_from(retired).unwrap_or(u32::MAX))
+    }
+
     /// Whether so many more requests of the tenant keep within its rate (`requests_per_s`); counts them either way.
     #[inline]
     pub(crate) fn admit(&self, view: &TenantView, requests: u32) -> bool {

@@ -13,7 +13,7 @@ use super::assembly::{Origin, start_response};
 use super::plain::{self, Ranges};
 use super::port::Desk;
 use super::refusals;
-use crate::limits::{MULTIGET_KEYS, STRANGERS_MESSAGE_BYTES};
+use crate::limits::MULTIGET_KEYS;
 use crate::metrics::{Counter, WorkerCounters, malformed_index};
 use crate::tenants::{Snapshot, TenantView};
 
@@ -38,7 +38,9 @@ pub(super) enum Verdict<'d> {
     Run(Admitted<'d>),
     /// Do not: the response is written. It says why not, or what was answered when the message came before.
     Answer(Origin<Peer>),
-    /// Do not: the message is being run, and its answer will come.
+    /// Do not, and say so to who has not shown who it is: the response is written.
+    Refuse(Origin<Peer>),
+    /// Do not: the message is being run, and its answer will come; or there were too many answers to strangers.
     Silence,
 }
 
@@ -113,45 +115,74 @@ pub(super) fn admit<'d>(
 ) -> Verdict<'d> {
     door.counters.messages.add(1);
     let (peer, request_id) = (request.peer, request.request_id);
+    let asked = refusals::asked(&request.message);
     let checked = MessageHeader::decode(&request.message)
         .and_then(|(header, operations)| if header.operations > 0 { Ok((header, operations)) } else { Err(NONE) })
         .and_then(|(header, operations)| Ok((header, survey(&operations)?, operations)));
     let (header, survey, operations) = match checked {
         Ok(checked) => checked,
         Err(malformed) => {
-            let header = refuse_malformed(door, &request.message, malformed, response);
+            let header = refuse_malformed(door, &request.message, asked, malformed, response);
             return refused(door, Origin { peer, request_id, header, remembered: false }, request, desk, response);
         }
     };
-    let mut origin = Origin { peer, request_id, header, remembered: false };
+    let origin = Origin { peer, request_id, header, remembered: false };
     let Some(view) = door.snapshot.tenant(header.tenant) else {
-        if survey.pings && request.message.len() <= STRANGERS_MESSAGE_BYTES {
+        if survey.pings && refusals::is_short(&request.message) {
             pong(door, &origin, operations, response);
         } else if survey.pings {
-            let text = "who names no tenant may send pings that fit one packet";
+            let text = refusals::fitting(refusals::LONG_PING, asked, refusals::operations(header.operations));
             refuse(door, &origin, operations, Status::TooLarge, text, response);
         } else {
             let text = "no tenant has this id; `sandstorm tenant list` shows those there are";
-            let text = refusals::fitting(text, request.message.len(), refusals::operations(header.operations));
+            let text = refusals::fitting(text, asked, refusals::operations(header.operations));
             refuse(door, &origin, operations, Status::UnknownTenant, text, response);
         }
         return refused(door, origin, request, desk, response);
     };
     if let Err((status, text)) = authenticate(door, view, &origin, &operations, desk) {
-        let text = refusals::fitting(text, request.message.len(), refusals::operations(header.operations));
+        let text = refusals::fitting(text, asked, refusals::operations(header.operations));
         refuse(door, &origin, operations, status, text, response);
         return refused(door, origin, request, desk, response);
     }
     if survey.hello && session_of(peer).is_none() {
         desk.known.note(peer, header.tenant, door.now_us);
     }
+    admit_of_tenant(door, view, (origin, survey, operations), desk, response)
+}
+
+/// Decides over a message of somebody who may act for the tenant.
+fn admit_of_tenant<'d>(
+    door: &Door<'d, '_>,
+    view: &'d Arc<TenantView>,
+    (mut origin, survey, operations): (Origin<Peer>, Survey, Operations<'d>),
+    desk: &mut Desk,
+    response: &mut Vec<u8>,
+) -> Verdict<'d> {
+    let (peer, header) = (origin.peer, origin.header);
     if survey.keys > MULTIGET_KEYS {
         let text = format!("the multigets and ranges of one message have at most {MULTIGET_KEYS} keys; ask in several");
         refuse(door, &origin, operations, Status::TooLarge, &text, response);
         return Verdict::Answer(origin);
     }
+    if survey.invokes && desk.assembly.is_waiting(&header) {
+        // The client's timer was quicker than its query, as it is under load, when there is least to spare for another run.
+        door.counters.duplicates.add(1);
+        return Verdict::Silence;
+    }
     let requests = survey.requests(header.operations);
-    if !view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests) {
+    let within_rate = view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests);
+    // Before it is refused: what has run must not be said not to have.
+    origin.remembered = !survey.harmless && !header.is_idempotent();
+    if origin.remembered
+        && let Some(verdict) = run_before(door, &mut origin, &operations, desk, response)
+    {
+        return verdict;
+    }
+    if !within_rate {
+        if std::mem::take(&mut origin.remembered) {
+            desk.once.cancel(peer, header.tenant, header.session, header.sequence);
+        }
         view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
         desk.refused += 1;
         refuse(
@@ -163,12 +194,6 @@ pub(super) fn admit<'d>(
             response,
         );
         return Verdict::Answer(origin);
-    }
-    origin.remembered = !survey.harmless && !header.is_idempotent();
-    if origin.remembered
-        && let Some(verdict) = run_before(door, &mut origin, &operations, desk, response)
-    {
-        return verdict;
     }
     view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
     let ranges = Ranges::new();
@@ -206,7 +231,8 @@ fn run_before<'d>(
     Some(Verdict::Answer(*origin))
 }
 
-/// What becomes of a refusal to somebody who has not shown who it is.
+/// What becomes of a refusal to somebody who has not shown who it is. Nothing is kept of its request: a repeat has to bring all of it again, and
+/// is refused, counted and bounded as this one.
 fn refused<'d>(
     door: &Door<'d, '_>,
     origin: Origin<Peer>,
@@ -215,8 +241,9 @@ fn refused<'d>(
     response: &[u8],
 ) -> Verdict<'d> {
     desk.refused += 1;
-    if desk.refusals.may_leave(door.now_us, response.len(), request.message.len()) {
-        Verdict::Answer(origin)
+    desk.endpoint.forget(request);
+    if desk.refusals.may_leave(door.now_us, response.len(), refusals::asked(&request.message)) {
+        Verdict::Refuse(origin)
     } else {
         Verdict::Silence
     }
@@ -264,6 +291,7 @@ fn authenticate(
 fn refuse_malformed(
     door: &Door<'_, '_>,
     message: &[u8],
+    asked: usize,
     malformed: Malformed,
     response: &mut Vec<u8>,
 ) -> MessageHeader {
@@ -272,7 +300,7 @@ fn refuse_malformed(
     let header = MessageHeader::decode(message).map_or(nameless, |(header, _)| header);
     start_response(&header, 1, response);
     let text = malformed.to_string();
-    plain::refuse(&Operation::new(Op::Ping), status, refusals::fitting(&text, message.len(), 1), response);
+    plain::refuse(&Operation::new(Op::Ping), status, refusals::fitting(&text, asked, 1), response);
     count(&door.counters.malformed, malformed_index(&malformed));
     count(&door.counters.responses, status as usize);
     header

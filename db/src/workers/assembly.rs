@@ -8,7 +8,7 @@ use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, Op, Operation, Statu
 
 use super::plain;
 
-use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
+use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, QUERY_PLACES, WAITING_BYTES_PER_TENANT};
 
 /// What identifies a request: where its response goes and under which name.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +60,16 @@ pub(crate) struct Assembly<P> {
     free: Vec<u32>,
     /// Bytes that each tenant's responses hold while they wait for a last invocation.
     held: HashMap<u32, usize>,
+    /// Marks of queries that wait, each in its place; of two with one place the later is known, and the other may run again.
+    queries: Box<[u64]>,
+}
+
+/// The mark of a query and its place: its answer is remembered by nobody, but while it runs a repeat is told from another one.
+fn mark(header: &MessageHeader) -> (usize, u64) {
+    let mixed =
+        u128::from(header.session ^ 0x9E37_79B9_7F4A_7C15) * u128::from(header.sequence ^ 0xD1B5_4A32_D192_ED03);
+    let mark = (mixed as u64 ^ (mixed >> 64) as u64).wrapping_add(u64::from(header.tenant) << 32) | 1;
+    ((mark >> 1) as usize % QUERY_PLACES, mark)
 }
 
 /// Starts a response: the request's header, marked as a response, with room for nothing else yet.
@@ -70,7 +80,7 @@ pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: 
 
 impl<P: Copy> Assembly<P> {
     pub(crate) fn new() -> Assembly<P> {
-        Assembly { slots: Vec::new(), free: Vec::new(), held: HashMap::new() }
+        Assembly { slots: Vec::new(), free: Vec::new(), held: HashMap::new(), queries: vec![0; QUERY_PLACES].into() }
     }
 
     /// Opens a response for a request of `operations` operations.
@@ -86,6 +96,10 @@ impl<P: Copy> Assembly<P> {
             });
             (self.slots.len() - 1) as u32
         });
+        if origin.header.is_idempotent() {
+            let (place, mark) = mark(&origin.header);
+            self.queries[place] = mark;
+        }
         let waiting = &mut self.slots[slot as usize];
         waiting.origin = Some(origin);
         waiting.missing = operations;
@@ -93,6 +107,28 @@ impl<P: Copy> Assembly<P> {
             waiting.parts.resize(operations, None);
         }
         Ticket { slot, generation: waiting.generation }
+    }
+
+    /// Whether this is a repeat of a query that waits: its answer is on its way.
+    #[inline]
+    pub(crate) fn is_waiting(&self, header: &MessageHeader) -> bool {
+        self.place_of_query(header).is_some()
+    }
+
+    /// Where its mark stands, if it does.
+    fn place_of_query(&self, header: &MessageHeader) -> Option<usize> {
+        if !header.is_idempotent() {
+            return None;
+        }
+        let (place, mark) = mark(header);
+        (self.queries[place] == mark).then_some(place)
+    }
+
+    #[inline]
+    fn forget_query(&mut self, header: &MessageHeader) {
+        if let Some(place) = self.place_of_query(header) {
+            self.queries[place] = 0;
+        }
     }
 
     /// Ends the waiting of a response of one operation: its origin, for which the caller writes the response itself.
@@ -107,6 +143,7 @@ impl<P: Copy> Assembly<P> {
         let origin = waiting.origin?;
         waiting.generation = waiting.generation.wrapping_add(1);
         self.free.push(ticket.slot);
+        self.forget_query(&origin.header);
         Some(origin)
     }
 
@@ -156,6 +193,7 @@ impl<P: Copy> Assembly<P> {
                 self.held.remove(&tenant);
             }
         }
+        self.forget_query(&origin.header);
         Some(origin)
     }
 
@@ -172,7 +210,7 @@ impl<P: Copy> Assembly<P> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sandstorm_net::rpc::{FLAG_RESPONSE, encode_operation};
+    use sandstorm_net::rpc::{FLAG_IDEMPOTENT, FLAG_RESPONSE, encode_operation};
 
     use super::*;
 
@@ -185,6 +223,30 @@ mod tests {
         let mut bytes = Vec::new();
         encode_operation(operation, &mut bytes);
         bytes
+    }
+
+    #[test]
+    fn a_query_is_known_while_it_waits_and_others_are_not() {
+        let (mut assembly, mut response) = (Assembly::new(), Vec::new());
+        let query = |sequence| {
+            let mut origin = Origin { remembered: false, ..origin(sequence) };
+            origin.header.flags |= FLAG_IDEMPOTENT;
+            origin
+        };
+        for operations in [1, 2] {
+            let ticket = assembly.open(query(5), operations);
+            assert!(assembly.is_waiting(&query(5).header) && !assembly.is_waiting(&query(6).header));
+            let other = MessageHeader { tenant: 8, ..query(5).header };
+            assert!(!assembly.is_waiting(&origin(5).header) && !assembly.is_waiting(&other));
+            let answer = encoded(&Operation::new(Op::Invoke));
+            let ended = match operations {
+                1 => assembly.take_alone(ticket),
+                _ => (0..2).find_map(|part| assembly.part(ticket, part, &answer, &mut response)),
+            };
+            assert!(ended.is_some() && !assembly.is_waiting(&query(5).header));
+        }
+        assembly.open(origin(7), 1);
+        assert!(assembly.queries.iter().all(|mark| *mark == 0), "what is no query is remembered elsewhere");
     }
 
     #[test]

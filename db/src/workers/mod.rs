@@ -174,9 +174,10 @@ impl Worker {
             || shared.inboxes[self.index].waits()
             || self.connections.as_ref().is_some_and(|connections| connections.has_work());
         if !offers && !shared.stop.load(SeqCst) && shared.directory.generation() == self.snapshot.generation() {
-            let (timer_us, for_room) = shared.ports[self.index]
-                .open(true)
-                .map_or((None, false), |state| (state.desk.timer_us, !state.desk.outbox.is_empty()));
+            let Some((timer_us, for_room)) = self.lie_down() else {
+                shared.idle.fetch_and(!mark, SeqCst);
+                return;
+            };
             let all_idle = idle.count_ones() as usize == shared.ports.len();
             let look_us = (!all_idle && shared.steal).then_some(STEAL_LOOK_MS * 1000);
             let timer_us = timer_us.map(|at_us| at_us.saturating_sub(self.now_us).max(1));
@@ -194,6 +195,13 @@ impl Worker {
             self.participant.online();
         }
         shared.idle.fetch_and(!mark, SeqCst);
+    }
+
+    /// Whether it may sleep: then when its port wants to be looked at next, and whether something waits there for room. None: there is to be another turn before.
+    fn lie_down(&self) -> Option<(Option<u64>, bool)> {
+        let Some(mut state) = self.shared.ports[self.index].open(true) else { return Some((None, false)) };
+        let may = state.driver.may_sleep();
+        may.then(|| (state.desk.timer_us, !state.desk.outbox.is_empty()))
     }
 
     fn count_turn(&self, done: usize) {

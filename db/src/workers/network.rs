@@ -16,7 +16,7 @@ pub enum NetworkOptions {
     Sockets(UdpOptions),
     /// A packet socket for each worker. Its port and number of workers are the workers'.
     Packets(InterfaceOptions),
-    /// A pair of a device's queues for each worker. Its port and number of workers are the workers'.
+    /// A pair of a device's queues for each worker. Its port, number of workers and whether they sleep are the workers'.
     #[cfg(feature = "dpdk")]
     Device(sandstorm_net::dpdk::DeviceOptions),
 }
@@ -40,14 +40,29 @@ pub(super) type KeptDevice = ();
 /// Asks the device how it stands.
 #[cfg(feature = "dpdk")]
 pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
+    use sandstorm_net::dpdk::{NoInterrupts, PortCounters, PortState};
     let device = device.as_ref()?;
     let (watch, comes_and_goes) = (device.watch(), device.info().is_shared_memory());
     Some(Box::new(move || {
-        let (up, counters) = watch.look()?;
-        let sandstorm_net::dpdk::PortCounters {
-            missed, no_buffer, receive_errors, send_errors, kept, not_kept, ..
-        } = counters;
-        Some(DeviceState { up, comes_and_goes, missed, no_buffer, receive_errors, send_errors, kept, not_kept })
+        let PortState { up, counters, without_interrupts } = watch.look()?;
+        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept, interrupts, .. } = counters;
+        let wakes = match without_interrupts {
+            None => "interrupt".to_owned(),
+            Some(NoInterrupts::Unasked) => "nothing (workers never sleep)".to_owned(),
+            Some(why) => format!("clock ({why})"),
+        };
+        Some(DeviceState {
+            up,
+            comes_and_goes,
+            wakes,
+            missed,
+            no_buffer,
+            receive_errors,
+            send_errors,
+            kept,
+            not_kept,
+            interrupts,
+        })
     }))
 }
 
@@ -97,7 +112,8 @@ pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> 
         #[cfg(feature = "dpdk")]
         NetworkOptions::Device(device) => {
             let (port, workers) = (options.address.port(), options.workers);
-            let wanted = sandstorm_net::dpdk::DeviceOptions { port, workers, ..device.clone() };
+            let sleeps = !options.poll;
+            let wanted = sandstorm_net::dpdk::DeviceOptions { port, workers, sleeps, ..device.clone() };
             let (device, drivers) = sandstorm_net::dpdk::Device::open(&wanted)?;
             let about = format!("DPDK, {device}");
             tracing::info!("network: {about}");

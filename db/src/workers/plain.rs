@@ -101,7 +101,9 @@ pub(crate) fn run(
         Op::Get => get(context, table, operation, hash, (response, tail)),
         Op::MultiGet if operation.flags & OP_FLAG_SNAPSHOT != 0 => get_at_once(context, table, operation, response),
         Op::MultiGet => multi_get(context, table, operation, response),
-        Op::Put | Op::Delete | Op::Increment => write(context, table, operation, hash, response),
+        Op::Put => owing(context, || put(context, table, operation, hash, response)),
+        Op::Delete => owing(context, || delete(context, table, operation, hash, response)),
+        Op::Increment => owing(context, || increment(context, table, operation, hash, response)),
         Op::Range => range::run(context, table, operation, response),
         Op::Ping | Op::Hello | Op::Invoke => {
             refuse(operation, Status::Malformed, "not an operation on a record", response)
@@ -156,18 +158,12 @@ fn condition(operation: &Operation<'_>) -> Condition {
     }
 }
 
-/// A write, which owes a request for each record that it evicted: thousands, in a cache that is full.
-fn write(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u64, response: &mut Vec<u8>) -> Status {
+/// Runs a write, which owes a request for each record that it evicted: thousands, in a cache that is full.
+fn owing(context: &Context<'_>, write: impl FnOnce() -> Status) -> Status {
     let before = context.participant.retired();
-    let status = match operation.op {
-        Op::Put => put(context, table, operation, hash, response),
-        Op::Delete => delete(context, table, operation, hash, response),
-        _ => increment(context, table, operation, hash, response),
-    };
-    let retired = context.participant.retired() - before;
-    if retired > 1 {
-        context.ranges.owe(retired as usize - 1);
-    }
+    let status = write();
+    // One is what it replaced itself.
+    context.ranges.owe((context.participant.retired() - before).saturating_sub(1) as usize);
     status
 }
 

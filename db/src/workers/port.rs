@@ -112,6 +112,12 @@ impl Desk {
         self.endpoint.respond(now_us, origin.peer, origin.request_id, response, tx);
     }
 
+    /// Sends a response to somebody who has not shown who it is: once, and nothing of it is held.
+    pub(super) fn refuse(&mut self, origin: &Origin<Peer>, response: &[u8]) {
+        let tx = &mut self.seal.through(&mut self.outbox);
+        self.endpoint.respond_once(origin.peer, origin.request_id, response, tx);
+    }
+
     /// Sends a response that ends with a value where it is stored. Nothing of it is remembered.
     pub(super) fn answer_shared(&mut self, now_us: u64, origin: &Origin<Peer>, response: &[u8], tail: Share) {
         debug_assert!(!origin.remembered, "it would be remembered without its end");

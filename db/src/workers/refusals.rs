@@ -1,6 +1,8 @@
 //! Answers to who has not shown who it is. The sender's address of a datagram can be forged, so such an answer must be of no use
-//! against whoever has that address: it is one packet, never longer than what asked for it, and there is a bound on how many leave.
+//! against whoever has that address: it is one packet that every way bears, never longer than what asked for it, sent once for each time that
+//! all of it was asked, and there is a bound on how many leave.
 
+use sandstorm_net::r2p2::Message;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, OP_HEADER_LEN};
 
 use crate::limits::{REFUSALS_AT_ONCE, REFUSALS_PER_S, STRANGERS_MESSAGE_BYTES};
@@ -32,17 +34,36 @@ impl Refusals {
     }
 }
 
-/// Operations of a refusal's answer: all that were asked for if that fits one packet, else one that stands for all. (A longer
-/// answer would be sent again until it is acked.)
+/// What who names no tenant is told whose pings are not short.
+pub(super) const LONG_PING: &str = "who names no tenant may send pings that fit one small packet";
+
+/// Whether pings of somebody who names no tenant are answered: they came in one packet, and their answer is no longer than such may be.
+pub(super) fn is_short(message: &Message<'_>) -> bool {
+    matches!(message, Message::Datagram(_)) && message.len() <= STRANGERS_MESSAGE_BYTES
+}
+
+/// Bytes that the answer to a message may have: as many as came. Of those of several packets acks have left already, one for each at most, all
+/// with headers of their own.
+pub(super) fn asked(message: &Message<'_>) -> usize {
+    const ACKED: usize = 64;
+    match message {
+        Message::Datagram(bytes) => bytes.len(),
+        Message::Assembled(bytes) => bytes.len().saturating_sub(ACKED),
+    }
+}
+
+/// Operations of a refusal's answer: all that were asked for if that fits, with a text, what an answer to strangers may have; else one that
+/// stands for all.
 pub(super) fn operations(asked: u16) -> u16 {
-    const FIT: u16 = 32;
+    const FIT: u16 = 8;
     if asked <= FIT { asked } else { 1 }
 }
 
 /// As much of a text as fits into the answer to a message of `asked` bytes; nothing if that would not make sense.
 pub(super) fn fitting(text: &str, asked: usize, operations: u16) -> &str {
     const LEAST: usize = 16;
-    let room = asked.saturating_sub(MESSAGE_HEADER_LEN + usize::from(operations) * OP_HEADER_LEN);
+    let room =
+        asked.min(STRANGERS_MESSAGE_BYTES).saturating_sub(MESSAGE_HEADER_LEN + usize::from(operations) * OP_HEADER_LEN);
     let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let cut = text.get(..end).unwrap_or_default();
     if cut.len() < text.len().min(LEAST) { "" } else { cut }
@@ -71,6 +92,8 @@ mod tests {
         assert_eq!(fitting("a text that is rath\u{e9}r", headers + 20, 2), "a text that is rath");
         assert_eq!(fitting("short", headers + 5, 2), "short");
         assert_eq!(fitting("short", 0, 2), "");
-        assert_eq!((operations(1), operations(32), operations(33), operations(1024)), (1, 32, 1, 1));
+        let most = MESSAGE_HEADER_LEN + 8 * OP_HEADER_LEN + fitting(&"long ".repeat(1000), 10_000, 8).len();
+        assert_eq!(most, STRANGERS_MESSAGE_BYTES);
+        assert_eq!((operations(1), operations(8), operations(9), operations(1024)), (1, 8, 1, 1));
     }
 }

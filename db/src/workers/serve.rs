@@ -196,6 +196,10 @@ impl Worker {
                     bills.add_work(*share, gets_of_bytes(request.message.len() + response.bytes.len()));
                     desk.answer(self.now_us, &origin, &response.bytes);
                 }
+                Verdict::Refuse(origin) => {
+                    bills.add_work(*share, gets_of_bytes(request.message.len() + response.bytes.len()));
+                    desk.refuse(&origin, &response.bytes);
+                }
                 Verdict::Silence => {}
             }
         }

@@ -7,6 +7,7 @@
 #include <rte_devargs.h>
 #include <rte_eth_ring.h>
 #include <rte_flow.h>
+#include <rte_interrupts.h>
 #include <rte_log.h>
 #include <rte_mbuf_pool_ops.h>
 #include <rte_udp.h>
@@ -226,6 +227,18 @@ int ss_port_listen(uint16_t port, const uint8_t *groups, uint32_t count)
 	if (failed)
 		failed = rte_eth_promiscuous_enable(port);
 	return failed;
+}
+
+int ss_interrupts_to(uint16_t port, uint16_t queue, int epoll)
+{
+	return rte_eth_dev_rx_intr_ctl_q(port, queue, epoll, RTE_INTR_EVENT_ADD, NULL);
+}
+
+int ss_interrupted(int epoll)
+{
+	struct rte_epoll_event event;
+
+	return rte_epoll_wait(epoll, &event, 1, 0) > 0;
 }
 
 int ss_waiting(uint16_t port, uint16_t queue)

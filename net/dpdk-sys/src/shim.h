@@ -125,6 +125,10 @@ int ss_port_stats(uint16_t port, struct ss_port_stats *stats);
 int ss_port_link(uint16_t port);
 /* Lets frames to these groups in, `count` addresses of 6 bytes, or to more than these. */
 int ss_port_listen(uint16_t port, const uint8_t *groups, uint32_t count);
+/* Has interrupts of a queue make the epoll descriptor readable, as a change. Less than 0: why not. */
+int ss_interrupts_to(uint16_t port, uint16_t queue, int epoll);
+/* Whether an interrupt has made that descriptor readable, once for all before this; what the driver's kind of descriptor needs is read. */
+int ss_interrupted(int epoll);
 /* Frames that wait to be received, or less than 0: unknown. */
 int ss_waiting(uint16_t port, uint16_t queue);
 /* The flags of a frame of whose checksums the device says: 0 nothing, 1 wrong, 2 right, 3 none there but vouched for. */

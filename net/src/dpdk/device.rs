@@ -3,7 +3,8 @@
 use super::port::{FRAME_OVERHEAD, find};
 use super::shared::SharedPort;
 use super::{
-    DpdkError, Eal, Flow, FlowError, Merged, Port, PortCounters, PortInfo, PortOptions, QueuePair, UdpRule, Watch,
+    DpdkError, Eal, Flow, FlowError, Merged, NoInterrupts, Port, PortCounters, PortInfo, PortOptions, QueuePair,
+    UdpRule, Watch,
 };
 use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
 use crate::limits::{DPDK_CONNECTIONS, DPDK_LINK_S};
@@ -35,6 +36,8 @@ pub struct DeviceOptions {
     pub checksums: bool,
     /// See [`PortOptions::kept_buffers`].
     pub kept_buffers: u32,
+    /// Whether workers sleep when there is nothing to do: then the device is asked for interrupts.
+    pub sleeps: bool,
 }
 
 /// Why a device cannot be used.
@@ -162,6 +165,11 @@ impl Device {
         self.port.watch()
     }
 
+    /// Why no interrupts wake the workers; none: they do.
+    pub fn without_interrupts(&self) -> Option<NoInterrupts> {
+        self.port.without_interrupts()
+    }
+
     /// Packet buffers that are out.
     pub fn buffers_in_use(&self) -> u32 {
         self.port.buffers_in_use()
@@ -193,8 +201,8 @@ fn open(
     let info = find(&eal, &options.device)?;
     check_places(&info, options)?;
     let queues = queues(&info)?;
-    let DeviceOptions { mtu, checksums, kept_buffers, .. } = *options;
-    let port_options = PortOptions { mtu, checksums, kept_buffers, ..PortOptions::new(queues) };
+    let DeviceOptions { mtu, checksums, kept_buffers, sleeps: interrupts, .. } = *options;
+    let port_options = PortOptions { mtu, checksums, kept_buffers, interrupts, ..PortOptions::new(queues) };
     Ok(Port::open(&eal, &options.device, &port_options)?)
 }
 
@@ -303,6 +311,8 @@ impl ClientDevice {
     /// As [`Device::open`]; and another number of queues than the server's workers over memif, which would have the server read and write
     /// memory that is nobody's.
     pub fn open(options: &DeviceOptions, server: SocketAddr, queues: Option<u16>) -> Result<ClientDevice, DeviceError> {
+        // Whoever waits for a client's connection looks at the device by the clock: it is another's turn at it meanwhile.
+        let options = &DeviceOptions { sleeps: false, ..options.clone() };
         let (port, pairs) = open(options, |info| client_queues(info, queues, options.workers))?;
         // What is announced before there is a link is lost; and who talked from this address before would be believed to have it still.
         let begun = Instant::now();

@@ -1,6 +1,7 @@
 //! What DPDK refuses, typed and in words.
 
 use super::eal::text_of;
+use crate::stack::Forgone;
 use std::fmt;
 use thiserror::Error;
 
@@ -50,6 +51,8 @@ pub enum Stage {
     Isolation,
     /// Starting it.
     Start,
+    /// Interrupts of a receive queue.
+    Interrupt,
 }
 
 impl fmt::Display for Stage {
@@ -61,6 +64,7 @@ impl fmt::Display for Stage {
             Stage::TransmitQueue => "a transmit queue",
             Stage::Isolation => "isolation (only what a rule names comes here)",
             Stage::Start => "its start",
+            Stage::Interrupt => "those of a receive queue",
         })
     }
 }
@@ -149,6 +153,34 @@ pub enum DpdkError {
         /// What the driver answered.
         code: Code,
     },
+}
+
+/// Why no interrupt wakes the workers of a device.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum NoInterrupts {
+    /// Nobody asked for them.
+    #[error("nobody sleeps until one comes")]
+    Unasked,
+    /// The driver is known to have none.
+    #[error("its driver has no interrupts")]
+    Driver,
+    /// The port refuses them.
+    #[error("tried with interrupts, the port refused {stage}: {code}")]
+    Refused {
+        /// What was refused.
+        stage: Stage,
+        /// What the driver answered.
+        code: Code,
+    },
+    /// One descriptor tells of several queues: whoever reads it would take it from the others.
+    #[error("its queues share one interrupt")]
+    Shared,
+    /// The system gave no descriptor for them.
+    #[error("no file descriptor is left to wait for one")]
+    Descriptor,
+    /// What had worked at first does not: see [`Forgone`].
+    #[error("given up: {0}")]
+    Given(Forgone),
 }
 
 /// What of a flow rule a driver refuses.

@@ -5,7 +5,8 @@
 #![allow(unsafe_code)]
 
 use super::eal::{Eal, text_of};
-use super::error::{Code, DpdkError, FlowError, RulePart, Stage};
+use super::error::{Code, DpdkError, FlowError, NoInterrupts, RulePart, Stage};
+use super::interrupt::Interrupts;
 use super::pool::Pool;
 use super::queue::QueuePair;
 use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS, XDP_FILL_BUFFERS, XDP_HEADROOM};
@@ -54,6 +55,8 @@ const MEMIF: &str = "net_memif";
 const XDP: &str = "net_af_xdp";
 /// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is registered nowhere will do.
 const READ_BY_PROCESSOR: [&str; 5] = [MEMIF, "net_ring", "net_null", "net_tap", "net_af_packet"];
+/// Drivers that have no interrupts, and that would be started twice if they were asked: with memif to be started is to be connected.
+const NEVER_INTERRUPT: [&str; 5] = [MEMIF, XDP, "net_ring", "net_null", "net_af_packet"];
 /// Drivers whose frames go from memory to memory, and are read by processors alone.
 const IN_MEMORY: [&str; 3] = [MEMIF, "net_ring", "net_null"];
 
@@ -87,6 +90,8 @@ pub struct PortOptions {
     pub isolate: bool,
     /// Buffers of all queues together that may be taken out ([`crate::stack::FramePort::take`]) and kept: pools have as many more. Default: 0.
     pub kept_buffers: u32,
+    /// Have receive queues interrupt where the driver can, once [`crate::stack::FramePort::arm`] asks for it. Default: false.
+    pub interrupts: bool,
 }
 
 impl PortOptions {
@@ -100,6 +105,7 @@ impl PortOptions {
             checksums: true,
             isolate: false,
             kept_buffers: 0,
+            interrupts: false,
         }
     }
 }
@@ -123,6 +129,8 @@ pub struct PortCounters {
     pub kept: u64,
     /// Packets that were worth keeping and had to be copied, since as many were kept as may be.
     pub not_kept: u64,
+    /// Interrupts that came to workers that waited for one.
+    pub interrupts: u64,
 }
 
 /// Buffers of one queue that were taken out. Of queues of their own threads, so each on lines of its own.
@@ -170,7 +178,55 @@ struct Claim {
     port: u16,
     configured: bool,
     started: bool,
+    /// Go after the port has stopped.
+    interrupts: Interrupts,
     eal: Arc<Eal>,
+}
+
+impl Claim {
+    /// Configures the port and starts it, with interrupts if they are asked for and can be had.
+    fn start(&mut self, options: &PortOptions, info: &PortInfo, pools: &[Pool]) -> Result<(), DpdkError> {
+        self.configured = true;
+        let never = NEVER_INTERRUPT.contains(&info.driver.as_str());
+        let why = match (options.interrupts, never) {
+            (false, _) => NoInterrupts::Unasked,
+            (true, true) => NoInterrupts::Driver,
+            (true, false) => match self.start_as(options, info, pools, true) {
+                Ok(()) => {
+                    self.interrupts = Interrupts::of(self.port, options.queues);
+                    let Some(why) = self.interrupts.why_not() else { return Ok(()) };
+                    why
+                }
+                Err(DpdkError::Configure { stage, code, .. }) => NoInterrupts::Refused { stage, code },
+                Err(other) => return Err(other),
+            },
+        };
+        if std::mem::take(&mut self.started) {
+            // SAFETY: the port is claimed and runs; nobody has a queue of it yet.
+            unsafe { sys::rte_eth_dev_stop(self.port) };
+        }
+        self.interrupts = Interrupts::without(why);
+        self.start_as(options, info, pools, false)
+    }
+
+    fn start_as(
+        &mut self,
+        options: &PortOptions,
+        info: &PortInfo,
+        pools: &[Pool],
+        interrupts: bool,
+    ) -> Result<(), DpdkError> {
+        let port = self.port;
+        configure(port, options, info, pools, interrupts)?;
+        // SAFETY: the port is claimed and configured.
+        let failed = unsafe { sys::rte_eth_dev_start(port) };
+        self.started = failed == 0;
+        if self.started {
+            Ok(())
+        } else {
+            Err(DpdkError::Configure { port, stage: Stage::Start, code: Code::of(failed) })
+        }
+    }
 }
 
 impl Drop for Claim {
@@ -240,23 +296,17 @@ impl Port {
             return Err(DpdkError::Queues { port, asked: options.queues, most: info.max_queues });
         }
         eal.claim(port)?;
-        let mut claim = Claim { port, configured: false, started: false, eal: Arc::clone(eal) };
+        let (interrupts, eal) = (Interrupts::without(NoInterrupts::Unasked), Arc::clone(eal));
+        let mut claim = Claim { port, configured: false, started: false, interrupts, eal: Arc::clone(&eal) };
         let mtu = mtu_to_set(options.mtu, &info);
         let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
-        let (pools, share_pools) = pools(eal, options, &info, mtu, node)?;
+        let (pools, share_pools) = pools(&eal, options, &info, mtu, node)?;
         let most = kept(options, &info);
         let taken = (0..options.queues).map(|_| Taken { most, ..Taken::default() }).collect();
         if options.isolate {
             isolate(port)?;
         }
-        claim.configured = true;
-        configure(port, options, &info, &pools)?;
-        // SAFETY: the port is claimed and configured.
-        let failed = unsafe { sys::rte_eth_dev_start(port) };
-        if failed != 0 {
-            return Err(DpdkError::Configure { port, stage: Stage::Start, code: Code::of(failed) });
-        }
-        claim.started = true;
+        claim.start(options, &info, &pools)?;
         // memif has no such setting, and its packets are as large as their places: both sides' own matter.
         info.mtu = if info.is_shared_memory() { mtu } else { describe(port)?.mtu };
         if !options.checksums {
@@ -265,7 +315,6 @@ impl Port {
         let groups = Mutex::new(vec![Vec::new(); usize::from(options.queues)]);
         let receive_room = u32::from(options.rx_descriptors);
         let unsummed = options.checksums && info.stays_in_memory();
-        let eal = Arc::clone(eal);
         let shared = Arc::new(OpenPort { claim, info, unsummed, receive_room, groups, pools, share_pools, taken, eal });
         let queues = (0..options.queues).map(|queue| QueuePair::new(Arc::clone(&shared), queue)).collect();
         Ok((Port { shared }, queues))
@@ -279,6 +328,11 @@ impl Port {
     /// Whether the other end is there.
     pub fn is_up(&self) -> bool {
         self.shared.is_up()
+    }
+
+    /// Why no interrupts wake those who wait for packets; none: they do.
+    pub fn without_interrupts(&self) -> Option<NoInterrupts> {
+        self.shared.interrupts().why_not()
     }
 
     /// What the device has counted; zeros if it does not count.
@@ -308,16 +362,31 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Whether the other end is there, and what the device has counted. None: the port is closed.
-    pub fn look(&self) -> Option<(bool, PortCounters)> {
+    /// How it stands. None: the port is closed.
+    pub fn look(&self) -> Option<PortState> {
         let port = self.port.upgrade()?;
-        Some((port.is_up(), port.counters()))
+        Some(PortState { up: port.is_up(), counters: port.counters(), without_interrupts: port.interrupts().why_not() })
     }
+}
+
+/// How a port stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortState {
+    /// The other end is there.
+    pub up: bool,
+    /// What the device has counted.
+    pub counters: PortCounters,
+    /// Why no interrupts wake those who wait for packets; none: they do.
+    pub without_interrupts: Option<NoInterrupts>,
 }
 
 impl OpenPort {
     pub(super) fn number(&self) -> u16 {
         self.claim.port
+    }
+
+    pub(super) fn interrupts(&self) -> &Interrupts {
+        &self.claim.interrupts
     }
 
     fn one_at_a_time(&self) -> MutexGuard<'_, Vec<Vec<Mac>>> {
@@ -345,6 +414,7 @@ impl OpenPort {
             no_buffer: said.no_buffer,
             kept: self.taken.iter().map(|taken| u64::from(taken.now.load(Relaxed))).sum(),
             not_kept: self.taken.iter().map(|taken| taken.refused.load(Relaxed)).sum(),
+            interrupts: self.interrupts().came(),
         }
     }
 
@@ -437,7 +507,13 @@ fn mtu_to_set(asked: Option<u16>, info: &PortInfo) -> u16 {
     asked.unwrap_or(info.mtu.min(most))
 }
 
-fn configure(port: u16, options: &PortOptions, info: &PortInfo, pools: &[Pool]) -> Result<(), DpdkError> {
+fn configure(
+    port: u16,
+    options: &PortOptions,
+    info: &PortInfo,
+    pools: &[Pool],
+    interrupts: bool,
+) -> Result<(), DpdkError> {
     let checksums = sys::SS_CAN_CHECK_IP | sys::SS_CAN_CHECK_UDP | sys::SS_CAN_FILL_IP | sys::SS_CAN_FILL_UDP;
     let want = if options.checksums { checksums } else { 0 };
     let conf = sys::ss_port_conf {
@@ -446,7 +522,7 @@ fn configure(port: u16, options: &PortOptions, info: &PortInfo, pools: &[Pool]) 
         tx_descriptors: options.tx_descriptors,
         mtu: if info.is_shared_memory() { info.mtu } else { mtu_to_set(options.mtu, info) },
         want: want | sys::SS_CAN_SPREAD | sys::SS_CAN_SEND_SEGMENTS,
-        interrupts: 0,
+        interrupts: u32::from(interrupts),
     };
     let pointers: Vec<_> = pools.iter().map(Pool::pointer).collect();
     let mut stage = 0;

@@ -11,9 +11,10 @@ use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
 use crate::driver::Pressure;
 use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK, DPDK_KEPT_BYTES, DPDK_LINK_LOOK_MS};
 use crate::share::Share;
-use crate::stack::{FramePort, InFrame, Mac, Offload, OutFrame, Part, Verified};
+use crate::stack::{Forgone, FramePort, InFrame, Mac, Offload, OutFrame, Part, Verified};
 use sandstorm_dpdk_sys as sys;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -304,6 +305,26 @@ impl FramePort for QueuePair {
             }
         }
         dealt
+    }
+
+    fn interrupt(&self) -> Option<Arc<OwnedFd>> {
+        self.port.interrupts().descriptor(self.queue)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.port.interrupts().set(self.port.number(), self.queue, true)
+    }
+
+    fn disarm(&mut self) {
+        self.port.interrupts().set(self.port.number(), self.queue, false);
+    }
+
+    fn interrupted(&mut self) -> bool {
+        self.port.interrupts().take(self.queue)
+    }
+
+    fn forgo_interrupts(&mut self, why: Forgone) {
+        self.port.interrupts().forgo(self.queue, why);
     }
 
     fn pressure(&mut self) -> Pressure {

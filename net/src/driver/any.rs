@@ -69,6 +69,10 @@ impl Driver for AnyDriver {
         each!(self, driver => driver.transmit(outbox))
     }
 
+    fn may_sleep(&mut self) -> bool {
+        each!(self, driver => driver.may_sleep())
+    }
+
     fn waiter(&self) -> Waiter {
         each!(self, driver => driver.waiter())
     }

@@ -7,7 +7,9 @@
 mod any;
 mod burst;
 pub mod filter;
+pub(crate) mod narrow;
 mod outbox;
+pub(crate) mod rate;
 mod sys;
 mod tcp;
 #[cfg(test)]
@@ -22,6 +24,7 @@ pub use outbox::{Datagram, Outbox};
 pub(crate) use sys::{receive_buffer, set_buffers};
 pub use tcp::{Interest, ListenError, Listener, Moved, Ready, Selector, Stream};
 pub use udp::{BindError, UdpDriver, UdpOptions};
+pub(crate) use wait::Terms;
 pub use wait::{Waiter, Waker, Woken};
 pub use ways::KernelWays;
 
@@ -90,6 +93,12 @@ pub trait Driver: Send {
     /// Sends what is queued. What the network has no room for stays queued, to be tried again at the next call. Never waits.
     /// Returns the number of datagrams that left the outbox.
     fn transmit(&mut self, outbox: &mut Outbox) -> usize;
+
+    /// To be asked by whoever is about to sleep on [`Driver::waiter`], after a [`Driver::receive`] that found nothing. False: call that once more before,
+    /// since what wakes it was asked for only now, and something may have come since.
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
 
     /// Something to sleep on until a datagram or a signal comes, usable while another thread has the driver.
     fn waiter(&self) -> Waiter;

@@ -5,8 +5,8 @@ use rustix::io::{Errno, read, write};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Why a sleep ended. All false: its time was up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,13 +33,23 @@ impl Waker {
     }
 }
 
+/// How whoever waits may sleep, for a driver that has to be called now and then, because it has timers of its own or cannot always be told when something
+/// comes. Both are looked at when a sleep begins.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    /// The longest sleep, microseconds.
+    pub(crate) longest_us: AtomicU64,
+    /// Whether the socket ends it.
+    pub(crate) listens: AtomicBool,
+}
+
 /// Sleeps on a socket (if the driver has one) and a signal.
 #[derive(Clone, Debug)]
 pub struct Waiter {
     socket: Option<Arc<OwnedFd>>,
     event: Arc<OwnedFd>,
-    /// The longest sleep, microseconds; its driver changes it.
-    longest_us: Option<Arc<AtomicU64>>,
+    /// Its driver changes them.
+    terms: Option<Arc<Terms>>,
 }
 
 impl Waiter {
@@ -49,16 +59,15 @@ impl Waiter {
     /// When the process has no file descriptor left.
     pub fn new(socket: Option<Arc<OwnedFd>>) -> io::Result<Waiter> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Waiter { socket, event: Arc::new(event), longest_us: None })
+        Ok(Waiter { socket, event: Arc::new(event), terms: None })
     }
 
-    /// The same, but no sleep is longer than `longest_us` says when it begins: for a driver that has to be called now and then, because it has timers
-    /// of its own or cannot be told when something comes.
+    /// The same, as `terms` say.
     ///
     /// # Errors
     /// As [`Waiter::new`].
-    pub fn no_longer_than(socket: Option<Arc<OwnedFd>>, longest_us: Arc<AtomicU64>) -> io::Result<Waiter> {
-        Ok(Waiter { longest_us: Some(longest_us), ..Waiter::new(socket)? })
+    pub(crate) fn on_terms(socket: Option<Arc<OwnedFd>>, terms: Arc<Terms>) -> io::Result<Waiter> {
+        Ok(Waiter { terms: Some(terms), ..Waiter::new(socket)? })
     }
 
     /// What ends this waiter's sleep.
@@ -84,15 +93,18 @@ impl Waiter {
         for_room: bool,
         other: Option<BorrowedFd<'_>>,
     ) -> io::Result<Woken> {
-        let longest_us = self.longest_us.as_ref().map(|longest| longest.load(Relaxed)).filter(|us| *us < u64::MAX);
+        let terms = self.terms.as_deref();
+        let longest_us = terms.map(|terms| terms.longest_us.load(Relaxed)).filter(|us| *us < u64::MAX);
         let timeout = timeout_us.into_iter().chain(longest_us).min().map(|us| Timespec {
             tv_sec: i64::try_from(us / 1_000_000).unwrap_or(i64::MAX),
             tv_nsec: (us % 1_000_000 * 1000) as _,
         });
         let interest = if for_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let socket = self.socket.as_ref().unwrap_or(&self.event);
+        let listens = terms.is_none_or(|terms| terms.listens.load(Relaxed));
+        let listened_to = self.socket.as_ref().filter(|_| listens);
+        let socket = listened_to.unwrap_or(&self.event);
         // Without a socket, or another, the signal stands in its place: looked at twice, it costs next to nothing.
-        let interest = if self.socket.is_some() { interest } else { PollFlags::IN };
+        let interest = if listened_to.is_some() { interest } else { PollFlags::IN };
         let mut fds = [
             PollFd::from_borrowed_fd(self.event.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(socket.as_fd(), interest),
@@ -106,7 +118,7 @@ impl Waiter {
         }
         let on_socket = fds[1].revents();
         let woken = Woken {
-            readable: self.socket.is_some() && on_socket.intersects(PollFlags::IN | PollFlags::ERR),
+            readable: listened_to.is_some() && on_socket.intersects(PollFlags::IN | PollFlags::ERR),
             writable: on_socket.contains(PollFlags::OUT),
             signal: !fds[0].revents().is_empty(),
         };

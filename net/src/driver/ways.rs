@@ -1,57 +1,58 @@
 //! What the kernel knows of the ways to peers: how large packets they bear, where that is less than is usual.
 //!
 //! Datagrams leave whole or not at all, since a stack past the kernel at the other end takes no pieces. The kernel knows its interfaces, hears what
-//! routers say, and refuses what is too large; then it is asked how large a packet that peer's way bears. That is believed for some time.
+//! routers say, and refuses what is too large; then it is asked how large a packet that peer's way bears, at a bounded rate (each question takes a
+//! socket): what routers say can be forged, and so can who asks for what is refused. The answer is believed for some time.
 
 use super::Ways;
+use super::narrow::NarrowWays;
+use super::rate::Rate;
 use super::sys;
-use crate::limits::{LOWERED_US, LOWERED_WAYS, MAX_DATAGRAM_CEILING, NARROWEST_DATAGRAM};
+use crate::limits::{LOWERED_GROUPS, LOWERED_PER_S, MAX_DATAGRAM_CEILING, NARROWEST_DATAGRAM};
 use crate::r2p2::Peer;
-use hashbrown::HashMap;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
-
-/// A way that bears less than is usual.
-#[derive(Clone, Copy, Debug)]
-struct Narrow {
-    datagram: usize,
-    until: Instant,
-}
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// See the module.
 #[derive(Debug)]
 pub struct KernelWays {
     local: IpAddr,
-    narrow: RwLock<HashMap<IpAddr, Narrow>>,
-    /// There is or was one: the usual case costs one look.
-    any: AtomicBool,
+    /// Bytes of datagrams.
+    narrow: NarrowWays,
+    /// Questions to the kernel, of each group of networks.
+    questions: Mutex<Box<[Rate]>>,
+    /// Where its times start.
+    start: Instant,
 }
 
 impl KernelWays {
     /// Those of a socket at this address, whose datagrams the kernel does not cut into pieces from now on.
     pub fn of(socket: BorrowedFd<'_>, local: IpAddr) -> Arc<KernelWays> {
         sys::send_whole(socket, local.is_ipv6());
-        Arc::new(KernelWays { local, narrow: RwLock::default(), any: AtomicBool::new(false) })
+        Arc::new(KernelWays::new(local))
     }
 
-    /// Asks how large a datagram to this peer may be, and keeps that if it is less than so many bytes.
+    fn new(local: IpAddr) -> KernelWays {
+        let questions = (0..LOWERED_GROUPS).map(|_| Rate::new(LOWERED_PER_S)).collect();
+        KernelWays { local, narrow: NarrowWays::new(), questions: Mutex::new(questions), start: Instant::now() }
+    }
+
+    /// Has it asked how large a datagram to this peer may be, if one more question of its group is allowed now, and keeps that if it is less than
+    /// so many bytes. Else the next that is refused asks.
     #[cold]
-    fn learn(&self, peer: Peer, bytes: usize) {
-        let Some(datagram) = self.ask(peer).filter(|datagram| *datagram < bytes) else { return };
-        let (now, mut narrow) = (Instant::now(), self.narrow.write().unwrap_or_else(PoisonError::into_inner));
-        if narrow.len() >= LOWERED_WAYS && !narrow.contains_key(&peer.ip()) {
-            narrow.retain(|_, way| way.until > now);
-            let first = narrow.iter().min_by_key(|(_, way)| way.until).map(|(ip, _)| *ip);
-            if let Some(first) = first.filter(|_| narrow.len() >= LOWERED_WAYS) {
-                narrow.remove(&first);
-            }
+    fn learn(&self, now_us: u64, peer: Peer, bytes: usize, ask: impl FnOnce(Peer) -> Option<usize>) {
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = questions.get_mut(self.narrow.group(peer.ip())).is_some_and(|rate| rate.take(now_us));
+        drop(questions);
+        if may && let Some(datagram) = ask(peer).filter(|datagram| *datagram < bytes) {
+            self.narrow.lower(now_us, peer.ip(), datagram.max(NARROWEST_DATAGRAM));
         }
-        let datagram = datagram.max(NARROWEST_DATAGRAM);
-        narrow.insert(peer.ip(), Narrow { datagram, until: now + Duration::from_micros(LOWERED_US) });
-        self.any.store(true, Relaxed);
+    }
+
+    fn now_us(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
     }
 
     /// Bytes of the largest datagram that the kernel would send there.
@@ -67,18 +68,44 @@ impl KernelWays {
 impl Ways for KernelWays {
     #[inline]
     fn most(&self, peer: Peer) -> usize {
-        if !self.any.load(Relaxed) {
+        if self.narrow.never() {
             return MAX_DATAGRAM_CEILING;
         }
-        let narrow = self.narrow.read().unwrap_or_else(PoisonError::into_inner);
-        let way = narrow.get(&peer.ip()).filter(|way| way.until > Instant::now());
-        way.map_or(MAX_DATAGRAM_CEILING, |way| way.datagram)
+        self.narrow.most(self.now_us(), peer.ip()).unwrap_or(MAX_DATAGRAM_CEILING)
     }
 
     fn refused(&self, peer: Peer, bytes: usize) {
         // Else it is known, and the datagram was made before.
         if bytes <= self.most(peer) {
-            self.learn(peer, bytes);
+            self.learn(self.now_us(), peer, bytes, |peer| self.ask(peer));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_asked_at_a_bounded_rate_however_many_peers_are_refused() {
+        let ways = KernelWays::new(IpAddr::from([0, 0, 0, 0]));
+        let peer = |number: u32| Peer::from((std::net::Ipv4Addr::from(0x0A00_0000 + (number << 8)), 7000));
+        let mut asked = 0;
+        let mut refuse = |now_us: u64, peer: Peer| {
+            let before = asked;
+            ways.learn(now_us, peer, 1472, |_| {
+                asked += 1;
+                Some(1272)
+            });
+            asked > before
+        };
+        // All in one second, from as many networks.
+        let learned = (0..10_000).filter(|number| refuse(u64::from(*number) * 100, peer(*number))).count() as u64;
+        let most = LOWERED_GROUPS as u64 * 2 * LOWERED_PER_S;
+        assert!((most / 4..=most).contains(&learned), "{learned} of 10,000");
+        // Who was not heard then is heard later.
+        let late = peer(9999);
+        assert!(refuse(2_000_000, late));
+        assert_eq!(ways.narrow.most(2_000_000, late.ip()), Some(1272));
     }
 }

@@ -1,9 +1,10 @@
 //! The client's side: requests go out, responses come in. One endpoint per server port.
 
+use super::flight::{Asked, Flight, Way};
 use super::header::{Body, Kind, Packet, Part, Report, Step, report, single};
 use super::size::Seeker;
-use super::stream::{Name, Partial, Sender, Shape, announce, newer};
-use super::{MalformedCounters, Message, Peer, Spares, Text, Transmit, datagram_len, ident, identity};
+use super::stream::{Partial, Sender, Shape, announce, newer};
+use super::{MalformedCounters, Message, Peer, Spares, Transmit, datagram_len, ident, identity};
 use crate::limits::{ClientLimits, MAX_RTO_US, REQUEST_LIFE_US, TIMER_GRAIN_US, WINDOW};
 use crate::rpc::MESSAGE_HEADER_LEN;
 use std::collections::VecDeque;
@@ -35,19 +36,23 @@ pub enum Failure {
 }
 
 /// A request that ended without an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended<K = ()> {
     /// The request.
     pub request_id: u16,
+    /// What was asked.
+    pub asked: Asked<K>,
     /// Why.
     pub failure: Failure,
 }
 
 /// The answer to a request. Its session and sequence have been compared with the request's.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Response<'p> {
+pub struct Response<'p, K = ()> {
     /// The request.
     pub request_id: u16,
+    /// What was asked.
+    pub asked: Asked<K>,
     /// The RPC message.
     pub message: Message<'p>,
 }
@@ -90,46 +95,20 @@ pub struct ClientUse {
     pub response_bytes: usize,
 }
 
-/// How the request goes out.
 #[derive(Debug)]
-enum Way {
-    /// In one packet.
-    Single,
-    /// Announced; no ack came yet.
-    Announced(Sender),
-    /// In windows.
-    Sending(Sender),
-    /// All of it is acked; the answer has not come.
-    Acked(Sender),
-}
-
-#[derive(Debug)]
-struct Flight {
-    message: Vec<u8>,
-    ident: u32,
-    incarnation: u32,
-    way: Way,
-    due_us: u64,
-    rto_us: u64,
-    ends_us: u64,
-    refused: bool,
-    partial: Option<Partial>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
+struct Slot<K> {
     generation: u16,
-    flight: Option<Flight>,
+    flight: Option<Flight<K>>,
 }
 
-/// The client's side towards one server port.
+/// The client's side towards one server port. `K` is what its owner wants to know of a request when it ends.
 #[derive(Debug)]
-pub struct ClientEndpoint {
+pub struct ClientEndpoint<K = ()> {
     server: Peer,
     limits: ClientLimits,
     /// Slot `id % slots.len()` holds the request; the bits above are its generation. Free slots are used in turn, so an id
     /// comes again only after 65,536 requests, or fewer when many are in flight.
-    slots: Vec<Slot>,
+    slots: Vec<Slot<K>>,
     free: VecDeque<u16>,
     held: ClientUse,
     seeker: Seeker,
@@ -144,14 +123,42 @@ const NEVER: u64 = u64::MAX;
 const LONG_WAITS: u64 = 8;
 
 impl ClientEndpoint {
+    /// Sends a copy of a request, with the default timeout. `message` is an RPC message whose session and sequence name it.
+    ///
+    /// # Errors
+    /// [`RequestError`]; nothing was sent then.
+    pub fn request(&mut self, now_us: u64, message: &[u8], tx: &mut impl Transmit) -> Result<u16, RequestError> {
+        self.request_for(now_us, self.limits.timeout_us, message, tx)
+    }
+
+    /// The same for a request that lives `timeout_us` microseconds (at most [`REQUEST_LIFE_US`]).
+    ///
+    /// # Errors
+    /// [`RequestError`]; nothing was sent then.
+    pub fn request_for(
+        &mut self,
+        now_us: u64,
+        timeout_us: u64,
+        message: &[u8],
+        tx: &mut impl Transmit,
+    ) -> Result<u16, RequestError> {
+        let mut bytes = self.spares.take(message.len());
+        bytes.clear();
+        bytes.extend_from_slice(message);
+        let asked = Asked { message: bytes, mark: () };
+        self.ask(now_us, timeout_us, asked, tx).map_err(|(_, error)| error)
+    }
+}
+
+impl<K> ClientEndpoint<K> {
     /// An endpoint towards `server` with nothing in flight. Settings out of range are brought into it.
-    pub fn new(server: Peer, mut limits: ClientLimits) -> ClientEndpoint {
+    pub fn new(server: Peer, mut limits: ClientLimits) -> ClientEndpoint<K> {
         limits.max_datagram = datagram_len(limits.max_datagram);
         limits.largest_datagram = datagram_len(limits.largest_datagram).max(limits.max_datagram);
         limits.window = if limits.window == 0 { WINDOW } else { limits.window };
         limits.first_rto_us = limits.first_rto_us.clamp(1, MAX_RTO_US);
         limits.in_flight = limits.in_flight.clamp(1, 4096).next_power_of_two();
-        let slots: Vec<Slot> = (0..limits.in_flight).map(|_| Slot::default()).collect();
+        let slots = (0..limits.in_flight).map(|_| Slot { generation: 0, flight: None }).collect();
         ClientEndpoint {
             server,
             limits,
@@ -192,100 +199,120 @@ impl ClientEndpoint {
         self.seeker.most()
     }
 
-    /// Sends a request with the default timeout. `message` is an RPC message whose session and sequence name it.
+    /// Sends a request that lives `timeout_us` microseconds (at most [`REQUEST_LIFE_US`]). Its message is an RPC message whose session and
+    /// sequence name it; it comes back when the request has ended.
     ///
     /// # Errors
-    /// [`RequestError`]; nothing was sent then.
-    pub fn request(&mut self, now_us: u64, message: &[u8], tx: &mut impl Transmit) -> Result<u16, RequestError> {
-        self.request_for(now_us, self.limits.timeout_us, message, tx)
-    }
-
-    /// Sends a request that lives `timeout_us` microseconds (at most [`REQUEST_LIFE_US`]).
-    ///
-    /// # Errors
-    /// [`RequestError`]; nothing was sent then.
-    pub fn request_for(
+    /// What was asked, and why not; nothing was sent then.
+    pub fn ask(
         &mut self,
         now_us: u64,
         timeout_us: u64,
-        message: &[u8],
+        asked: Asked<K>,
         tx: &mut impl Transmit,
-    ) -> Result<u16, RequestError> {
-        let size = message.len();
-        if size < MESSAGE_HEADER_LEN {
-            return Err(RequestError::TooShort(size));
-        }
+    ) -> Result<u16, (Asked<K>, RequestError)> {
         let most = self.seek(now_us, tx);
-        let shape = Shape::of(size, most).filter(|_| size <= self.limits.max_message);
-        let shape = shape.ok_or(RequestError::TooLarge(size, self.limits.max_message))?;
-        if self.held.request_bytes + size > self.limits.request_bytes && self.held.requests > 0 {
-            return Err(RequestError::Busy);
-        }
-        let index = self.free.pop_front().ok_or(RequestError::Busy)?;
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return Err(RequestError::Busy) };
+        let (shape, index) = match self.place_for(asked.message.len(), most) {
+            Ok(found) => found,
+            Err(error) => return Err((asked, error)),
+        };
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return Err((asked, RequestError::Busy)) };
         slot.generation = slot.generation.wrapping_add(1);
         let request_id = slot.generation.wrapping_mul(self.limits.in_flight as u16) | index;
-        let mut bytes = self.spares.take(size);
-        bytes.clear();
-        bytes.extend_from_slice(message);
         self.incarnation = self.incarnation.wrapping_add(1);
-        let rto_us = self.limits.first_rto_us;
-        let mut flight = Flight {
-            ident: ident(message),
+        let (size, rto_us, head) = (asked.message.len(), self.limits.first_rto_us, single(Kind::Request, request_id));
+        let is_single = head.len() + size <= most;
+        if is_single {
+            tx.send(self.server, &[&head, &asked.message]);
+        }
+        let flight = slot.flight.insert(Flight {
+            ident: ident(&asked.message),
             incarnation: self.incarnation,
-            message: bytes,
+            asked,
             way: Way::Single,
             due_us: now_us + rto_us,
             rto_us,
             ends_us: now_us + timeout_us.min(REQUEST_LIFE_US),
             refused: false,
             partial: None,
-        };
-        let head = single(Kind::Request, request_id);
-        if head.len() + size <= most {
-            tx.send(self.server, &[&head, message]);
-        } else {
+        });
+        if !is_single {
             announce(&flight.name(request_id), &shape, self.server, tx);
-            flight.way = Way::Announced(Sender::new(shape, self.limits.window, rto_us, now_us));
+            flight.way = Way::Announced(Box::new(Sender::new(shape, self.limits.window, rto_us, now_us)));
         }
         self.due_us = self.due_us.min(flight.due_us).min(flight.ends_us).min(self.seeker.due_us());
-        slot.flight = Some(flight);
         self.held.requests += 1;
         self.held.request_bytes += size;
         self.counters.requests += 1;
         Ok(request_id)
     }
 
-    /// Gives up a request; its answer will be ignored. It may or may not run.
-    pub fn cancel(&mut self, request_id: u16) -> bool {
-        self.end(request_id).is_some()
+    /// How a message of so many bytes is cut, and a slot for it.
+    #[inline]
+    fn place_for(&mut self, size: usize, most: usize) -> Result<(Shape, u16), RequestError> {
+        if size < MESSAGE_HEADER_LEN {
+            return Err(RequestError::TooShort(size));
+        }
+        let shape = Shape::of(size, most).filter(|_| size <= self.limits.max_message);
+        let shape = shape.ok_or(RequestError::TooLarge(size, self.limits.max_message))?;
+        if self.held.request_bytes + size > self.limits.request_bytes && self.held.requests > 0 {
+            return Err(RequestError::Busy);
+        }
+        self.free.pop_front().map(|index| (shape, index)).ok_or(RequestError::Busy)
     }
 
-    fn flight(&mut self, request_id: u16) -> Option<&mut Flight> {
+    /// The requests in flight.
+    pub fn in_flight(&self) -> impl Iterator<Item = (u16, &Asked<K>)> {
+        let count = self.limits.in_flight as u16;
+        self.slots.iter().zip(0..).filter_map(move |(slot, index)| {
+            let id = slot.generation.wrapping_mul(count) | index;
+            slot.flight.as_ref().map(|flight| (id, &flight.asked))
+        })
+    }
+
+    /// Gives up a request; its answer will be ignored. It may or may not run.
+    pub fn cancel(&mut self, request_id: u16) -> Option<Asked<K>> {
+        self.end(request_id).map(|(asked, _)| asked)
+    }
+
+    /// The slot of a request, if it has been used for none since.
+    #[inline]
+    fn slot(&mut self, request_id: u16) -> Option<&mut Slot<K>> {
         let count = self.limits.in_flight as u16;
         let slot = self.slots.get_mut(usize::from(request_id & (count - 1)))?;
         let current = slot.generation.wrapping_mul(count) == request_id & !(count - 1);
-        if current { slot.flight.as_mut() } else { None }
+        current.then_some(slot)
     }
 
-    /// Removes a request. Returns what was received of its response.
-    fn end(&mut self, request_id: u16) -> Option<Option<Partial>> {
-        self.flight(request_id)?;
-        let index = request_id & (self.limits.in_flight as u16 - 1);
-        let flight = self.slots.get_mut(usize::from(index))?.flight.take()?;
-        self.free.push_back(index);
+    fn flight(&mut self, request_id: u16) -> Option<&mut Flight<K>> {
+        self.slot(request_id)?.flight.as_mut()
+    }
+
+    /// Removes a request. Returns what was asked, and received of its response.
+    fn end(&mut self, request_id: u16) -> Option<(Asked<K>, Option<Box<Partial>>)> {
+        self.end_if(request_id, |_| true)
+    }
+
+    /// The same, if it is so.
+    #[inline]
+    fn end_if(
+        &mut self,
+        request_id: u16,
+        is_so: impl FnOnce(&Flight<K>) -> bool,
+    ) -> Option<(Asked<K>, Option<Box<Partial>>)> {
+        let Flight { asked, partial, .. } = self.slot(request_id)?.flight.take_if(|flight| is_so(flight))?;
+        self.free.push_back(request_id & (self.limits.in_flight as u16 - 1));
         self.held.requests -= 1;
-        self.held.request_bytes -= flight.message.len();
-        if let Some(partial) = &flight.partial {
+        self.held.request_bytes -= asked.message.len();
+        if let Some(partial) = &partial {
             self.held.response_bytes -= partial.shape.message_len as usize;
         }
-        self.spares.give(flight.message);
-        Some(flight.partial)
+        Some((asked, partial))
     }
 
     /// Takes one datagram that came from the server. Returns the response that it completes, if it does.
     #[inline]
-    pub fn receive<'p>(&mut self, now_us: u64, datagram: &'p [u8], tx: &mut impl Transmit) -> Option<Response<'p>> {
+    pub fn receive<'p>(&mut self, now_us: u64, datagram: &'p [u8], tx: &mut impl Transmit) -> Option<Response<'p, K>> {
         self.counters.datagrams += 1;
         let packet = match Packet::parse(datagram) {
             Ok(packet) => packet,
@@ -297,18 +324,18 @@ impl ClientEndpoint {
         let request_id = packet.request_id;
         match (packet.kind, packet.body) {
             (Kind::Response, Body::Single(message)) => {
-                let asked = self.flight(request_id).map(|flight| identity(&flight.message));
-                if message.len() < MESSAGE_HEADER_LEN || asked != Some(identity(message)) {
+                let whole = message.len() >= MESSAGE_HEADER_LEN;
+                let is_it = |flight: &Flight<K>| whole && identity(&flight.asked.message) == identity(message);
+                let Some((asked, _)) = self.end_if(request_id, is_it) else {
                     self.counters.stray += 1;
                     return None;
-                }
-                self.end(request_id)?;
+                };
                 self.counters.responses += 1;
-                Some(Response { request_id, message: Message::Datagram(message) })
+                Some(Response { request_id, asked, message: Message::Datagram(message) })
             }
             (Kind::Response, Body::Part(part)) => {
-                let message = self.receive_part(now_us, request_id, &part, tx)?;
-                Some(Response { request_id, message: Message::Assembled(message) })
+                let (asked, message) = self.receive_part(now_us, request_id, &part, tx)?;
+                Some(Response { request_id, asked, message: Message::Assembled(message) })
             }
             (Kind::Ack, Body::Report(report)) => {
                 self.receive_ack(now_us, request_id, &report, tx);
@@ -335,7 +362,7 @@ impl ClientEndpoint {
         request_id: u16,
         part: &Part<'_>,
         tx: &mut impl Transmit,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<(Asked<K>, Vec<u8>)> {
         let shape = Shape::of_part(part);
         let size = shape.message_len as usize;
         let room = self.limits.response_bytes.saturating_sub(self.held.response_bytes);
@@ -368,7 +395,7 @@ impl ClientEndpoint {
             }
             let buffer = self.spares.take(size);
             let partial = Partial::new(shape, part.incarnation, 0, buffer, now_us);
-            self.flight(request_id)?.partial = Some(partial);
+            self.flight(request_id)?.partial = Some(Box::new(partial));
             self.held.response_bytes = self.held.response_bytes - freed + size;
         }
         let flight = self.flight(request_id)?;
@@ -388,8 +415,8 @@ impl ClientEndpoint {
         if taken.complete { self.finish_long(request_id) } else { None }
     }
 
-    fn finish_long(&mut self, request_id: u16) -> Option<Vec<u8>> {
-        let asked = self.flight(request_id).map(|flight| identity(&flight.message))?;
+    fn finish_long(&mut self, request_id: u16) -> Option<(Asked<K>, Vec<u8>)> {
+        let asked = self.flight(request_id).map(|flight| identity(&flight.asked.message))?;
         let came = self.flight(request_id)?.partial.as_ref().map(|partial| identity(&partial.bytes))?;
         if asked != came {
             // The digest was the same, the message is another: start over.
@@ -398,15 +425,16 @@ impl ClientEndpoint {
             self.counters.stray += 1;
             return None;
         }
-        let partial = self.end(request_id)??;
+        let (asked, partial) = self.end(request_id)?;
         self.counters.responses += 1;
-        Some(partial.bytes)
+        partial.map(|partial| (asked, partial.bytes))
     }
 
     fn receive_ack(&mut self, now_us: u64, request_id: u16, report: &Report, tx: &mut impl Transmit) {
         let (server, first_rto_us) = (self.server, self.limits.first_rto_us);
         let known = self.flight(request_id);
-        let matches = |flight: &&mut Flight| flight.ident == report.ident && flight.incarnation == report.incarnation;
+        let matches =
+            |flight: &&mut Flight<K>| flight.ident == report.ident && flight.incarnation == report.incarnation;
         let Some(flight) = known.filter(matches) else {
             self.counters.stray += 1;
             return;
@@ -449,7 +477,12 @@ impl ClientEndpoint {
     /// Resends what is due, and tells of requests whose time is up. Costs one comparison when nothing is due. Returns the
     /// time of the next timer, if there is one.
     #[inline]
-    pub fn poll_timers(&mut self, now_us: u64, tx: &mut impl Transmit, ended: &mut impl FnMut(Ended)) -> Option<u64> {
+    pub fn poll_timers(
+        &mut self,
+        now_us: u64,
+        tx: &mut impl Transmit,
+        ended: &mut impl FnMut(Ended<K>),
+    ) -> Option<u64> {
         if now_us >= self.due_us {
             self.run_timers(now_us, tx, ended);
         }
@@ -466,7 +499,7 @@ impl ClientEndpoint {
     }
 
     #[cold]
-    fn run_timers(&mut self, now_us: u64, tx: &mut impl Transmit, ended: &mut impl FnMut(Ended)) {
+    fn run_timers(&mut self, now_us: u64, tx: &mut impl Transmit, ended: &mut impl FnMut(Ended<K>)) {
         let (count, window, first_rto_us) =
             (self.limits.in_flight as u16, self.limits.window, self.limits.first_rto_us);
         let (most, mut long) = (self.seek(now_us, tx), false);
@@ -477,9 +510,10 @@ impl ClientEndpoint {
             let Some(flight) = slot.flight.as_mut() else { continue };
             if flight.ends_us <= now_us {
                 let failure = if flight.refused { Failure::Refused } else { Failure::TimedOut };
-                self.end(request_id);
-                self.counters.timed_out += 1;
-                ended(Ended { request_id, failure });
+                if let Some((asked, _)) = self.end(request_id) {
+                    self.counters.timed_out += 1;
+                    ended(Ended { request_id, asked, failure });
+                }
                 continue;
             }
             if flight.due_us <= now_us {
@@ -487,7 +521,7 @@ impl ClientEndpoint {
                 if let Some(shape) = flight.new_shape(most) {
                     self.incarnation = self.incarnation.wrapping_add(1);
                     flight.incarnation = self.incarnation;
-                    flight.way = Way::Announced(Sender::new(shape, window, first_rto_us, now_us));
+                    flight.way = Way::Announced(Box::new(Sender::new(shape, window, first_rto_us, now_us)));
                 }
                 self.counters.retransmissions += flight.resend(now_us, request_id, self.server, tx);
             }
@@ -499,86 +533,17 @@ impl ClientEndpoint {
         self.due_us = due_us.min(self.seeker.due_us()).max(now_us + TIMER_GRAIN_US);
     }
 
+    /// Takes back the buffer of a request that has ended, for another one.
+    #[inline]
+    pub fn reuse(&mut self, asked: Asked<K>) {
+        self.spares.give(asked.message);
+    }
+
     /// Takes back the buffer of a response that has been dealt with.
     #[inline]
     pub fn recycle(&mut self, message: Message<'_>) {
         if let Message::Assembled(buffer) = message {
             self.spares.give(buffer);
         }
-    }
-}
-
-impl Flight {
-    fn name(&self, request_id: u16) -> Name {
-        Name { kind: Kind::Request, request_id, ident: self.ident, incarnation: self.incarnation }
-    }
-
-    /// How it is to be cut if its datagrams have more than `most` bytes: they came through once, or were thought to.
-    fn new_shape(&self, most: usize) -> Option<Shape> {
-        let fits = match &self.way {
-            Way::Single => single(Kind::Request, 0).len() + self.message.len() <= most,
-            Way::Announced(sender) | Way::Sending(sender) | Way::Acked(sender) => sender.shape.fits(most),
-        };
-        if fits { None } else { Shape::of(self.message.len(), most) }
-    }
-
-    /// An ack came while the request goes out. Returns where it stands then, and packets resent.
-    fn advance(
-        &mut self,
-        mut sender: Sender,
-        announced: bool,
-        report: &Report,
-        first_rto_us: u64,
-        now_us: u64,
-        mut pump: impl FnMut(&mut Sender, Text<'_>) -> u64,
-    ) -> (Way, u64) {
-        let moved = sender.ack(report, now_us);
-        if moved {
-            self.rto_us = first_rto_us;
-            self.refused = false;
-        }
-        if moved || announced {
-            self.due_us = now_us + self.rto_us;
-        }
-        if sender.done() {
-            return (Way::Acked(sender), 0);
-        }
-        if !moved && !announced {
-            return (Way::Sending(sender), 0);
-        }
-        sender.stalls = 0;
-        let resent = pump(&mut sender, Text::of(&self.message));
-        (Way::Sending(sender), resent)
-    }
-
-    /// The timer expired. Returns packets sent.
-    fn resend(&mut self, now_us: u64, request_id: u16, server: Peer, tx: &mut impl Transmit) -> u64 {
-        let name = self.name(request_id);
-        self.rto_us = (self.rto_us * 2).min(MAX_RTO_US);
-        self.due_us = now_us + self.rto_us;
-        let (way, sent) = match std::mem::replace(&mut self.way, Way::Single) {
-            Way::Single => {
-                tx.send(server, &[&single(Kind::Request, request_id), &self.message]);
-                (Way::Single, 1)
-            }
-            Way::Announced(sender) => {
-                announce(&name, &sender.shape, server, tx);
-                (Way::Announced(sender), 1)
-            }
-            Way::Sending(mut sender) if sender.stalls == 0 => {
-                sender.stalls = 1;
-                let sent = sender.resend(&name, server, Text::of(&self.message), tx);
-                (Way::Sending(sender), sent)
-            }
-            Way::Sending(mut sender) | Way::Acked(mut sender) => {
-                // The server may have given the message up, or its answer was lost: the announcement asks what it has. It
-                // acks, sends the answer, or wants it all again.
-                sender.restart();
-                announce(&name, &sender.shape, server, tx);
-                (Way::Announced(sender), 1)
-            }
-        };
-        self.way = way;
-        sent
     }
 }

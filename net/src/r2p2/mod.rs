@@ -8,7 +8,9 @@
 //! resent until its response comes or its time is up; that it runs at most once is the matter of [`crate::once`].
 
 mod client;
+mod completed;
 mod counts;
+mod flight;
 pub mod header;
 mod outgoing;
 mod room;
@@ -20,6 +22,7 @@ mod tests;
 
 pub use client::{ClientCounters, ClientEndpoint, ClientUse, Ended, Failure, RequestError, Response};
 pub use counts::{ServerCounters, ServerUse};
+pub use flight::Asked;
 pub use server::{Request, ServerEndpoint};
 
 use crate::limits::{MAX_DATAGRAM_CEILING, MIN_DATAGRAM};

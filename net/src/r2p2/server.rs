@@ -1,5 +1,6 @@
 //! The server's side: requests come in, responses go out. One endpoint per port.
 
+use super::completed::CompletedRequests;
 use super::counts::{ServerCounters, ServerUse};
 use super::header::{Body, Kind, Packet, Part, Report, Size, Step, report, single};
 use super::outgoing::{Key, Outgoing};
@@ -8,16 +9,16 @@ use super::size::{self, Sizes};
 use super::stream::{Name, Partial, Sender, Shape, newer};
 use super::{Message, Peer, Spares, Transmit, datagram_len, ident, tenant};
 use crate::limits::{
-    ANYWHERE_DATAGRAM, MAX_RTO_US, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US,
+    MAX_RTO_US, NARROWEST_DATAGRAM, REQUEST_LIFE_US, STALLED_LOOK_US, STALLED_TIMERS, ServerLimits, TIMER_GRAIN_US,
     WINDOW,
 };
 use crate::seal::{overhead, session_of};
 use crate::share::Share;
 use hashbrown::HashMap;
-use std::collections::VecDeque;
 
-/// A complete request. Each is to be answered with [`ServerEndpoint::respond`] or [`ServerEndpoint::refuse`]: the repeats of a longer
-/// request are only acked as long as it is remembered as complete (10 s), since its answer is expected.
+/// A complete request. Each is to be answered with [`ServerEndpoint::respond`] or [`ServerEndpoint::refuse`], or to be forgotten
+/// ([`ServerEndpoint::forget`]): the repeats of a longer request are only acked as long as it is remembered as complete (10 s), since its answer
+/// is expected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'p> {
     /// Who asked.
@@ -28,23 +29,13 @@ pub struct Request<'p> {
     pub message: Message<'p>,
 }
 
-#[derive(Debug)]
-struct Completed {
-    incarnation: u32,
-    count: u16,
-    at_us: u64,
-    /// The response, once it is known and if it fits one packet.
-    response: Option<Vec<u8>>,
-}
-
 /// The server's side of one port.
 #[derive(Debug)]
 pub struct ServerEndpoint {
     limits: ServerLimits,
     partials: HashMap<Key, Partial>,
     outgoing: HashMap<Key, Outgoing>,
-    completed: HashMap<Key, Completed>,
-    completed_order: VecDeque<(Key, u64)>,
+    completed: CompletedRequests,
     incoming_room: Room,
     outgoing_room: Room,
     sizes: Sizes,
@@ -79,8 +70,7 @@ impl ServerEndpoint {
             limits,
             partials: HashMap::new(),
             outgoing: HashMap::new(),
-            completed: HashMap::new(),
-            completed_order: VecDeque::new(),
+            completed: CompletedRequests::default(),
             incoming_room: Room::new(Bounds {
                 messages: limits.partials,
                 bytes: limits.partial_bytes,
@@ -260,11 +250,8 @@ impl ServerEndpoint {
             return None;
         }
         let done = self.end_partial(&key)?;
-        self.remember(
-            now_us,
-            key,
-            Completed { incarnation: done.incarnation, count: part.count, at_us: now_us, response: None },
-        );
+        self.completed.remember(now_us, key, (done.incarnation, part.count), &self.limits);
+        self.due_us = self.due_us.min(now_us + self.limits.completed_timeout_us);
         Some(done.bytes)
     }
 
@@ -286,6 +273,9 @@ impl ServerEndpoint {
             self.respond_long(now_us, key.peer, key.request_id, (&response, None), tx);
         } else if let Some(response) = &completed.response {
             tx.send(key.peer, &[&head, response]);
+            if completed.is_spent() {
+                self.completed.remove(key);
+            }
         } else {
             let whole = Report { ident: key.ident, incarnation: part.incarnation, next: completed.count, map: 0 };
             self.counters.acks_sent += 1;
@@ -372,27 +362,6 @@ impl ServerEndpoint {
         Some(partial)
     }
 
-    fn remember(&mut self, now_us: u64, key: Key, completed: Completed) {
-        while self.completed.len() >= self.limits.completed.max(1) {
-            let Some((oldest, at_us)) = self.completed_order.pop_front() else { break };
-            self.forget_completed(&oldest, at_us);
-        }
-        if self.completed_order.len() > 2 * self.limits.completed.max(32) {
-            // Entries that were forgotten out of turn: drop them before they pile up.
-            let live = &self.completed;
-            self.completed_order.retain(|(key, at_us)| live.get(key).is_some_and(|entry| entry.at_us == *at_us));
-        }
-        self.completed.insert(key, completed);
-        self.completed_order.push_back((key, now_us));
-        self.due_us = self.due_us.min(now_us + self.limits.completed_timeout_us);
-    }
-
-    fn forget_completed(&mut self, key: &Key, at_us: u64) {
-        if self.completed.get(key).is_some_and(|entry| entry.at_us == at_us) {
-            self.completed.remove(key);
-        }
-    }
-
     fn receive_ack(&mut self, now_us: u64, key: Key, report: &Report, tx: &mut impl Transmit) {
         let Some(outgoing) = self.outgoing.get_mut(&key).filter(|out| out.incarnation == report.incarnation) else {
             self.counters.stray_acks += 1;
@@ -425,13 +394,34 @@ impl ServerEndpoint {
     pub fn respond(&mut self, now_us: u64, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
         let head = single(Kind::Response, request_id);
         let len = head.len() + message.len();
-        if len > self.limits.max_datagram.min(ANYWHERE_DATAGRAM) - overhead(peer) && len > self.most(peer, tx) {
+        if len > self.limits.max_datagram.min(NARROWEST_DATAGRAM) - overhead(peer) && len > self.most(peer, tx) {
             return self.respond_long(now_us, peer, request_id, (message, None), tx);
         }
         self.counters.single_responses += 1;
         tx.send(peer, &[&head, message]);
         if !self.completed.is_empty() {
-            self.keep_response(peer, request_id, message, &[]);
+            self.completed.keep_response(&Key { peer, request_id, ident: ident(message) }, [message, &[]]);
+        }
+    }
+
+    /// Sends the response to a request of somebody who has not shown who it is, as one packet: once, holding nothing of it. What does not fit
+    /// one that the way there bears is dropped. (Of a longer request nothing is to be remembered, either: [`ServerEndpoint::forget`].)
+    pub fn respond_once(&mut self, peer: Peer, request_id: u16, message: &[u8], tx: &mut impl Transmit) {
+        let head = single(Kind::Response, request_id);
+        if head.len() + message.len() > self.most(peer, tx) {
+            self.counters.responses_dropped += 1;
+            return;
+        }
+        self.counters.single_responses += 1;
+        tx.send(peer, &[&head, message]);
+    }
+
+    /// Forgets that a request came: its repeat has to bring all of it, and comes to the server again.
+    #[inline]
+    pub fn forget(&mut self, request: &Request<'_>) {
+        if let Message::Assembled(message) = &request.message {
+            let (peer, request_id) = (request.peer, request.request_id);
+            self.completed.remove(&Key { peer, request_id, ident: ident(message) });
         }
     }
 
@@ -452,16 +442,7 @@ impl ServerEndpoint {
         self.counters.single_responses += 1;
         tx.send_shared(peer, [&head, message], &tail, 0..tail.len());
         if !self.completed.is_empty() {
-            self.keep_response(peer, request_id, message, &tail);
-        }
-    }
-
-    /// Keeps the response to a longer request that is still remembered.
-    #[cold]
-    fn keep_response(&mut self, peer: Peer, request_id: u16, message: &[u8], tail: &[u8]) {
-        let key = Key { peer, request_id, ident: ident(message) };
-        if let Some(completed) = self.completed.get_mut(&key) {
-            completed.response = Some([message, tail].concat());
+            self.completed.keep_response(&Key { peer, request_id, ident: ident(message) }, [message, &tail]);
         }
     }
 
@@ -581,15 +562,8 @@ impl ServerEndpoint {
         }
         self.scratch = over;
         due_us = self.outgoing.values().map(due).fold(due_us, u64::min);
-        while let Some((key, at_us)) = self.completed_order.front().copied() {
-            let ends_us = at_us + self.limits.completed_timeout_us;
-            if ends_us > now_us {
-                due_us = due_us.min(ends_us);
-                break;
-            }
-            self.completed_order.pop_front();
-            self.forget_completed(&key, at_us);
-        }
+        let completed_us = self.completed.expire(now_us, self.limits.completed_timeout_us);
+        due_us = due_us.min(completed_us.unwrap_or(NEVER));
         self.due_us = due_us.max(now_us + TIMER_GRAIN_US);
     }
 }

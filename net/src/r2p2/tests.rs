@@ -1,7 +1,7 @@
 use super::header::{Body, Kind, Packet, Part, Report, part, report, single};
 use super::*;
 use crate::fuzzing;
-use crate::limits::{ClientLimits, ServerLimits};
+use crate::limits::{COMPLETED_ANSWERS, ClientLimits, ServerLimits};
 use crate::rpc::{MessageHeader, Op, Operation, encode_message};
 use crate::share::Share;
 use proptest::collection::vec;
@@ -97,7 +97,7 @@ fn an_old_answer_under_a_request_id_that_is_used_again_is_ignored() {
         pair(ServerLimits::default(), ClientLimits { in_flight: 1, ..Default::default() });
     let mut sent = Sent::new();
     let first = client.request(0, &message(7, 1, 10), &mut sent).unwrap();
-    assert!(client.cancel(first));
+    assert!(client.cancel(first).is_some());
     let mut sequence = 1;
     let again = loop {
         sequence += 1;
@@ -134,7 +134,8 @@ fn a_request_that_the_server_never_has_room_for_ends_as_refused() {
         }
         now_us = client.poll_timers(now_us, &mut sent, &mut |end| ended.push(end)).unwrap_or(now_us);
     }
-    assert_eq!(ended, [Ended { request_id: id, failure: Failure::Refused }]);
+    assert_eq!(ended.len(), 1);
+    assert_eq!((ended[0].request_id, ended[0].failure), (id, Failure::Refused));
     assert!(server.counters().requests_dropped > 2 && client.counters().refusals > 2);
 }
 
@@ -412,4 +413,80 @@ fn a_short_answer_to_a_long_request_that_was_lost_comes_in_smaller_packets_once_
         client.poll_timers(now_us, &mut sent, &mut |_| ());
     }
     assert_eq!((answer, answered), (Some(reply), 1));
+}
+
+/// As a client, and the kernel, see a way that bears packets of 552 bytes.
+#[test]
+fn answers_of_any_length_arrive_on_the_narrowest_way() {
+    for len in 400..=560 {
+        let (mut server, mut client, peer) = pair(ServerLimits::default(), ClientLimits::default());
+        let (mut sent, mut back) = (Sent::new(), Narrowing { sent: Sent::new(), most: 524 });
+        let id = client.request(0, &message(7, 1, 10), &mut sent).unwrap();
+        let answer = message(7, 1, len);
+        server.respond(0, peer, id, &answer, &mut back);
+        let came = back.sent.drain(..).find_map(|(_, packet)| {
+            let response = client.receive(0, &packet, &mut sent)?;
+            Some(response.message.into_vec())
+        });
+        assert_eq!(came, Some(answer), "{len} bytes and headers");
+    }
+}
+
+#[test]
+fn an_answer_to_a_stranger_is_sent_once_or_not_at_all_and_nothing_of_it_or_its_question_is_held() {
+    let (mut server, _, peer) = pair(ServerLimits::default(), ClientLimits::default());
+    let question = message(7, 1, 1500);
+    let (ident, message_len, chunk_len, count) = (super::ident_of(&question), question.len() as u32, 1448, 2);
+    let [announced, first, second] =
+        [(0, &question[..0]), (0, &question[..1448]), (1, &question[1448..])].map(|(index, chunk): (u16, &[u8])| {
+            let fields = Part { ident, incarnation: 1, message_len, chunk_len, index, count, chunk };
+            [&part(Kind::Request, 1, &fields)[..], chunk].concat()
+        });
+    for (most, datagrams) in [(600, 0), (1472, 1)] {
+        let (mut acks, mut back) = (Sent::new(), Narrowing { sent: Sent::new(), most });
+        assert!(server.receive(0, peer, &first, &mut acks).is_none());
+        let request =
+            server.receive(0, peer, &second, &mut acks).expect("all of it came, however often it came before");
+        assert_eq!((&*request.message == question.as_slice(), server.held().completed), (true, 1));
+        server.respond_once(peer, request.request_id, &message(7, 1, 1200), &mut back);
+        server.forget(&request);
+        assert_eq!((back.sent.len(), server.held()), (datagrams, ServerUse::default()), "{most}");
+        // Whoever announces it again, and nothing more, is asked for the rest of it.
+        (0..1000).for_each(|_| assert!(server.receive(0, peer, &announced, &mut back).is_none()));
+        assert_eq!(back.sent.len(), datagrams + 1000);
+        assert!(back.sent.iter().skip(datagrams).all(|(_, packet)| packet.len() <= announced.len()));
+    }
+    assert_eq!((server.counters().responses_dropped, server.counters().single_responses), (1, 1));
+}
+
+#[test]
+fn an_announcement_gets_the_answer_to_what_it_announced_a_few_times_and_then_has_to_bring_it_again() {
+    let (mut server, mut client, peer) = pair(ServerLimits::default(), ClientLimits::default());
+    let (mut sent, mut back) = (Sent::new(), Sent::new());
+    let id = client.request(0, &message(7, 1, 5000), &mut sent).unwrap();
+    let announced = sent[0].1.clone();
+    let mut requests = 0;
+    let mut turn = |server: &mut ServerEndpoint, client: &mut ClientEndpoint, sent: &mut Sent| {
+        let mut back = Sent::new();
+        for (_, datagram) in std::mem::take(sent) {
+            let Some(request) = server.receive(0, peer, &datagram, &mut back) else { continue };
+            requests += 1;
+            server.respond(0, peer, request.request_id, &message(7, 1, 1000), &mut Sent::new());
+        }
+        back.iter().find_map(|(_, packet)| client.receive(0, packet, sent).map(|response| response.message.len()))
+    };
+    while !sent.is_empty() {
+        assert_eq!(turn(&mut server, &mut client, &mut sent), None, "it is lost");
+    }
+    (0..1000).for_each(|_| assert!(server.receive(0, peer, &announced, &mut back).is_none()));
+    let long = back.iter().filter(|(_, packet)| packet.len() > announced.len()).count();
+    assert_eq!((back.len(), long), (1000, COMPLETED_ANSWERS as usize));
+    // The client that never got it sends all of it again.
+    let (mut now_us, mut answered) = (0, None);
+    while answered.is_none() && now_us < 1_000_000 {
+        now_us += 1000;
+        client.poll_timers(now_us, &mut sent, &mut |_| ());
+        answered = turn(&mut server, &mut client, &mut sent);
+    }
+    assert_eq!((answered, requests, id), (Some(message(7, 1, 1000).len()), 2, id));
 }

@@ -1,5 +1,6 @@
 //! The stack as a driver: a worker's part of it, and a port.
 
+use super::alarm::Alarm;
 use super::counters::StackCounters;
 use super::handover::Batch;
 use super::interface::{Interface, StackError};
@@ -7,17 +8,17 @@ use super::wire::Refused;
 use super::wire::udp::Headers;
 use super::worker::{Out, Worker};
 use super::{Fill, FramePort, OutFrame, Part};
-use crate::driver::{Burst, Driver, DriverCounters, Outbox, Pressure, Waiter, Waker};
+use crate::driver::{Burst, Driver, DriverCounters, Outbox, Pressure, Terms, Waiter, Waker};
 use crate::limits::{
-    BURST, JUNK_BURSTS, POLLED_DEEP_SLEEP_US, POLLED_IDLE_SLEEP_US, POLLED_LONG_REST_US, POLLED_REST_US,
-    POLLED_SLEEP_US, usual_datagram,
+    ARMED_SLEEP_US, BURST, JUNK_BURSTS, POLLED_DEEP_SLEEP_US, POLLED_IDLE_SLEEP_US, POLLED_LONG_REST_US,
+    POLLED_REST_US, POLLED_SLEEP_US, usual_datagram,
 };
 use crate::r2p2::Peer;
 use crate::share::Share;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A driver over a port that moves Ethernet frames.
 #[derive(Debug)]
@@ -28,9 +29,10 @@ pub struct StackDriver<P: FramePort> {
     inbox: Batch,
     waiter: Waiter,
     waker: Waker,
-    /// How long whoever waits may sleep, microseconds.
-    longest_us: Arc<AtomicU64>,
+    /// How whoever waits may sleep.
+    terms: Arc<Terms>,
     polled: bool,
+    alarm: Alarm,
     /// When a datagram last came or went.
     busy_us: u64,
     counters: DriverCounters,
@@ -47,10 +49,12 @@ impl<P: FramePort> StackDriver<P> {
     /// descriptor left.
     pub fn new(interface: Arc<Interface>, index: usize, mut port: P) -> Result<StackDriver<P>, StackError> {
         let inbox = interface.inboxes.get(index).ok_or(StackError::Worker(index))?;
-        let descriptor = port.descriptor();
-        let polled = descriptor.is_none();
-        let longest_us = Arc::new(AtomicU64::new(if polled { POLLED_SLEEP_US } else { u64::MAX }));
-        let waiter = Waiter::no_longer_than(descriptor, Arc::clone(&longest_us))
+        let (told, interrupt) = (port.descriptor(), port.interrupt());
+        let polled = told.is_none();
+        let alarm = Alarm::new(polled && interrupt.is_some());
+        let longest_us = AtomicU64::new(if polled { POLLED_SLEEP_US } else { u64::MAX });
+        let terms = Arc::new(Terms { longest_us, listens: AtomicBool::new(!polled) });
+        let waiter = Waiter::on_terms(told.or(interrupt), Arc::clone(&terms))
             .map_err(|error| StackError::Signal(index, error.to_string()))?;
         let waker = waiter.waker();
         if !port.listen(&interface.groups()) && interface.v6.is_some() {
@@ -70,8 +74,9 @@ impl<P: FramePort> StackDriver<P> {
             inbox: Batch::default(),
             waiter,
             waker,
-            longest_us,
+            terms,
             polled,
+            alarm,
             busy_us: now_us,
             counters: DriverCounters::default(),
         })
@@ -222,7 +227,7 @@ impl<P: FramePort> StackDriver<P> {
     /// How long whoever waits may sleep, microseconds.
     #[cfg(test)]
     pub(super) fn longest_us(&self) -> u64 {
-        self.longest_us.load(Relaxed)
+        self.terms.longest_us.load(Relaxed)
     }
 
     /// Tells whoever waits how long.
@@ -230,6 +235,7 @@ impl<P: FramePort> StackDriver<P> {
         let worker = &self.worker;
         let mut longest_us = match now_us.saturating_sub(self.busy_us) {
             _ if !self.polled => u64::MAX,
+            _ if self.alarm.is_set() => ARMED_SLEEP_US,
             rest_us if rest_us < POLLED_REST_US => POLLED_SLEEP_US,
             rest_us if rest_us < POLLED_LONG_REST_US => POLLED_IDLE_SLEEP_US,
             _ => POLLED_DEEP_SLEEP_US,
@@ -240,8 +246,14 @@ impl<P: FramePort> StackDriver<P> {
         if !worker.queue.frames.is_empty() || !self.inbox.is_empty() {
             longest_us = longest_us.min(SHORT_SLEEP_US);
         }
-        if self.longest_us.load(Relaxed) != longest_us {
-            self.longest_us.store(longest_us, Relaxed);
+        let Terms { longest_us: before_us, listens } = &*self.terms;
+        if before_us.load(Relaxed) != longest_us {
+            before_us.store(longest_us, Relaxed);
+        }
+        // An interrupt that came late, when nobody waited for it any more, ends no sleep.
+        let is_told = !self.polled || self.alarm.is_set();
+        if listens.load(Relaxed) != is_told {
+            listens.store(is_told, Relaxed);
         }
     }
 }
@@ -260,7 +272,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
         self.worker.large_from = self.port.worth_taking();
         let now_us = (self.worker.interface.clock)();
         self.take_handed(burst);
-        let mut drained = self.inbox.is_empty();
+        let (mut drained, mut frames) = (self.inbox.is_empty(), 0);
         for _ in 0..JUNK_BURSTS {
             let room = burst.room().min(BURST);
             if room == 0 {
@@ -276,12 +288,14 @@ impl<P: FramePort> Driver for StackDriver<P> {
                     self.put_large(index, large, burst);
                 }
             }
-            self.counters.received_messages += count as u64;
+            frames += count;
             drained &= count < room;
             if count < room {
                 break;
             }
         }
+        self.counters.received_messages += frames as u64;
+        self.alarm.looked(&mut self.port, now_us, frames);
         self.hand_over();
         self.work(now_us);
         if !burst.is_empty() {
@@ -319,6 +333,14 @@ impl<P: FramePort> Driver for StackDriver<P> {
         self.work(now_us);
         self.set_sleep(now_us);
         before - outbox.len()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        // What sends again soon sleeps by the clock.
+        let worker = &self.worker;
+        let nothing_waits = worker.held.is_empty() && worker.queue.frames.is_empty() && self.inbox.is_empty();
+        let rest_us = (worker.interface.clock)().saturating_sub(self.busy_us);
+        self.alarm.may_sleep(&mut self.port, nothing_waits && rest_us >= POLLED_REST_US)
     }
 
     fn waiter(&self) -> Waiter {

@@ -5,6 +5,7 @@
 //! answers ARP, neighbour discovery and echoes, finds neighbours, checks what comes, and hands a datagram for another worker's UDP port
 //! over to that worker. It is no router, puts no fragments together, and takes no options that route.
 
+mod alarm;
 mod counters;
 mod driver;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -18,13 +19,13 @@ mod memory;
 mod neighbours;
 mod packet;
 mod port;
-mod rate;
 #[cfg(test)]
 mod tests;
 mod ways;
 mod wire;
 mod worker;
 
+pub use alarm::Forgone;
 pub use counters::StackCounters;
 pub use driver::StackDriver;
 pub(crate) use interface::client_port;

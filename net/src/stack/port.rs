@@ -1,5 +1,6 @@
 //! What moves Ethernet frames: one receive and one transmit queue of a network interface.
 
+use super::alarm::Forgone;
 use crate::driver::Pressure;
 use crate::share::Share;
 use std::fmt;
@@ -223,6 +224,29 @@ pub trait FramePort: Send {
         None
     }
 
+    /// What is readable once an interrupt has come that [`FramePort::arm`] has asked for, for a port that has no [`FramePort::descriptor`] and
+    /// can be asked for interrupts. None: it cannot.
+    fn interrupt(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// Asks for an interrupt with the next frame that comes. Those that are there already may bring none: look for them afterwards. False: it cannot
+    /// be had.
+    fn arm(&mut self) -> bool {
+        false
+    }
+
+    /// Asks for no interrupt any more.
+    fn disarm(&mut self) {}
+
+    /// Whether one has come since this was last asked; it is not readable any more then.
+    fn interrupted(&mut self) -> bool {
+        false
+    }
+
+    /// Nobody waits for interrupts of this port any more, so that it can say so.
+    fn forgo_interrupts(&mut self, _why: Forgone) {}
+
     /// How full the queue of arrivals is, and what was thrown away for lack of room.
     fn pressure(&mut self) -> Pressure {
         Pressure::default()
@@ -284,6 +308,26 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
 
     fn descriptor(&self) -> Option<Arc<OwnedFd>> {
         (**self).descriptor()
+    }
+
+    fn interrupt(&self) -> Option<Arc<OwnedFd>> {
+        (**self).interrupt()
+    }
+
+    fn arm(&mut self) -> bool {
+        (**self).arm()
+    }
+
+    fn disarm(&mut self) {
+        (**self).disarm();
+    }
+
+    fn interrupted(&mut self) -> bool {
+        (**self).interrupted()
+    }
+
+    fn forgo_interrupts(&mut self, why: Forgone) {
+        (**self).forgo_interrupts(why);
     }
 
     fn pressure(&mut self) -> Pressure {

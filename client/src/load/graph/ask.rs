@@ -10,8 +10,6 @@ use crate::tao::Placement;
 use crate::tao::codec::{self, Count, Fields};
 use sandstorm_net::rpc::Rows;
 
-/// The extension that answers.
-const TAO: &str = "tao";
 /// Edges that one request names at most, and how many loaded edges lie between two times that are asked for.
 const NAMED: u32 = 3;
 const BETWEEN: u32 = 10;
@@ -201,7 +199,7 @@ impl Data {
             Class::AssocChangeType => codec::assoc_change_type(&tables, id, EDGE, about.edge(), OTHER),
             _ => return,
         };
-        if ask.class.is_query() { message.query(TAO, 0, &args) } else { message.invoke(TAO, 0, &args) }
+        ask.class.call(&args, message);
     }
 
     /// Looks at a successful reply to a graph's request. `as_loaded`: nobody changes the graph.

@@ -102,7 +102,7 @@ impl Session {
             let goes_on = next == Next::Again && used < datagram.len();
             // Nobody has a turn in between, so there is an end to what one datagram may ask for; a turn in which nothing was used
             // up would be followed by others like it.
-            let too_much = goes_on && (bytes == 0 || context.requests.get() >= BATCH_WORK);
+            let too_much = goes_on && (bytes == 0 || context.worked() >= BATCH_WORK);
             if too_much || out.len() - start > DATAGRAM_ANSWER_BYTES {
                 out.truncate(start);
                 classic::line("SERVER_ERROR out of memory writing get response", out);

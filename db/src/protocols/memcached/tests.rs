@@ -3,7 +3,7 @@
 use super::*;
 use crate::metrics::Metrics;
 use crate::protocols::{Facts, Protocol};
-use crate::store::{Epochs, Participant};
+use crate::store::{Epochs, Mode, Participant};
 use crate::tenants::{Access, Directory, Granter, NewTable, NewTenant, Options, QuotaChanges};
 
 /// A server's part that sessions need.
@@ -52,6 +52,7 @@ impl Place {
             counters: self.facts.metrics.worker(0).expect("a worker"),
             facts: &self.facts,
             requests: Default::default(),
+            retired: self.participant.retired(),
         });
     }
 
@@ -241,6 +242,27 @@ fn copies_of_a_large_value_leave_others_their_turn() {
             assert!(context.requests.get() > 900, "it costs its tenant more than a small one");
         });
     }
+}
+
+#[test]
+fn a_write_costs_its_tenant_what_it_evicts() {
+    let place = Place::new(Access::Read);
+    let table = NewTable { mode: Mode::Cache, quota_bytes: Some(4 << 20), ..NewTable::named("cache") };
+    place.directory.create_table("shop", table).expect("a table");
+    let mut client = place.client("shop", "cache");
+    for number in 0..50_000 {
+        assert_eq!(place.say(&mut client, &format!("set small{number} 0 0 10\r\n0123456789\r\n")), "STORED\r\n");
+    }
+    let (large, mut out) = (format!("set large 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000)), Vec::new());
+    place.context(|context| {
+        assert_eq!(client.session.run(context, large.as_bytes(), &mut out).0, large.len());
+        let (requests, worked) = (context.requests.get(), context.worked());
+        assert!(worked > 1000 && worked > requests, "{worked} for {requests}");
+    });
+    place.context(|context| {
+        assert_eq!(client.session.run(context, b"get large\r\n", &mut out).0, 11);
+        assert_eq!(context.worked(), context.requests.get(), "others do not pay for it");
+    });
 }
 
 #[test]

@@ -216,7 +216,7 @@ impl Session {
             view = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
             self.parser.recycle(command);
             let stop = self.stop().or_else(|| {
-                let full = out.len() - begun > BATCH_ANSWER_BYTES || context.requests.get() >= BATCH_WORK;
+                let full = out.len() - begun > BATCH_ANSWER_BYTES || context.worked() >= BATCH_WORK;
                 (full && batch.peek().is_some()).then_some(Next::Again)
             });
             if let Some(next) = stop {

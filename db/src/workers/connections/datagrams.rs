@@ -68,7 +68,7 @@ impl Wicket {
             if header.count == 1 {
                 let context = worker.context();
                 self.session.run_datagram(&context, said, &mut self.answer);
-                requests = requests.saturating_add(context.requests.get());
+                requests = requests.saturating_add(context.worked());
             } else {
                 self.answer.extend_from_slice(b"SERVER_ERROR multi-packet request not supported\r\n");
             }

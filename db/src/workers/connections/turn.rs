@@ -66,6 +66,7 @@ impl Worker {
             counters: &self.counters,
             facts: &self.shared.facts,
             requests: Default::default(),
+            retired: self.participant.retired(),
         }
     }
 
@@ -456,7 +457,7 @@ fn run(
     loop {
         let context = worker.context();
         let (bytes, next) = connection.conversation.run(&context, &input[used..], answers);
-        let requests = context.requests.get();
+        let requests = context.worked();
         worker.bill_connection(connection.conversation.identity(), requests);
         worker.counters.connection_batches.add(1);
         used += bytes;

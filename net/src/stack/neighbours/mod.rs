@@ -11,7 +11,7 @@ mod slot;
 mod tests;
 
 use super::Mac;
-use super::rate::Rate;
+use crate::driver::rate::Rate;
 use crate::limits::{
     NEIGHBOUR_HOLD_US, NEIGHBOUR_LOCK_US, NEIGHBOUR_PROBES, NEIGHBOUR_QUESTIONS_PER_S, NEIGHBOUR_REACHABLE_US,
     NEIGHBOUR_RETRIES_US, NEIGHBOUR_YIELD_US, NEIGHBOURS_PER_BUCKET,

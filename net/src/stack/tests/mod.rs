@@ -1,3 +1,4 @@
+mod alarm;
 mod datagrams;
 mod frames;
 mod ways;

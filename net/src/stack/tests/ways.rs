@@ -1,9 +1,11 @@
 //! Promises about ways that bear less than the interface: a router's word about a packet of ours is heeded, and nobody else's.
 
+use super::super::ways::{KnownWays, Quote};
 use super::super::wire::{IPV4, IPV6, UDP};
 use super::*;
-use crate::limits::{LOWERED_PER_S, LOWERED_US, LOWERED_WAYS};
-use crate::stack::ways::KnownWays;
+use crate::driver::narrow::NarrowWays;
+use crate::driver::rate::Rate;
+use crate::limits::{LOWERED_GROUPS, LOWERED_PER_S, LOWERED_US, LOWERED_WAYS, NARROWEST_DATAGRAM};
 use etherparse::{IcmpEchoHeader, Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4};
 
 /// A host with large packets, its peer, and a router that says what it likes.
@@ -179,8 +181,7 @@ fn such_words_are_heard_at_a_bounded_rate_and_each_packet_is_worth_one() {
 
 #[test]
 fn whoever_has_many_addresses_takes_neither_the_rate_nor_the_room_of_others() {
-    let (ways, time) = (KnownWays::new(), Time::new());
-    let clock = time.clock();
+    let (ways, time) = (NarrowWays::new(), Time::new());
     let victim = ip("192.0.2.1");
     ways.lower(time.now_us(), victim, 1400);
     // Unless it shares its group, which nobody can choose.
@@ -191,24 +192,44 @@ fn whoever_has_many_addresses_takes_neither_the_rate_nor_the_room_of_others() {
         time.pass(1);
         ways.lower(time.now_us(), IpAddr::from(std::net::Ipv6Addr::from(network.to_bits() + number)), 1400);
     }
-    assert_eq!(ways.most(&clock, victim), Some(1400));
+    assert_eq!(ways.most(time.now_us(), victim), Some(1400));
     assert_eq!(ways.len(), LOWERED_WAYS);
 }
 
 #[test]
 fn ways_are_remembered_as_long_as_there_is_room_and_those_told_of_first_go_first() {
-    let (ways, time) = (KnownWays::new(), Time::new());
-    let clock = time.clock();
+    let (ways, time) = (NarrowWays::new(), Time::new());
     // Of one network: they share their room.
     let host = |number: u128| IpAddr::from(std::net::Ipv6Addr::from((0xFD00_u128 << 112) + number));
     for number in 0..3 * LOWERED_WAYS as u128 {
         time.pass(1);
         ways.lower(time.now_us(), host(number), 1400);
         assert!(ways.len() <= LOWERED_WAYS);
-        assert_eq!(ways.most(&clock, host(number)), Some(1400));
+        assert_eq!(ways.most(time.now_us(), host(number)), Some(1400));
     }
-    assert_eq!(ways.most(&clock, host(0)), None);
-    assert_eq!(ways.most(&clock, host(2 * LOWERED_WAYS as u128)), Some(1400));
+    assert_eq!(ways.most(time.now_us(), host(0)), None);
+    assert_eq!(ways.most(time.now_us(), host(2 * LOWERED_WAYS as u128)), Some(1400));
+}
+
+/// Answers to who has not shown who it is have no more bytes than these: a forger of senders, who can tell what is sent to them, and quote it.
+#[test]
+fn nothing_is_believed_of_what_a_forger_has_sent_to_others_and_a_peers_router_is_heard_all_the_same() {
+    let (ways, from) = (KnownWays::new(), Peer::new(ip("10.0.0.1"), 7000));
+    let mut rates: Vec<_> = (0..LOWERED_GROUPS).map(|_| Rate::new(LOWERED_PER_S)).collect();
+    let mut hear = |to: Peer, len: usize, mtu: u16| {
+        ways.note(to, len);
+        ways.hear(1, &Quote { from, to, len }, mtu, |group| rates[group].take(1))
+    };
+    for number in 0..100_000_u32 {
+        let v4 = Peer::new(IpAddr::from(std::net::Ipv4Addr::from(0x0B00_0000 + (number << 8))), 7000);
+        assert_eq!(hear(v4, NARROWEST_DATAGRAM + IPV4 + UDP, 500), Err(Refused::Unheeded));
+        let v6 =
+            Peer::new(IpAddr::from(std::net::Ipv6Addr::from((0xFD_u128 << 120) + (u128::from(number) << 64))), 7000);
+        assert_eq!(hear(v6, NARROWEST_DATAGRAM + IPV6 + UDP, 500), Err(Refused::Unheeded));
+    }
+    for peer in [Peer::new(ip("192.0.2.1"), 7000), Peer::new(ip("fd00::2"), 7000)] {
+        assert_eq!(hear(peer, 1500, 1400), Ok(()));
+    }
 }
 
 /// An echo is no word of any router.

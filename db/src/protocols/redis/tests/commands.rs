@@ -280,6 +280,7 @@ fn hostile_input_is_refused_within_bounds() {
         counters,
         facts: &place.facts,
         requests: Default::default(),
+        retired: 0,
     };
     let mut out = Vec::new();
     let (used, next) = client.session.run(&context, &line, &mut out);

@@ -23,6 +23,7 @@ fn billed(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec
         counters: place.facts.metrics.worker(0).expect("a worker"),
         facts: &place.facts,
         requests: Default::default(),
+        retired: 0,
     };
     let (used, next) = client.session.run(&context, input, &mut out);
     (used, next, out, context.requests.get().into())

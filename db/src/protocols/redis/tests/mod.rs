@@ -69,6 +69,7 @@ impl Place {
                 counters,
                 facts: &self.facts,
                 requests: Default::default(),
+                retired: 0,
             };
             let (bytes, next) = client.session.run(&context, &client.input[used..], &mut out);
             used += bytes;

@@ -2,7 +2,7 @@
 
 /// So many times in a span, and as many at once after a span of rest.
 #[derive(Clone, Debug)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     times: u64,
     span_us: u64,
     /// Microseconds' worth of what may happen now, times `times`.
@@ -14,17 +14,17 @@ const SECOND_US: u64 = 1_000_000;
 
 impl Rate {
     /// So many times a second.
-    pub(super) fn new(per_s: u64) -> Rate {
+    pub(crate) fn new(per_s: u64) -> Rate {
         Rate { times: per_s, span_us: SECOND_US, saved: per_s * SECOND_US, seen_us: 0 }
     }
 
     /// Once in so many microseconds.
-    pub(super) fn once_in(span_us: u64) -> Rate {
+    pub(crate) fn once_in(span_us: u64) -> Rate {
         Rate { times: 1, span_us, saved: span_us, seen_us: 0 }
     }
 
     /// Whether it may happen now; it is counted then.
-    pub(super) fn take(&mut self, now_us: u64) -> bool {
+    pub(crate) fn take(&mut self, now_us: u64) -> bool {
         let since_us = now_us.saturating_sub(self.seen_us).min(self.span_us);
         self.seen_us = self.seen_us.max(now_us);
         self.saved = (self.saved + since_us * self.times).min(self.times * self.span_us);

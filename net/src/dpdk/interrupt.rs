@@ -1,0 +1,146 @@
+//! Interrupts of receive queues: what a worker that sleeps is woken by, where a device offers them.
+//!
+//! Guarantees: the descriptor that a driver's interrupts go to stays open until the port has stopped, which takes them off it. A queue's interrupt is
+//! asked for and called off one call at a time of the whole port: some drivers keep those of all queues in one word.
+#![allow(unsafe_code)]
+
+use super::error::{Code, NoInterrupts, Stage};
+use crate::stack::Forgone;
+use rustix::event::epoll::{CreateFlags, create};
+use sandstorm_dpdk_sys as sys;
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+fn refused(returned: i32) -> NoInterrupts {
+    NoInterrupts::Refused { stage: Stage::Interrupt, code: Code::of(returned) }
+}
+
+/// Whether a port that was started has an interrupt for each of so many queues.
+fn offered(port: u16, queues: u16) -> Result<(), NoInterrupts> {
+    let mut descriptors = BTreeSet::new();
+    for queue in 0..queues {
+        // SAFETY: the caller's port runs; these are calls of numbers alone. On and off again shows that the driver has it.
+        let (failed, descriptor) = unsafe {
+            let on = sys::rte_eth_dev_rx_intr_enable(port, queue);
+            let failed = if on == 0 { sys::rte_eth_dev_rx_intr_disable(port, queue) } else { on };
+            (failed, if failed == 0 { sys::rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue) } else { -1 })
+        };
+        if failed != 0 || descriptor < 0 {
+            return Err(refused(failed));
+        }
+        if !descriptors.insert(descriptor) {
+            return Err(NoInterrupts::Shared);
+        }
+    }
+    Ok(())
+}
+
+/// Those of a port's queues; none, and why not.
+#[derive(Debug)]
+pub(super) struct Interrupts {
+    queues: Vec<Queue>,
+    without: Option<NoInterrupts>,
+    one_at_a_time: Mutex<()>,
+}
+
+/// That of one queue.
+#[derive(Debug)]
+struct Queue {
+    /// An epoll descriptor, readable once one has come.
+    events: Arc<OwnedFd>,
+    came: AtomicU64,
+    /// 0, or why it is not used any more: the place in [`Forgone::ALL`], from 1 on.
+    forgone: AtomicU8,
+}
+
+impl Interrupts {
+    /// None.
+    pub(super) fn without(why: NoInterrupts) -> Interrupts {
+        Interrupts { queues: Vec::new(), without: Some(why), one_at_a_time: Mutex::default() }
+    }
+
+    /// Those of the first `queues` queues of a port that was started and asked for them, off until they are armed; or none, and why. To be kept until the
+    /// port has stopped in any case.
+    pub(super) fn of(port: u16, queues: u16) -> Interrupts {
+        let mut all = Interrupts { queues: Vec::new(), without: None, one_at_a_time: Mutex::default() };
+        all.without = offered(port, queues).and_then(|()| all.collect(port, queues)).err();
+        all
+    }
+
+    /// Has each queue's come to a descriptor of its own.
+    fn collect(&mut self, port: u16, queues: u16) -> Result<(), NoInterrupts> {
+        for queue in 0..queues {
+            let events = create(CreateFlags::CLOEXEC).map_err(|_| NoInterrupts::Descriptor)?;
+            let (epoll, came, forgone) = (events.as_raw_fd(), AtomicU64::new(0), AtomicU8::new(0));
+            self.queues.push(Queue { events: Arc::new(events), came, forgone });
+            // SAFETY: the port runs; the descriptor is an epoll one, and open until the port has stopped, which takes DPDK's pointer off it.
+            let failed = unsafe { sys::ss_interrupts_to(port, queue, epoll) };
+            if failed != 0 {
+                return Err(refused(failed));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why none are used; none: they are.
+    pub(super) fn why_not(&self) -> Option<NoInterrupts> {
+        let given = self.queues.iter().find_map(|queue| {
+            let place = usize::from(queue.forgone.load(Relaxed)).checked_sub(1)?;
+            Forgone::ALL.get(place).copied()
+        });
+        self.without.or(given.map(NoInterrupts::Given))
+    }
+
+    /// How many have come to those who waited for one.
+    pub(super) fn came(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.came.load(Relaxed)).sum()
+    }
+
+    fn queue(&self, queue: u16) -> Option<&Queue> {
+        self.queues.get(usize::from(queue))
+    }
+
+    /// What is readable once one has come for this queue.
+    pub(super) fn descriptor(&self, queue: u16) -> Option<Arc<OwnedFd>> {
+        self.queue(queue).map(|queue| Arc::clone(&queue.events))
+    }
+
+    /// Asks for one with the next frame of a queue, or no longer. Whether the driver does it.
+    pub(super) fn set(&self, port: u16, queue: u16, on: bool) -> bool {
+        let _one_sets = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.queue(queue).is_none() {
+            return false;
+        }
+        // SAFETY: the port runs, which whoever has a queue of it sees to; both are calls of numbers alone.
+        let failed = unsafe {
+            if on {
+                sys::rte_eth_dev_rx_intr_enable(port, queue)
+            } else {
+                sys::rte_eth_dev_rx_intr_disable(port, queue)
+            }
+        };
+        failed == 0
+    }
+
+    /// Whether one has come since this was last asked, of the thread that has the queue.
+    pub(super) fn take(&self, queue: u16) -> bool {
+        let Some(queue) = self.queue(queue) else { return false };
+        // SAFETY: the descriptor is an epoll one that is open, and holds what DPDK has put there alone.
+        let came = unsafe { sys::ss_interrupted(queue.events.as_raw_fd()) } > 0;
+        if came {
+            queue.came.fetch_add(1, Relaxed);
+        }
+        came
+    }
+
+    /// That of this queue is not used any more.
+    pub(super) fn forgo(&self, queue: u16, why: Forgone) {
+        let place = Forgone::ALL.iter().position(|one| *one == why).unwrap_or(0);
+        if let Some(queue) = self.queue(queue) {
+            queue.forgone.store(place as u8 + 1, Relaxed);
+        }
+    }
+}

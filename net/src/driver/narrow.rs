@@ -1,0 +1,113 @@
+//! Ways that bear less than is usual: addresses to which datagrams have to be smaller, each for some time.
+//!
+//! Bounded, and shared by groups of networks that nobody can choose: when there is no more room, the group that has most of it loses its oldest. So
+//! one who has many addresses pushes out those of his own group, and not everybody's.
+
+use crate::limits::{LOWERED_GROUPS, LOWERED_US, LOWERED_WAYS};
+use hashbrown::HashMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
+
+/// What nobody else knows, to mix numbers with: who falls together with whom cannot be told, or chosen.
+#[derive(Debug)]
+pub(crate) struct Secret(u64);
+
+impl Secret {
+    pub(crate) fn new() -> Secret {
+        Secret(RandomState::new().build_hasher().finish())
+    }
+
+    #[inline]
+    pub(crate) fn mix(&self, high: u64, low: u64, rest: u64) -> u64 {
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a ^ self.0) * u128::from(b ^ 0xD1B5_4A32_D192_ED03);
+            product as u64 ^ (product >> 64) as u64
+        };
+        fold(fold(low, rest), high ^ self.0.rotate_left(32))
+    }
+}
+
+/// A way that bears less than is usual.
+#[derive(Clone, Copy, Debug)]
+struct Narrow {
+    bytes: usize,
+    until_us: u64,
+}
+
+/// See the module. Shared by threads, whose times have one start.
+#[derive(Debug)]
+pub(crate) struct NarrowWays {
+    ways: RwLock<HashMap<IpAddr, Narrow>>,
+    /// When the last of them is forgotten.
+    until_us: AtomicU64,
+    secret: Secret,
+}
+
+impl NarrowWays {
+    pub(crate) fn new() -> NarrowWays {
+        NarrowWays { ways: RwLock::default(), until_us: AtomicU64::new(0), secret: Secret::new() }
+    }
+
+    /// The group of an address's network (/24, IPv6 /64), below [`LOWERED_GROUPS`].
+    pub(crate) fn group(&self, ip: IpAddr) -> usize {
+        let network = match ip {
+            IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        };
+        (self.secret.mix(network, 0, 0) >> 32) as usize % LOWERED_GROUPS
+    }
+
+    /// What is sent to this address may have so many bytes at most, for some time.
+    #[cold]
+    pub(crate) fn lower(&self, now_us: u64, ip: IpAddr, bytes: usize) {
+        let mut ways = self.ways.write().unwrap_or_else(PoisonError::into_inner);
+        if ways.len() >= LOWERED_WAYS && !ways.contains_key(&ip) {
+            ways.retain(|_, way| way.until_us > now_us);
+            if ways.len() >= LOWERED_WAYS
+                && let Some(leaves) = self.first_of_most(&ways)
+            {
+                ways.remove(&leaves);
+            }
+        }
+        let until_us = now_us + LOWERED_US;
+        ways.insert(ip, Narrow { bytes, until_us });
+        self.until_us.fetch_max(until_us, Relaxed);
+    }
+
+    /// The oldest way of the group that has most of them.
+    fn first_of_most(&self, ways: &HashMap<IpAddr, Narrow>) -> Option<IpAddr> {
+        let mut of = [0_usize; LOWERED_GROUPS];
+        for ip in ways.keys() {
+            if let Some(count) = of.get_mut(self.group(*ip)) {
+                *count += 1;
+            }
+        }
+        let (most, _) = of.iter().enumerate().max_by_key(|(_, count)| **count)?;
+        let own = ways.iter().filter(|(ip, _)| self.group(**ip) == most);
+        own.min_by_key(|(_, way)| way.until_us).map(|(ip, _)| *ip)
+    }
+
+    /// There never was one: the usual case costs one look.
+    #[inline]
+    pub(crate) fn never(&self) -> bool {
+        self.until_us.load(Relaxed) == 0
+    }
+
+    /// The most bytes that may be sent to this address, if they are fewer than is usual.
+    #[cold]
+    pub(crate) fn most(&self, now_us: u64, ip: IpAddr) -> Option<usize> {
+        if self.until_us.load(Relaxed) <= now_us {
+            return None;
+        }
+        let ways = self.ways.read().unwrap_or_else(PoisonError::into_inner);
+        ways.get(&ip).filter(|way| way.until_us > now_us).map(|way| way.bytes)
+    }
+
+    /// Ways that are known.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.ways.read().unwrap().len()
+    }
+}

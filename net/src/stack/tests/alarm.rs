@@ -1,0 +1,272 @@
+//! The order in which a port with interrupts is asked, looked at and slept on; and ports whose interrupts are not what they say.
+
+use super::*;
+use crate::driver::{Pressure, Waiter};
+use crate::limits::{
+    ARMED_SLEEP_US, INTERRUPTS_FOR_NOTHING, INTERRUPTS_MISSED, POLLED_IDLE_SLEEP_US, POLLED_REST_US, POLLED_SLEEP_US,
+};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{read, write};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// A port with interrupts, which come when the test rings.
+#[derive(Debug)]
+struct Bell {
+    port: MemoryPort,
+    event: Arc<OwnedFd>,
+    /// Whether it takes requests for one.
+    takes: bool,
+    said: Vec<&'static str>,
+    forgone: Option<Forgone>,
+}
+
+impl FramePort for Bell {
+    type Shared = Vec<u8>;
+
+    fn mac(&self) -> Mac {
+        self.port.mac()
+    }
+
+    fn mtu(&self) -> usize {
+        self.port.mtu()
+    }
+
+    fn listen(&mut self, groups: &[Mac]) -> bool {
+        self.port.listen(groups)
+    }
+
+    fn receive(&mut self, most: usize) -> usize {
+        self.said.push("look");
+        self.port.receive(most)
+    }
+
+    fn frame(&self, index: usize) -> Option<InFrame<'_>> {
+        self.port.frame(index)
+    }
+
+    fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
+        self.port.transmit(frames)
+    }
+
+    fn interrupt(&self) -> Option<Arc<OwnedFd>> {
+        Some(Arc::clone(&self.event))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.said.push("arm");
+        self.takes
+    }
+
+    fn disarm(&mut self) {
+        self.said.push("disarm");
+    }
+
+    fn interrupted(&mut self) -> bool {
+        read(&*self.event, &mut [0; 8]).is_ok()
+    }
+
+    fn forgo_interrupts(&mut self, why: Forgone) {
+        assert_eq!(self.forgone.replace(why), None, "it is said once");
+    }
+
+    fn pressure(&mut self) -> Pressure {
+        self.port.pressure()
+    }
+}
+
+/// A driver over such a port, somebody who sends to it, and their time.
+struct World {
+    driver: StackDriver<Bell>,
+    other: MemoryPort,
+    time: Time,
+}
+
+impl World {
+    /// Nothing came or went for so long that the interrupt is worth it.
+    fn new() -> World {
+        let (net, time) = (network(), Time::new());
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap());
+        let port = net.interface(mac(1), 1500, 1).remove(0);
+        let port = Bell { port, event, takes: true, said: Vec::new(), forgone: None };
+        let interface = Interface::new(&port, options(1), time.clock()).unwrap();
+        let driver = StackDriver::new(interface, 0, port).unwrap();
+        let other = net.interface(mac(2), 1500, 1).remove(0);
+        let mut world = World { driver, other, time };
+        world.looks();
+        world.time.pass(POLLED_REST_US);
+        world.looks();
+        world.said();
+        world
+    }
+
+    /// What a worker does each turn.
+    fn looks(&mut self) {
+        let mut burst = self.driver.burst();
+        self.driver.receive(&mut burst);
+    }
+
+    /// A frame comes that is no datagram: the rest goes on.
+    fn frame_comes(&self) {
+        self.other.send_raw(&[[0xFF; 6], mac(2).0].concat());
+    }
+
+    fn ring(&self) {
+        ring(&self.driver.port().event);
+    }
+
+    /// What the port was asked since this was last called.
+    fn said(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.driver.port_mut().said)
+    }
+
+    /// Goes all the way to sleep.
+    fn goes_to_sleep(&mut self) {
+        assert!(!self.driver.may_sleep(), "there is one more look before");
+        self.looks();
+        assert!(self.driver.may_sleep());
+        assert_eq!(self.driver.longest_us(), ARMED_SLEEP_US);
+    }
+}
+
+fn ring(event: &OwnedFd) {
+    write(event, &1u64.to_ne_bytes()).unwrap();
+}
+
+/// Whether a sleep is ended by the port, at once or at all.
+fn is_woken(waiter: &Waiter, longest_us: u64) -> bool {
+    waiter.wait(Some(longest_us), false).unwrap().readable
+}
+
+#[test]
+fn an_interrupt_is_asked_for_then_the_port_is_looked_at_then_slept_then_it_is_called_off() {
+    let mut world = World::new();
+    world.goes_to_sleep();
+    assert_eq!(world.said(), ["arm", "look"]);
+    // Its own time is up, or somebody else wakes it: it stays asked for.
+    world.looks();
+    assert!(world.driver.may_sleep());
+    assert_eq!(world.said(), ["look"]);
+    // It comes in the middle of the sleep.
+    let (waiter, event) = (world.driver.waiter(), Arc::clone(&world.driver.port().event));
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(5));
+            ring(&event);
+        });
+        while !is_woken(&waiter, ARMED_SLEEP_US) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the interrupt ends no sleep");
+        }
+    });
+    world.frame_comes();
+    world.looks();
+    assert_eq!(world.said(), ["look", "disarm"]);
+    assert_eq!(world.driver.longest_us(), POLLED_IDLE_SLEEP_US, "it rests by the clock until it is asked for again");
+    world.goes_to_sleep();
+}
+
+#[test]
+fn what_came_before_the_interrupt_was_asked_for_is_found_before_anybody_sleeps() {
+    let mut world = World::new();
+    world.frame_comes();
+    assert!(!world.driver.may_sleep());
+    assert!(!world.driver.may_sleep(), "not before the port was looked at");
+    world.looks();
+    assert_eq!(world.said(), ["arm", "look", "disarm"]);
+    // And one that comes behind the look has rung by the time of the sleep.
+    world.goes_to_sleep();
+    world.frame_comes();
+    world.ring();
+    assert!(is_woken(&world.driver.waiter(), 60_000_000));
+}
+
+#[test]
+fn who_has_just_had_something_to_do_sleeps_by_the_clock() {
+    let mut world = World::new();
+    // A datagram that waits for its neighbour.
+    let mut outbox = Outbox::default();
+    outbox.send(Peer::new(ip("10.0.0.9"), 1), &[b"waits"]);
+    world.driver.transmit(&mut outbox);
+    assert!(world.driver.may_sleep());
+    world.looks();
+    assert_eq!((world.driver.longest_us(), world.said()), (POLLED_SLEEP_US, vec!["look"]));
+    // One that comes when nobody waits for it any more ends no sleep, and no later one for nothing.
+    world.ring();
+    assert!(!is_woken(&world.driver.waiter(), 1000));
+    for _ in 0..10 {
+        world.time.pass(POLLED_REST_US);
+        world.looks();
+    }
+    world.goes_to_sleep();
+    assert!(!is_woken(&world.driver.waiter(), 1000));
+}
+
+#[test]
+fn a_port_whose_interrupts_do_not_come_is_looked_at_by_the_clock_again() {
+    let mut world = World::new();
+    let sleep = |world: &mut World, comes: bool| {
+        world.goes_to_sleep();
+        world.time.pass(ARMED_SLEEP_US);
+        world.frame_comes();
+        if comes {
+            world.ring();
+        }
+        world.looks();
+    };
+    (1..INTERRUPTS_MISSED).for_each(|_| sleep(&mut world, false));
+    sleep(&mut world, true);
+    (1..INTERRUPTS_MISSED).for_each(|_| sleep(&mut world, false));
+    assert_eq!(world.driver.port().forgone, None);
+    sleep(&mut world, false);
+    assert_eq!(world.driver.port().forgone, Some(Forgone::Missed));
+    world.said();
+    assert!(world.driver.may_sleep());
+    world.looks();
+    assert_eq!((world.driver.longest_us(), world.said()), (POLLED_IDLE_SLEEP_US, vec!["look"]));
+}
+
+#[test]
+fn one_that_others_have_woken_before_the_interrupt_has_missed_none() {
+    let mut world = World::new();
+    for _ in 0..10 * INTERRUPTS_MISSED {
+        world.goes_to_sleep();
+        world.time.pass(ARMED_SLEEP_US / 2);
+        world.frame_comes();
+        world.looks();
+    }
+    assert_eq!(world.driver.port().forgone, None);
+}
+
+#[test]
+fn a_port_whose_interrupts_come_for_nothing_is_looked_at_by_the_clock_again() {
+    let mut world = World::new();
+    for _ in 1..INTERRUPTS_FOR_NOTHING {
+        assert!(!world.driver.may_sleep());
+        world.ring();
+        world.looks();
+    }
+    // A sleep that lasts says that it is not so.
+    world.goes_to_sleep();
+    world.time.pass(ARMED_SLEEP_US);
+    world.looks();
+    for _ in 0..INTERRUPTS_FOR_NOTHING {
+        assert_eq!(world.driver.port().forgone, None);
+        world.driver.may_sleep();
+        world.ring();
+        world.looks();
+    }
+    assert_eq!(world.driver.port().forgone, Some(Forgone::ForNothing));
+    assert!(world.driver.may_sleep());
+}
+
+#[test]
+fn a_port_that_takes_no_request_is_asked_once() {
+    let mut world = World::new();
+    world.driver.port_mut().takes = false;
+    assert!(world.driver.may_sleep());
+    assert_eq!(world.driver.port().forgone, Some(Forgone::Refused));
+    world.looks();
+    assert!(world.driver.may_sleep());
+    assert_eq!((world.driver.longest_us(), world.said()), (POLLED_IDLE_SLEEP_US, vec!["arm", "look"]));
+}
