@@ -310,6 +310,34 @@ fn a_query_that_runs_is_not_begun_again_by_its_repeats() {
 }
 
 #[test]
+fn queries_under_one_session_and_sequence_run_beside_each_other() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let budget = BudgetOverride { total_us: Some(300_000), ..BudgetOverride::default() };
+    load_with(&plane, "alice", "bad", 1, budget);
+    let mut wire = Wire::new(&plane, 0, id);
+    let args = [&1u64.to_le_bytes()[..], b"loop"].concat();
+    let header = MessageHeader { flags: FLAG_IDEMPOTENT, ..wire.header(1) };
+    let mut message = Vec::new();
+    encode_message(&header, &[Operation::invoke(b"bad", &args)], &mut message);
+    let mut another = Wire::new(&plane, 0, id);
+    (another.session, another.sequence) = (wire.session, wire.sequence);
+    // Two of one client under two ids, and one of another client under the first's.
+    for (from, request_id) in [(&wire, 1), (&wire, 2), (&another, 1)] {
+        from.send(request_id, &message);
+    }
+    let mut answered = [&wire, &wire, &another].map(|from| {
+        let (request_id, _, answers) = from.receive();
+        assert_eq!(answers[0].status, Status::Killed);
+        request_id
+    });
+    answered[..2].sort_unstable();
+    assert_eq!(answered, [1, 2, 1]);
+    let duplicates = flat(&plane.metrics.read_worker(0)).find(|(name, _)| name == "duplicates");
+    assert_eq!(duplicates.map(|(_, count)| count), Some(0), "none of them was taken for a repeat");
+}
+
+#[test]
 fn what_was_just_created_can_be_used_at_once() {
     let plane = data_plane(1);
     let (first, _) = tenant(&plane, "first", true);

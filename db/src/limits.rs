@@ -430,6 +430,12 @@ pub const DATE_US: u64 = 250;
 /// Microseconds that an idle worker spins before it sleeps in the kernel: a wake-up costs 15-50 us, so spinning about as
 /// long at most doubles the idle cost and keeps a busy closed loop out of the kernel's scheduler.
 pub const SPIN_US: u64 = 50;
+/// The same where its sleeps have been no longer than this: what Linux' haltpoll spins at most (`guest_halt_poll_ns`).
+pub const SPIN_MOST_US: u64 = 200;
+/// Sleeps in a row after which a longer spin is given up, since it spares none.
+pub const SPIN_MISSES: u32 = 8;
+/// Microseconds until it is tried again: the spins in vain are less than a twentieth of the time.
+pub const SPIN_BAR_US: u64 = 50_000;
 /// Milliseconds that a sleeping worker sleeps at most while another worker is awake, so that it looks around for
 /// something to steal.
 pub const STEAL_LOOK_MS: u64 = 1;

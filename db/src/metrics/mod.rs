@@ -331,18 +331,16 @@ metrics! {
 
 impl WorkerCounters {
     /// Takes over what a driver that goes past the kernel has counted, by the names that it has for it; for the worker alone.
-    pub(crate) fn set_details(&self, details: &[(&'static str, u64)]) {
+    pub(crate) fn set_detail(&self, name: &str, count: u64) {
         let families =
             [(FRAME_REASONS, &self.frames_refused[..]), (UNDELIVERABLE_REASONS, &self.packets_undeliverable[..])];
-        for (name, count) in details {
-            if *name == "handed_over" {
-                self.packets_handed_over.set(*count);
-            }
-            for (names, counters) in families {
-                let place = names.iter().zip(counters).find(|(reason, _)| *reason == name);
-                if let Some((_, counter)) = place {
-                    counter.set(*count);
-                }
+        if name == "handed_over" {
+            self.packets_handed_over.set(count);
+        }
+        for (names, counters) in families {
+            let place = names.iter().zip(counters).find(|(reason, _)| **reason == name);
+            if let Some((_, counter)) = place {
+                counter.set(count);
             }
         }
     }

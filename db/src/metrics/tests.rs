@@ -65,8 +65,8 @@ fn names_are_unique_and_each_has_a_meaning() {
 /// Against the stack's own names: each that has a metric is counted there, and nothing else.
 #[test]
 fn what_the_stack_counts_is_found_under_its_reason() {
-    let named = sandstorm_net::stack::StackCounters::default().named();
-    let details: Vec<_> = named.iter().zip(1u64..).map(|((name, _), number)| (*name, number)).collect();
+    let stack = sandstorm_net::stack::StackCounters::default();
+    let details: Vec<_> = stack.named().zip(1u64..).map(|((name, _), number)| (name, number)).collect();
     let number = |name: &str| {
         let mut all = details.iter().filter(|(other, _)| *other == name);
         let (one, more) = (all.next(), all.next());
@@ -74,7 +74,7 @@ fn what_the_stack_counts_is_found_under_its_reason() {
         one.unwrap_or_else(|| panic!("the stack has no {name}")).1
     };
     let counters = WorkerCounters::default();
-    counters.set_details(&details);
+    details.iter().for_each(|(name, count)| counters.set_detail(name, *count));
     let readings = readings(WorkerCounters::METRICS, counters.values());
     let mut found = 0;
     for (name, value) in text::flat(&readings) {

@@ -165,7 +165,7 @@ fn admit_of_tenant<'d>(
         refuse(door, &origin, operations, Status::TooLarge, &text, response);
         return Verdict::Answer(origin);
     }
-    if survey.invokes && desk.assembly.is_waiting(&header) {
+    if survey.invokes && desk.assembly.is_waiting(&origin) {
         // The client's timer was quicker than its query, as it is under load, when there is least to spare for another run.
         door.counters.duplicates.add(1);
         return Verdict::Silence;

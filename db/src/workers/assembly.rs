@@ -3,7 +3,9 @@
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
 
-use hashbrown::HashMap;
+use std::hash::{BuildHasher as _, Hash};
+
+use hashbrown::{DefaultHashBuilder, HashMap};
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, Op, Operation, Status};
 
 use super::plain;
@@ -62,14 +64,8 @@ pub(crate) struct Assembly<P> {
     held: HashMap<u32, usize>,
     /// Marks of queries that wait, each in its place; of two with one place the later is known, and the other may run again.
     queries: Box<[u64]>,
-}
-
-/// The mark of a query and its place: its answer is remembered by nobody, but while it runs a repeat is told from another one.
-fn mark(header: &MessageHeader) -> (usize, u64) {
-    let mixed =
-        u128::from(header.session ^ 0x9E37_79B9_7F4A_7C15) * u128::from(header.sequence ^ 0xD1B5_4A32_D192_ED03);
-    let mark = (mixed as u64 ^ (mixed >> 64) as u64).wrapping_add(u64::from(header.tenant) << 32) | 1;
-    ((mark >> 1) as usize % QUERY_PLACES, mark)
+    /// Makes the marks. Its keys are random, so that nobody can choose a query whose mark is another's.
+    hasher: DefaultHashBuilder,
 }
 
 /// Starts a response: the request's header, marked as a response, with room for nothing else yet.
@@ -78,9 +74,15 @@ pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: 
     response.extend_from_slice(&header.response(operations).encode());
 }
 
-impl<P: Copy> Assembly<P> {
+impl<P: Copy + Hash> Assembly<P> {
     pub(crate) fn new() -> Assembly<P> {
-        Assembly { slots: Vec::new(), free: Vec::new(), held: HashMap::new(), queries: vec![0; QUERY_PLACES].into() }
+        Assembly {
+            slots: Vec::new(),
+            free: Vec::new(),
+            held: HashMap::new(),
+            queries: vec![0; QUERY_PLACES].into(),
+            hasher: DefaultHashBuilder::default(),
+        }
     }
 
     /// Opens a response for a request of `operations` operations.
@@ -97,7 +99,7 @@ impl<P: Copy> Assembly<P> {
             (self.slots.len() - 1) as u32
         });
         if origin.header.is_idempotent() {
-            let (place, mark) = mark(&origin.header);
+            let (place, mark) = self.mark(&origin);
             self.queries[place] = mark;
         }
         let waiting = &mut self.slots[slot as usize];
@@ -109,24 +111,32 @@ impl<P: Copy> Assembly<P> {
         Ticket { slot, generation: waiting.generation }
     }
 
+    /// The mark of a query and its place: its answer is remembered by nobody, but while it runs a repeat is told from another one. A client may ask all its
+    /// queries under one session and sequence: then R2P2's id tells them apart, as it does their answers.
+    fn mark(&self, origin: &Origin<P>) -> (usize, u64) {
+        let MessageHeader { tenant, session, sequence, .. } = origin.header;
+        let mark = self.hasher.hash_one((origin.peer, origin.request_id, tenant, session, sequence)) | 1;
+        ((mark >> 1) as usize % QUERY_PLACES, mark)
+    }
+
     /// Whether this is a repeat of a query that waits: its answer is on its way.
     #[inline]
-    pub(crate) fn is_waiting(&self, header: &MessageHeader) -> bool {
-        self.place_of_query(header).is_some()
+    pub(crate) fn is_waiting(&self, origin: &Origin<P>) -> bool {
+        self.place_of_query(origin).is_some()
     }
 
     /// Where its mark stands, if it does.
-    fn place_of_query(&self, header: &MessageHeader) -> Option<usize> {
-        if !header.is_idempotent() {
+    fn place_of_query(&self, origin: &Origin<P>) -> Option<usize> {
+        if !origin.header.is_idempotent() {
             return None;
         }
-        let (place, mark) = mark(header);
+        let (place, mark) = self.mark(origin);
         (self.queries[place] == mark).then_some(place)
     }
 
     #[inline]
-    fn forget_query(&mut self, header: &MessageHeader) {
-        if let Some(place) = self.place_of_query(header) {
+    fn forget_query(&mut self, origin: &Origin<P>) {
+        if let Some(place) = self.place_of_query(origin) {
             self.queries[place] = 0;
         }
     }
@@ -143,7 +153,7 @@ impl<P: Copy> Assembly<P> {
         let origin = waiting.origin?;
         waiting.generation = waiting.generation.wrapping_add(1);
         self.free.push(ticket.slot);
-        self.forget_query(&origin.header);
+        self.forget_query(&origin);
         Some(origin)
     }
 
@@ -193,7 +203,7 @@ impl<P: Copy> Assembly<P> {
                 self.held.remove(&tenant);
             }
         }
-        self.forget_query(&origin.header);
+        self.forget_query(&origin);
         Some(origin)
     }
 
@@ -233,17 +243,24 @@ mod tests {
             origin.header.flags |= FLAG_IDEMPOTENT;
             origin
         };
+        let header = query(5).header;
+        let others = [
+            query(6),
+            origin(5),
+            Origin { header: MessageHeader { tenant: 8, ..header }, ..query(5) },
+            Origin { header: MessageHeader { session: 9, ..header }, ..query(5) },
+            Origin { peer: 2, ..query(5) },
+            Origin { request_id: 6, ..query(5) },
+        ];
         for operations in [1, 2] {
             let ticket = assembly.open(query(5), operations);
-            assert!(assembly.is_waiting(&query(5).header) && !assembly.is_waiting(&query(6).header));
-            let other = MessageHeader { tenant: 8, ..query(5).header };
-            assert!(!assembly.is_waiting(&origin(5).header) && !assembly.is_waiting(&other));
+            assert!(assembly.is_waiting(&query(5)) && !others.iter().any(|other| assembly.is_waiting(other)));
             let answer = encoded(&Operation::new(Op::Invoke));
             let ended = match operations {
                 1 => assembly.take_alone(ticket),
                 _ => (0..2).find_map(|part| assembly.part(ticket, part, &answer, &mut response)),
             };
-            assert!(ended.is_some() && !assembly.is_waiting(&query(5).header));
+            assert!(ended.is_some() && !assembly.is_waiting(&query(5)));
         }
         assembly.open(origin(7), 1);
         assert!(assembly.queries.iter().all(|mark| *mark == 0), "what is no query is remembered elsewhere");

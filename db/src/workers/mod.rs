@@ -18,6 +18,7 @@ mod refusals;
 mod run_queue;
 mod serve;
 mod sessions;
+mod spin;
 mod start;
 mod steal;
 mod tasks;
@@ -38,10 +39,11 @@ use self::intake::Intake;
 use self::overload::Overload;
 use self::port::{Port, PortState, Response};
 use self::run_queue::RunQueue;
+use self::spin::Spin;
 use self::steal::Offer;
 use self::tasks::{Ended, Task};
 use crate::extensions::Engine;
-use crate::limits::{DATE_US, SPIN_US, STEAL_LOOK_MS};
+use crate::limits::{DATE_US, STEAL_LOOK_MS};
 use crate::metrics::WorkerCounters;
 use crate::protocols::Facts;
 use crate::store::Participant;
@@ -107,8 +109,11 @@ struct Worker {
     now_ms: u64,
     /// When `now_ms` was read.
     dated_us: u64,
-    /// When there was last something to do.
-    last_busy_us: u64,
+    spin: Spin,
+    /// When the last turn ended that found something to do.
+    idle_since_us: u64,
+    /// It has slept since.
+    has_slept: bool,
     /// The turn before this one found something to do: it lasted until now.
     was_busy: bool,
     /// When an idle neighbour was last told to look around.
@@ -123,10 +128,18 @@ impl Worker {
     /// Serves until the server stops, then finishes what is under way.
     fn run(mut self, mut intake: Intake) {
         while !self.shared.stop.load(Relaxed) {
-            if self.turn(&mut intake) > 0 {
-                (self.last_busy_us, self.was_busy) = (self.now_us, true);
-            } else if !self.shared.poll && self.now_us.saturating_sub(self.last_busy_us) > SPIN_US {
+            let was_busy = self.was_busy;
+            let done = self.turn(&mut intake);
+            if was_busy {
+                self.idle_since_us = self.now_us;
+            }
+            let idle_us = self.now_us.saturating_sub(self.idle_since_us);
+            if done > 0 {
+                self.spin.found_work(self.now_us, idle_us, std::mem::take(&mut self.has_slept));
+                self.was_busy = true;
+            } else if !self.shared.poll && !self.spin.goes_on(idle_us) {
                 self.sleep();
+                self.has_slept = true;
             } else {
                 std::hint::spin_loop();
             }

@@ -159,7 +159,7 @@ impl Worker {
         counters.packets_shed.set(intake.shed());
         counters.packets_dropped_early.set(self.overload.pressure.thrown_away);
         counters.throttled.set(self.overload.throttled() as u64);
-        counters.set_details(&state.driver.details());
+        state.driver.details(&mut |name, count| counters.set_detail(name, count));
         state.desk.lift_us = self.overload.timer_us();
     }
 

@@ -24,6 +24,7 @@ use super::overload::Overload;
 use super::port::{Desk, Port, Response};
 use super::run_queue::RunQueue;
 use super::sessions::Sessions;
+use super::spin::Spin;
 use super::steal::Offer;
 use super::{Shared, Worker};
 use crate::extensions::{Engine, Watchdog};
@@ -210,7 +211,9 @@ impl Workers {
                 now_us: 0,
                 now_ms: 0,
                 dated_us: 0,
-                last_busy_us: 0,
+                spin: Spin::new(),
+                idle_since_us: 0,
+                has_slept: false,
                 was_busy: false,
                 roused_us: 0,
                 responses: (0..BURST).map(|_| Response::default()).collect(),

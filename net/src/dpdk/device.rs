@@ -454,7 +454,7 @@ impl Driver for Lent {
         self.driver().outbox()
     }
 
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        self.driver().details()
+    fn details(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.driver().details(each);
     }
 }

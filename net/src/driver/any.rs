@@ -105,7 +105,7 @@ impl Driver for AnyDriver {
         each!(self, driver => driver.outbox())
     }
 
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        each!(self, driver => driver.details())
+    fn details(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        each!(self, driver => driver.details(each))
     }
 }

@@ -138,8 +138,9 @@ pub trait Driver: Send {
         Outbox::default()
     }
 
-    /// What else this kind of driver has counted, by name.
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
+    /// What else this kind of driver has counted, by name: `each` is told of one after the other, since a worker asks often, and is to allocate
+    /// nothing.
+    fn details(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let _ = each;
     }
 }

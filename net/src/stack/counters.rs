@@ -91,8 +91,8 @@ impl StackCounters {
     }
 
     /// All of them, by name.
-    pub fn named(&self) -> Vec<(&'static str, u64)> {
-        let mut named = vec![
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let named = [
             ("frames_in", self.frames_in),
             ("frames_own", self.frames_own),
             ("frames_lost", self.frames_lost),
@@ -106,7 +106,6 @@ impl StackCounters {
             ("held", self.held),
             ("unresolved", self.unresolved),
         ];
-        named.extend(self.by_reason().map(|(_, name, count)| (name, count)));
-        named
+        named.into_iter().chain(self.by_reason().map(|(_, name, count)| (name, count)))
     }
 }

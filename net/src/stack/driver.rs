@@ -385,7 +385,7 @@ impl<P: FramePort> Driver for StackDriver<P> {
         Outbox::along(ways)
     }
 
-    fn details(&self) -> Vec<(&'static str, u64)> {
-        self.worker.counters.named()
+    fn details(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.worker.counters.named().for_each(|(name, count)| each(name, count));
     }
 }

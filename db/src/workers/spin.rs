@@ -1,0 +1,98 @@
+//! How long an idle worker looks for work before it sleeps.
+//!
+//! A sleep costs a system call, what the kernel and the machine take to end it, and cold caches: for a worker whose next packet comes in a moment that is
+//! most of what it could do. So it spins for [`SPIN_US`] first, and where its sleeps turn out to be short for longer, up to [`SPIN_MOST_US`], as Linux'
+//! haltpoll does for a virtual processor. Unlike a kernel it does not see whether somebody else wants the processor, such as the very client whose next
+//! packet it waits for; so a longer spin has to show that it ends sleeps, or is given up for a while.
+
+use crate::limits::{SPIN_BAR_US, SPIN_MISSES, SPIN_MOST_US, SPIN_US};
+
+/// What one worker has learned.
+#[derive(Debug)]
+pub(super) struct Spin {
+    us: u64,
+    /// Sleeps in a row in spite of a longer spin.
+    missed: u32,
+    /// Until then no longer ones are tried.
+    barred_until_us: u64,
+}
+
+impl Spin {
+    pub(super) fn new() -> Spin {
+        Spin { us: SPIN_US, missed: 0, barred_until_us: 0 }
+    }
+
+    /// Whether to look again after so long without work.
+    #[inline]
+    pub(super) fn goes_on(&self, idle_us: u64) -> bool {
+        idle_us <= self.us
+    }
+
+    /// There is work again, after so long without; `slept`: part of that was a sleep.
+    #[inline]
+    pub(super) fn found_work(&mut self, now_us: u64, idle_us: u64, slept: bool) {
+        if slept {
+            self.learn(now_us, idle_us);
+        } else if idle_us > SPIN_US {
+            // A sleep that was spared.
+            self.missed = 0;
+        }
+    }
+
+    fn learn(&mut self, now_us: u64, idle_us: u64) {
+        if idle_us > SPIN_MOST_US {
+            (self.us, self.missed) = (SPIN_US, 0);
+            return;
+        }
+        if self.us > SPIN_US {
+            self.missed += 1;
+        }
+        if self.missed >= SPIN_MISSES {
+            *self = Spin { barred_until_us: now_us + SPIN_BAR_US, ..Spin::new() };
+        } else if now_us >= self.barred_until_us {
+            self.us = (2 * self.us).min(SPIN_MOST_US);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a worker does that finds work so long after the last, sleeping for `sleep_us` longer than it has to. Tells how many times it slept.
+    fn sleeps(spin: &mut Spin, now_us: &mut u64, gaps: impl Iterator<Item = u64>, sleep_us: u64) -> usize {
+        let mut sleeps = 0;
+        for gap_us in gaps {
+            let slept = !spin.goes_on(gap_us);
+            let idle_us = if slept { gap_us + sleep_us } else { gap_us };
+            *now_us += idle_us;
+            spin.found_work(*now_us, idle_us, slept);
+            sleeps += usize::from(slept);
+        }
+        sleeps
+    }
+
+    #[test]
+    fn short_gaps_are_spun_through_and_long_ones_slept() {
+        let (mut spin, mut now_us) = (Spin::new(), 0);
+        assert_eq!(sleeps(&mut spin, &mut now_us, [SPIN_US; 100].into_iter(), 50), 0);
+        assert!(sleeps(&mut spin, &mut now_us, [SPIN_MOST_US - 60; 100].into_iter(), 50) <= 2, "it learns");
+        assert_eq!(sleeps(&mut spin, &mut now_us, [SPIN_MOST_US + 1; 100].into_iter(), 50), 100);
+        assert!(!spin.goes_on(SPIN_US + 1), "who sleeps long does not spin long");
+        assert!(sleeps(&mut spin, &mut now_us, [SPIN_MOST_US - 60; 100].into_iter(), 50) <= 2, "it learns again");
+    }
+
+    #[test]
+    fn a_longer_spin_that_ends_no_sleep_is_given_up_for_a_while() {
+        let (mut spin, mut now_us, mut spun_us, mut waited_us) = (Spin::new(), 0, 0, 0);
+        // Work comes only once this worker sleeps: whoever sends it wants the same processor.
+        while now_us < 10 * SPIN_BAR_US {
+            let idle_us = spin.us + 20;
+            spun_us += spin.us;
+            waited_us += SPIN_US;
+            now_us += idle_us;
+            spin.found_work(now_us, idle_us, true);
+        }
+        assert!(spun_us * 100 < waited_us * 105, "{spun_us} us of spinning where {waited_us} do");
+    }
+}
