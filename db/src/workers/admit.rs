@@ -12,6 +12,7 @@ use sandstorm_net::share::Share;
 use super::assembly::{Origin, start_response};
 use super::plain::{self, Ranges};
 use super::port::Desk;
+use super::queries::Mark;
 use super::refusals;
 use crate::limits::MULTIGET_KEYS;
 use crate::metrics::{Counter, WorkerCounters, malformed_index};
@@ -123,10 +124,11 @@ pub(super) fn admit<'d>(
         Ok(checked) => checked,
         Err(malformed) => {
             let header = refuse_malformed(door, &request.message, asked, malformed, response);
-            return refused(door, Origin { peer, request_id, header, remembered: false }, request, desk, response);
+            let origin = Origin { peer, request_id, header, remembered: false, query: Mark::NONE };
+            return refused(door, origin, request, desk, response);
         }
     };
-    let origin = Origin { peer, request_id, header, remembered: false };
+    let origin = Origin { peer, request_id, header, remembered: false, query: Mark::NONE };
     let Some(view) = door.snapshot.tenant(header.tenant) else {
         if survey.pings && refusals::is_short(&request.message) {
             pong(door, &origin, operations, response);
@@ -165,10 +167,12 @@ fn admit_of_tenant<'d>(
         refuse(door, &origin, operations, Status::TooLarge, &text, response);
         return Verdict::Answer(origin);
     }
-    if survey.invokes && desk.assembly.is_waiting(&origin) {
-        // The client's timer was quicker than its query, as it is under load, when there is least to spare for another run.
-        door.counters.duplicates.add(1);
-        return Verdict::Silence;
+    if survey.invokes {
+        origin.query = desk.assembly.queries.mark(&peer, origin.request_id, &header);
+        if desk.assembly.queries.waits(origin.query) {
+            door.counters.duplicates.add(1);
+            return Verdict::Silence;
+        }
     }
     let requests = survey.requests(header.operations);
     let within_rate = view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests);

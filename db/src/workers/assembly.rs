@@ -3,14 +3,12 @@
 //! The parts of a response become ready in any order, perhaps on other workers; the response has them in the order of
 //! the request. Buffers are reused, so the steady state allocates nothing.
 
-use std::hash::{BuildHasher as _, Hash};
-
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::HashMap;
 use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, MessageHeader, Op, Operation, Status};
 
 use super::plain;
-
-use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, QUERY_PLACES, WAITING_BYTES_PER_TENANT};
+use super::queries::{Mark, Queries};
+use crate::limits::{ANSWER_RESERVE_BYTES, POOLED_RESPONSE_BYTES, WAITING_BYTES_PER_TENANT};
 
 /// What identifies a request: where its response goes and under which name.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +21,8 @@ pub(crate) struct Origin<P> {
     pub(crate) header: MessageHeader,
     /// Whether the answer is remembered until the client acknowledges it.
     pub(crate) remembered: bool,
+    /// The mark of a query.
+    pub(super) query: Mark,
 }
 
 /// Names a waiting response: its slot, and the slot's generation, so that a late part cannot reach a stranger.
@@ -62,10 +62,8 @@ pub(crate) struct Assembly<P> {
     free: Vec<u32>,
     /// Bytes that each tenant's responses hold while they wait for a last invocation.
     held: HashMap<u32, usize>,
-    /// Marks of queries that wait, each in its place; of two with one place the later is known, and the other may run again.
-    queries: Box<[u64]>,
-    /// Makes the marks. Its keys are random, so that nobody can choose a query whose mark is another's.
-    hasher: DefaultHashBuilder,
+    /// Those of them that are queries.
+    pub(super) queries: Queries,
 }
 
 /// Starts a response: the request's header, marked as a response, with room for nothing else yet.
@@ -74,15 +72,9 @@ pub(crate) fn start_response(header: &MessageHeader, operations: u16, response: 
     response.extend_from_slice(&header.response(operations).encode());
 }
 
-impl<P: Copy + Hash> Assembly<P> {
+impl<P: Copy> Assembly<P> {
     pub(crate) fn new() -> Assembly<P> {
-        Assembly {
-            slots: Vec::new(),
-            free: Vec::new(),
-            held: HashMap::new(),
-            queries: vec![0; QUERY_PLACES].into(),
-            hasher: DefaultHashBuilder::default(),
-        }
+        Assembly { slots: Vec::new(), free: Vec::new(), held: HashMap::new(), queries: Queries::new() }
     }
 
     /// Opens a response for a request of `operations` operations.
@@ -98,10 +90,7 @@ impl<P: Copy + Hash> Assembly<P> {
             });
             (self.slots.len() - 1) as u32
         });
-        if origin.header.is_idempotent() {
-            let (place, mark) = self.mark(&origin);
-            self.queries[place] = mark;
-        }
+        self.queries.begin(origin.query);
         let waiting = &mut self.slots[slot as usize];
         waiting.origin = Some(origin);
         waiting.missing = operations;
@@ -109,36 +98,6 @@ impl<P: Copy + Hash> Assembly<P> {
             waiting.parts.resize(operations, None);
         }
         Ticket { slot, generation: waiting.generation }
-    }
-
-    /// The mark of a query and its place: its answer is remembered by nobody, but while it runs a repeat is told from another one. A client may ask all its
-    /// queries under one session and sequence: then R2P2's id tells them apart, as it does their answers.
-    fn mark(&self, origin: &Origin<P>) -> (usize, u64) {
-        let MessageHeader { tenant, session, sequence, .. } = origin.header;
-        let mark = self.hasher.hash_one((origin.peer, origin.request_id, tenant, session, sequence)) | 1;
-        ((mark >> 1) as usize % QUERY_PLACES, mark)
-    }
-
-    /// Whether this is a repeat of a query that waits: its answer is on its way.
-    #[inline]
-    pub(crate) fn is_waiting(&self, origin: &Origin<P>) -> bool {
-        self.place_of_query(origin).is_some()
-    }
-
-    /// Where its mark stands, if it does.
-    fn place_of_query(&self, origin: &Origin<P>) -> Option<usize> {
-        if !origin.header.is_idempotent() {
-            return None;
-        }
-        let (place, mark) = self.mark(origin);
-        (self.queries[place] == mark).then_some(place)
-    }
-
-    #[inline]
-    fn forget_query(&mut self, origin: &Origin<P>) {
-        if let Some(place) = self.place_of_query(origin) {
-            self.queries[place] = 0;
-        }
     }
 
     /// Ends the waiting of a response of one operation: its origin, for which the caller writes the response itself.
@@ -153,7 +112,7 @@ impl<P: Copy + Hash> Assembly<P> {
         let origin = waiting.origin?;
         waiting.generation = waiting.generation.wrapping_add(1);
         self.free.push(ticket.slot);
-        self.forget_query(&origin);
+        self.queries.end(origin.query);
         Some(origin)
     }
 
@@ -203,7 +162,7 @@ impl<P: Copy + Hash> Assembly<P> {
                 self.held.remove(&tenant);
             }
         }
-        self.forget_query(&origin);
+        self.queries.end(origin.query);
         Some(origin)
     }
 
@@ -220,50 +179,19 @@ impl<P: Copy + Hash> Assembly<P> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sandstorm_net::rpc::{FLAG_IDEMPOTENT, FLAG_RESPONSE, encode_operation};
+    use sandstorm_net::rpc::{FLAG_RESPONSE, encode_operation};
 
     use super::*;
 
     fn origin(sequence: u64) -> Origin<u8> {
         let header = MessageHeader { flags: 0, operations: 0, tenant: 7, session: 8, sequence, acked: 0 };
-        Origin { peer: 1, request_id: sequence as u16, header, remembered: true }
+        Origin { peer: 1, request_id: sequence as u16, header, remembered: true, query: Mark::NONE }
     }
 
     fn encoded(operation: &Operation<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         encode_operation(operation, &mut bytes);
         bytes
-    }
-
-    #[test]
-    fn a_query_is_known_while_it_waits_and_others_are_not() {
-        let (mut assembly, mut response) = (Assembly::new(), Vec::new());
-        let query = |sequence| {
-            let mut origin = Origin { remembered: false, ..origin(sequence) };
-            origin.header.flags |= FLAG_IDEMPOTENT;
-            origin
-        };
-        let header = query(5).header;
-        let others = [
-            query(6),
-            origin(5),
-            Origin { header: MessageHeader { tenant: 8, ..header }, ..query(5) },
-            Origin { header: MessageHeader { session: 9, ..header }, ..query(5) },
-            Origin { peer: 2, ..query(5) },
-            Origin { request_id: 6, ..query(5) },
-        ];
-        for operations in [1, 2] {
-            let ticket = assembly.open(query(5), operations);
-            assert!(assembly.is_waiting(&query(5)) && !others.iter().any(|other| assembly.is_waiting(other)));
-            let answer = encoded(&Operation::new(Op::Invoke));
-            let ended = match operations {
-                1 => assembly.take_alone(ticket),
-                _ => (0..2).find_map(|part| assembly.part(ticket, part, &answer, &mut response)),
-            };
-            assert!(ended.is_some() && !assembly.is_waiting(&query(5)));
-        }
-        assembly.open(origin(7), 1);
-        assert!(assembly.queries.iter().all(|mark| *mark == 0), "what is no query is remembered elsewhere");
     }
 
     #[test]

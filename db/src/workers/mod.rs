@@ -14,6 +14,7 @@ mod network;
 mod overload;
 mod plain;
 mod port;
+mod queries;
 mod refusals;
 mod run_queue;
 mod serve;

@@ -84,15 +84,15 @@ mod tests {
 
     #[test]
     fn a_longer_spin_that_ends_no_sleep_is_given_up_for_a_while() {
-        let (mut spin, mut now_us, mut spun_us, mut waited_us) = (Spin::new(), 0, 0, 0);
+        let (mut spin, mut now_us, mut longer_us) = (Spin::new(), 0, 0);
         // Work comes only once this worker sleeps: whoever sends it wants the same processor.
         while now_us < 10 * SPIN_BAR_US {
             let idle_us = spin.us + 20;
-            spun_us += spin.us;
-            waited_us += SPIN_US;
+            longer_us += spin.us - SPIN_US;
             now_us += idle_us;
             spin.found_work(now_us, idle_us, true);
         }
-        assert!(spun_us * 100 < waited_us * 105, "{spun_us} us of spinning where {waited_us} do");
+        assert!(longer_us > 0, "it is tried");
+        assert!(longer_us * 20 < now_us, "{longer_us} us of {now_us} for nothing");
     }
 }

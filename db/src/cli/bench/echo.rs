@@ -89,20 +89,43 @@ impl Drop for Echo {
     }
 }
 
+/// What is asked.
+pub(super) trait Question {
+    /// Queues one, at this time.
+    fn ask(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox);
+
+    /// When the question was sent that this answers; none: it answers none, or not as it should.
+    fn sent_ns(&mut self, datagram: &[u8]) -> Option<u64>;
+}
+
+/// Datagrams that come back as they are.
+pub(super) struct Same;
+
+impl Question for Same {
+    fn ask(&mut self, to: SocketAddr, now_ns: u64, outbox: &mut Outbox) {
+        outbox.send(to, &[&now_ns.to_le_bytes(), &[0; BYTES - TIME]]);
+    }
+
+    fn sent_ns(&mut self, datagram: &[u8]) -> Option<u64> {
+        datagram.first_chunk::<TIME>().map(|time| u64::from_le_bytes(*time))
+    }
+}
+
 /// One of the asking sockets.
-struct Asker<D> {
+struct Asker<D, Q> {
     driver: D,
+    question: Q,
     outbox: Outbox,
     answered: Instant,
     /// It has had an answer: the way is known, and all go that are to be under way.
     found: bool,
 }
 
-impl<D: Driver> Asker<D> {
+impl<D: Driver, Q: Question> Asker<D, Q> {
     fn ask(&mut self, to: SocketAddr, begun: Instant, count: usize) {
         let now_ns = begun.elapsed().as_nanos() as u64;
         for _ in 0..count {
-            self.outbox.send(to, &[&now_ns.to_le_bytes(), &[0; BYTES - TIME]]);
+            self.question.ask(to, now_ns, &mut self.outbox);
         }
         self.driver.transmit(&mut self.outbox);
     }
@@ -111,19 +134,22 @@ impl<D: Driver> Asker<D> {
 /// Asks an echo in a closed loop.
 fn echoes(shape: Shape, seconds: f64) -> Result<Measured, Failure> {
     let echo = Echo::start()?;
-    ask(echo.address, shape, seconds, driver)
+    ask(echo.address, shape, seconds, || Ok((driver()?, Same)))
 }
 
-/// Asks whoever sends back what comes, in a closed loop, over drivers of any kind.
-pub(super) fn ask<D: Driver>(
+/// Asks whoever answers, in a closed loop, over drivers of any kind.
+pub(super) fn ask<D: Driver, Q: Question>(
     to: SocketAddr,
     shape: Shape,
     seconds: f64,
-    open: impl Fn() -> Result<D, Failure>,
+    open: impl Fn() -> Result<(D, Q), Failure>,
 ) -> Result<Measured, Failure> {
     let begun = Instant::now();
-    let asker = |_| Ok(Asker { driver: open()?, outbox: Outbox::default(), answered: begun, found: false });
-    let mut askers = (0..shape.sockets).map(asker).collect::<Result<Vec<Asker<D>>, Failure>>()?;
+    let asker = |_| {
+        let (driver, question) = open()?;
+        Ok(Asker { driver, question, outbox: Outbox::default(), answered: begun, found: false })
+    };
+    let mut askers = (0..shape.sockets).map(asker).collect::<Result<Vec<Asker<D, Q>>, Failure>>()?;
     let mut burst: Burst = askers[0].driver.burst();
     let (counts_from, ends) = (Duration::from_secs_f64(seconds / 4.0), Duration::from_secs_f64(seconds * 1.25));
     let mut latencies_ns: Vec<u64> = Vec::new();
@@ -140,8 +166,10 @@ pub(super) fn ask<D: Driver>(
                 continue;
             }
             for (_, datagram) in burst.iter() {
-                let sent_ns = datagram.first_chunk::<TIME>().map_or(0, |time| u64::from_le_bytes(*time));
-                if now >= counts_from {
+                let sent_ns = asker.question.sent_ns(datagram);
+                if now >= counts_from
+                    && let Some(sent_ns) = sent_ns
+                {
                     latencies_ns.push((now.as_nanos() as u64).saturating_sub(sent_ns));
                 }
             }

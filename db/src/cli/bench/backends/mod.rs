@@ -2,6 +2,7 @@
 //! by the size of its value.
 
 mod answer;
+mod bare;
 mod child;
 mod cores;
 mod inside;
@@ -17,9 +18,10 @@ use std::time::Instant;
 use sandstorm_client::load::peer::{Ask, PeerLoad, Speech};
 use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad};
 
+use self::bare::BareGets;
 use self::lab::Lab;
 use self::over::{Backend, Kind};
-use super::echo::{self, Shape};
+use super::echo::{self, Same, Shape};
 use super::measure::{Figure, Measured, P50_US, Side, THOUSAND_PER_S, alone, by_turns, run_peer};
 use super::own::table_of;
 use super::peer::{self, Peer};
@@ -48,13 +50,15 @@ const BATCH: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Echo,
+    Bare,
     Get,
     Batch,
     Call,
 }
 
-const WHATS: [(What, &str); 4] = [
+const WHATS: [(What, &str); 5] = [
     (What::Echo, "bare echo"),
+    (What::Bare, "gets, asked for as barely"),
     (What::Get, "gets"),
     (What::Batch, "gets, 32 a message"),
     (What::Call, "calls of one get"),
@@ -148,7 +152,7 @@ impl Everybody<'_> {
 
     fn ratios(&self, depth: usize, ours: &[Side], theirs: Option<&Side>, findings: &mut Findings) {
         for (backend, sides) in self.backends.iter().zip(ours.chunks(WHATS.len())) {
-            let [echo, gets, batches, calls] = sides else { continue };
+            let [echo, bare, gets, batches, calls] = sides else { continue };
             let name = backend.kind.name();
             let is_memif = backend.kind == Kind::Memif && depth > 1;
             let mut ratio = |what: &str, [one, other]: [&Side; 2], (unit, figure): (_, Figure), target| {
@@ -160,7 +164,9 @@ impl Everybody<'_> {
             if depth == 1 {
                 ratio("p50 of gets / of a bare echo", [gets, echo], ("us", P50_US), None);
             } else {
-                ratio("gets / bare echo", [gets, echo], rate, is_memif.then_some(Target::AtLeast(OF_ECHO)));
+                let target = is_memif.then_some(Target::AtLeast(OF_ECHO));
+                ratio("gets, asked for as barely / bare echo", [bare, echo], rate, target);
+                ratio("gets, by the client / bare echo", [gets, echo], rate, target);
             }
             ratio("calls of one get / gets", [calls, gets], rate, None);
             if let (Some(theirs), true) = (theirs, depth > 1) {
@@ -253,7 +259,11 @@ impl Backend {
             What::Echo => {
                 let _awake = self.echo.awake();
                 let shape = Shape { name: "", sockets: 1, depth };
-                return echo::ask(self.echo.address()?, shape, seconds, || self.open_to_echo());
+                return echo::ask(self.echo.address()?, shape, seconds, || Ok((self.open_to_echo()?, Same)));
+            }
+            What::Bare => {
+                let _awake = self.server.process.awake();
+                return self.bare_gets(data, depth, seconds);
             }
             What::Get | What::Batch => Class::Get,
             What::Call => Class::InvokeGet,
@@ -274,5 +284,18 @@ impl Backend {
         let (busy_after_us, read_after) = self.server.busy()?;
         let busy_us = (busy_after_us - busy_us) as f64;
         Ok((measured, busy_us * 1000.0 / (read_after - read) as f64, 100.0 * busy_us / wall_us))
+    }
+
+    /// Gets that cost who asks for them as little as an echo does.
+    fn bare_gets(&self, data: &Data, depth: usize, seconds: f64) -> Result<Measured, Failure> {
+        let tenant = &self.server.tenant;
+        let (to, shape) = (self.server.process.address()?, Shape { name: "", sockets: 1, depth });
+        let open = || {
+            let gets = BareGets::new(tenant.id, Data { table: tenant.table, ..data.clone() })?;
+            let mut driver = self.open_to_server()?;
+            gets.say_hello(to, &tenant.token, &mut driver)?;
+            Ok((driver, gets))
+        };
+        echo::ask(to, shape, seconds, open)
     }
 }

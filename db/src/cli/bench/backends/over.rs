@@ -230,6 +230,10 @@ impl Backend {
         Ok(config.drivers(Arc::clone(&self.ways[0])))
     }
 
+    pub(super) fn open_to_server(&self) -> Result<AnyDriver, Failure> {
+        self.ways[0].open().map_err(Failure::new)
+    }
+
     pub(super) fn open_to_echo(&self) -> Result<AnyDriver, Failure> {
         self.ways[1].open().map_err(Failure::new)
     }
