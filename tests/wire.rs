@@ -310,6 +310,25 @@ fn a_query_that_runs_is_not_begun_again_by_its_repeats() {
 }
 
 #[test]
+fn repeats_of_a_query_that_runs_are_requests_and_use_up_the_rate() {
+    let plane = data_plane(1);
+    let rate = QuotaChanges { requests_per_s: Some(1), ..QuotaChanges::default() };
+    let (id, _) = tenant_with(&plane, "alice", true, rate);
+    let budget = BudgetOverride { total_us: Some(300_000), ..BudgetOverride::default() };
+    load_with(&plane, "alice", "bad", 1, budget);
+    let mut wire = Wire::new(&plane, 0, id);
+    let args = [&1u64.to_le_bytes()[..], b"loop"].concat();
+    let header = MessageHeader { flags: FLAG_IDEMPOTENT, ..wire.header(1) };
+    let mut message = Vec::new();
+    encode_message(&header, &[Operation::invoke(b"bad", &args)], &mut message);
+    for _ in 0..50 {
+        wire.send(header.sequence as u16, &message);
+    }
+    assert_eq!(wire.receive().2[0].status, Status::Killed);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::OverQuota);
+}
+
+#[test]
 fn queries_under_one_session_and_sequence_run_beside_each_other() {
     let plane = data_plane(1);
     let (id, _) = tenant(&plane, "alice", true);

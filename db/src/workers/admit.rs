@@ -167,15 +167,17 @@ fn admit_of_tenant<'d>(
         refuse(door, &origin, operations, Status::TooLarge, &text, response);
         return Verdict::Answer(origin);
     }
+    let requests = survey.requests(header.operations);
+    let within_rate = view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests);
     if survey.invokes {
         origin.query = desk.assembly.queries.mark(&peer, origin.request_id, &header);
         if desk.assembly.queries.waits(origin.query) {
+            // Repeats are requests, too; who sends too many of them is dropped early.
+            desk.refused += u64::from(!within_rate);
             door.counters.duplicates.add(1);
             return Verdict::Silence;
         }
     }
-    let requests = survey.requests(header.operations);
-    let within_rate = view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests);
     // Before it is refused: what has run must not be said not to have.
     origin.remembered = !survey.harmless && !header.is_idempotent();
     if origin.remembered

@@ -7,7 +7,7 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
@@ -88,6 +88,10 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         let own = port == self.index;
         let Some(mut state) = shared.ports[port].open(own) else { return 0 };
+        // A thief that comes late would take packets, and their interrupt, from a neighbour that is about to sleep until that.
+        if !own && !shared.held_up[port].load(SeqCst) {
+            return 0;
+        }
         let state = &mut *state;
         let (snapshot, now_us) = (Arc::clone(&self.snapshot), self.now_us);
         let sorter = Sorter { snapshot: &snapshot, known: &mut state.desk.known, now_us, last: None };

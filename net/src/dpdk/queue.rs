@@ -12,6 +12,7 @@ use crate::driver::Pressure;
 use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK, DPDK_KEPT_BYTES, DPDK_LINK_LOOK_MS};
 use crate::share::Share;
 use crate::stack::{Forgone, FramePort, InFrame, Mac, Offload, OutFrame, Part, Verified};
+use arrayvec::ArrayVec;
 use sandstorm_dpdk_sys as sys;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -34,6 +35,8 @@ pub struct QueuePair {
     received: usize,
     /// Frames that came in several buffers, put together, each in its part.
     whole: Vec<u8>,
+    /// Buffers for what is being sent; between two sends they are not the pair's.
+    outgoing: [sys::ss_frame; BURST],
     /// Bytes of the largest frame.
     longest: usize,
     offload: Offload,
@@ -67,6 +70,7 @@ impl QueuePair {
             frames: [NONE; BURST],
             received: 0,
             whole: Vec::new(),
+            outgoing: [NONE; BURST],
             longest: usize::from(port.info.mtu) + usize::from(FRAME_OVERHEAD),
             offload: Offload { ip_fill, udp_fill, udp_unneeded: port.unsummed },
             queue,
@@ -169,27 +173,26 @@ impl QueuePair {
 
     /// Sends so many frames. Returns how many were dealt with.
     fn send(&mut self, frames: &[OutFrame<'_>]) -> usize {
-        let mut buffers = [NONE; BURST];
-        let Some(pool) = self.port.pools.get(usize::from(self.queue)) else { return 0 };
-        let shares = self.port.share_pools.get(usize::from(self.queue));
+        let QueuePair { outgoing: buffers, port, queue, longest, .. } = self;
+        let Some(pool) = port.pools.get(usize::from(*queue)) else { return 0 };
+        let shares = port.share_pools.get(usize::from(*queue));
         let count = frames.len().min(BURST);
         // SAFETY: the pool lives, and there is room for so many.
         if unsafe { sys::ss_allocate(pool.pointer(), buffers.as_mut_ptr(), count as u16) } < 0 {
             return 0;
         }
         // Those that do not fit are left out; the buffers at the end are then too many.
-        let mut of = [0; BURST];
-        let mut written = 0;
+        let mut of = ArrayVec::<usize, BURST>::new();
         for (index, frame) in frames.iter().take(count).enumerate() {
-            if let (Some(buffer), Some(of)) = (buffers.get_mut(written), of.get_mut(written))
-                && Self::make(buffer, frame, shares, self.longest)
+            if let Some(buffer) = buffers.get_mut(of.len())
+                && Self::make(buffer, frame, shares, *longest)
             {
-                *of = index;
-                written += 1;
+                of.push(index);
             }
         }
+        let written = of.len();
         // SAFETY: `written` buffers are the pair's own and hold frames. Those that left are the device's.
-        let sent = unsafe { sys::ss_send(self.port.number(), self.queue, buffers.as_ptr(), written as u16) };
+        let sent = unsafe { sys::ss_send(port.number(), *queue, buffers.as_ptr(), written as u16) };
         let sent = usize::from(sent).min(written);
         if let Some(kept) = buffers.get_mut(sent..count)
             && !kept.is_empty()

@@ -52,7 +52,8 @@ impl NarrowWays {
 
     /// The group of an address's network (/24, IPv6 /64), below [`LOWERED_GROUPS`].
     pub(crate) fn group(&self, ip: IpAddr) -> usize {
-        let network = match ip {
+        // Who is heard by a socket of both families is of IPv4 all the same: as IPv6 they would all be one network.
+        let network = match ip.to_canonical() {
             IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
             IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
         };

@@ -185,12 +185,17 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, program: &[Instruction]) -> bool {
 
 /// Has the kernel refuse datagrams that do not fit one packet on their way, rather than cut them.
 pub(super) fn send_whole(fd: BorrowedFd<'_>, is_ipv6: bool) {
-    let (level, name, value) = match is_ipv6 {
-        true => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
-        false => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
-    };
-    // Every kernel has it; without, datagrams are cut as before.
-    let _set = setsockopt(fd, level, name, value);
+    // Every kernel has it; without, datagrams are cut as before. A socket of IPv6 may have peers of IPv4, too, to whom the other setting applies.
+    let _set = setsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO);
+    if is_ipv6 {
+        let _set = setsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
+    }
+}
+
+/// Whether the kernel would cut what it sends by IPv4.
+#[cfg(test)]
+pub(super) fn cuts_ipv4(fd: BorrowedFd<'_>) -> bool {
+    getsockopt(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) != Some(libc::IP_PMTUDISC_DO)
 }
 
 /// Bytes of the largest packet that the kernel knows to fit the way of a connected socket.

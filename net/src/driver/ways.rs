@@ -60,7 +60,7 @@ impl KernelWays {
         // Nothing is sent by this one.
         let socket = UdpSocket::bind((self.local, 0)).ok()?;
         socket.connect(peer).ok()?;
-        let headers = if peer.is_ipv6() { 40 + 8 } else { 20 + 8 };
+        let headers = if peer.ip().to_canonical().is_ipv6() { 40 + 8 } else { 20 + 8 };
         sys::path_mtu(socket.as_fd(), peer.is_ipv6())?.checked_sub(headers)
     }
 }
@@ -85,6 +85,20 @@ impl Ways for KernelWays {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn peers_of_ipv4_are_no_less_of_many_networks_on_a_socket_of_both_families() {
+        let socket = match UdpSocket::bind("[::]:0") {
+            Ok(socket) => socket,
+            Err(error) => return println!("skipped: no IPv6 here: {error}"),
+        };
+        let ways = KernelWays::of(socket.as_fd(), IpAddr::from([0; 16]));
+        assert!(!sys::cuts_ipv4(socket.as_fd()));
+        let group = |third: u8| ways.narrow.group(std::net::Ipv4Addr::new(10, 1, third, 1).to_ipv6_mapped().into());
+        assert!((0..64).any(|third| group(third) != group(0)));
+        let ipv4 = std::net::Ipv4Addr::new(10, 1, 0, 1);
+        assert_eq!(ways.narrow.group(ipv4.into()), group(0));
+    }
 
     #[test]
     fn the_kernel_is_asked_at_a_bounded_rate_however_many_peers_are_refused() {

@@ -135,6 +135,8 @@ pub struct MalformedCounters {
     pub order: u64,
     /// A payload of the wrong length.
     pub length: u64,
+    /// The last packet of a message whose digest is another than the one that its packets name.
+    pub ident: u64,
 }
 
 impl MalformedCounters {
@@ -152,7 +154,7 @@ impl MalformedCounters {
 
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.short + self.magic + self.header_length + self.kind + self.order + self.length
+        self.short + self.magic + self.header_length + self.kind + self.order + self.length + self.ident
     }
 }
 

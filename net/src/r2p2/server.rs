@@ -250,6 +250,12 @@ impl ServerEndpoint {
             return None;
         }
         let done = self.end_partial(&key)?;
+        if ident(&done.bytes) != key.ident {
+            // Under its own name it would be neither answered again nor forgotten.
+            self.counters.malformed.ident += 1;
+            self.spares.give(done.bytes);
+            return None;
+        }
         self.completed.remember(now_us, key, (done.incarnation, part.count), &self.limits);
         self.due_us = self.due_us.min(now_us + self.limits.completed_timeout_us);
         Some(done.bytes)

@@ -432,16 +432,34 @@ fn answers_of_any_length_arrive_on_the_narrowest_way() {
     }
 }
 
+/// A question of two packets under this ident: its announcement, and both.
+fn in_two(question: &[u8], ident: u32) -> [Vec<u8>; 3] {
+    let (message_len, chunk_len, count) = (question.len() as u32, 1448, 2);
+    [(0, &question[..0]), (0, &question[..1448]), (1, &question[1448..])].map(|(index, chunk): (u16, &[u8])| {
+        let fields = Part { ident, incarnation: 1, message_len, chunk_len, index, count, chunk };
+        [&part(Kind::Request, 1, &fields)[..], chunk].concat()
+    })
+}
+
+#[test]
+fn a_question_that_comes_under_anothers_ident_is_none_and_nothing_of_it_is_held() {
+    let (mut server, _, peer) = pair(ServerLimits::default(), ClientLimits::default());
+    let question = message(7, 1, 1500);
+    let [_, first, second] = in_two(&question, super::ident_of(&question) ^ 1);
+    for packet in [first, second] {
+        assert!(server.receive(0, peer, &packet, &mut Sent::new()).is_none());
+    }
+    assert_eq!((server.held(), server.counters().malformed.ident), (ServerUse::default(), 1));
+    let [_, first, second] = in_two(&question, super::ident_of(&question));
+    assert!(server.receive(0, peer, &first, &mut Sent::new()).is_none());
+    assert!(server.receive(0, peer, &second, &mut Sent::new()).is_some());
+}
+
 #[test]
 fn an_answer_to_a_stranger_is_sent_once_or_not_at_all_and_nothing_of_it_or_its_question_is_held() {
     let (mut server, _, peer) = pair(ServerLimits::default(), ClientLimits::default());
     let question = message(7, 1, 1500);
-    let (ident, message_len, chunk_len, count) = (super::ident_of(&question), question.len() as u32, 1448, 2);
-    let [announced, first, second] =
-        [(0, &question[..0]), (0, &question[..1448]), (1, &question[1448..])].map(|(index, chunk): (u16, &[u8])| {
-            let fields = Part { ident, incarnation: 1, message_len, chunk_len, index, count, chunk };
-            [&part(Kind::Request, 1, &fields)[..], chunk].concat()
-        });
+    let [announced, first, second] = in_two(&question, super::ident_of(&question));
     for (most, datagrams) in [(600, 0), (1472, 1)] {
         let (mut acks, mut back) = (Sent::new(), Narrowing { sent: Sent::new(), most });
         assert!(server.receive(0, peer, &first, &mut acks).is_none());

@@ -15,6 +15,7 @@ use crate::limits::{
 };
 use crate::r2p2::Peer;
 use crate::share::Share;
+use arrayvec::ArrayVec;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -154,37 +155,39 @@ impl<P: FramePort> StackDriver<P> {
     fn work(&mut self, now_us: u64) {
         self.worker.release(now_us);
         while !self.worker.queue.frames.is_empty() {
-            let queue = &self.worker.queue.frames;
-            let mut frames = [OutFrame::EMPTY; BURST];
-            let mut count = 0;
-            for (place, frame) in frames.iter_mut().zip(queue) {
-                *place = OutFrame { header: frame, ip_header: 0, fill: Fill::default(), parts: &[] };
-                count += 1;
-            }
-            let taken = self.port.transmit(frames.get(..count).unwrap_or_default());
+            let (taken, all) = self.send_own();
             self.worker.queue.advance(taken);
-            if taken < count {
+            if !all {
                 break;
             }
         }
     }
 
+    /// Sends the first of the stack's own frames: how many the port has dealt with, and whether those were all that it was offered.
+    fn send_own(&mut self) -> (usize, bool) {
+        let own = |frame| OutFrame { header: frame, ip_header: 0, fill: Fill::default(), parts: &[] };
+        let queued = self.worker.queue.frames.iter().take(BURST);
+        let frames: ArrayVec<OutFrame<'_>, BURST> = queued.map(|frame| own(frame)).collect();
+        let taken = self.port.transmit(&frames);
+        (taken, taken >= frames.len())
+    }
+
     /// Sends the first datagrams of the outbox that can be sent at once. Returns how many of its datagrams are done with, and whether
     /// the port has room for more.
     fn send_run(&mut self, now_us: u64, outbox: &Outbox) -> (usize, bool) {
-        let mut headers = [Headers::default(); BURST];
-        let (mut ready, mut stop, mut last) = (0, None, None);
-        for (datagram, place) in outbox.iter().zip(&mut headers) {
-            match self.worker.route(now_us, datagram.peer, datagram.parts(), &mut last) {
-                Out::Frame(headers) => *place = headers,
+        let mut headers = ArrayVec::new();
+        let (mut stop, mut last) = (None, None);
+        for datagram in outbox.iter().take(BURST) {
+            match self.worker.route(now_us, datagram.peer, datagram.parts(), &mut last, &mut headers) {
+                Out::Frame => {}
                 other => {
                     stop = Some((other, datagram));
                     break;
                 }
             }
-            ready += 1;
         }
-        let taken = self.send_frames(outbox, headers.get(..ready).unwrap_or_default());
+        let ready = headers.len();
+        let taken = self.send_frames(outbox, &headers);
         if taken < ready {
             return (taken, false);
         }
@@ -199,24 +202,24 @@ impl<P: FramePort> StackDriver<P> {
                 self.worker.counters.drop(why);
                 (taken + 1, true)
             }
-            Some((Out::Frame(_), _)) => (taken, true),
+            Some((Out::Frame, _)) => (taken, true),
         }
     }
 
     fn send_frames(&mut self, outbox: &Outbox, headers: &[Headers]) -> usize {
-        let mut parts = [const { [Part::Bytes(&[]), Part::Bytes(&[])] }; BURST];
-        for (datagram, [own, behind]) in outbox.iter().zip(&mut parts).take(headers.len()) {
-            *own = Part::Bytes(datagram.parts()[0]);
-            if let Some((share, range)) = datagram.shared() {
-                *behind = Part::Shared(share, range);
-            }
+        let parts: ArrayVec<[Part<'_>; 2], BURST> = outbox
+            .iter()
+            .take(headers.len())
+            .map(|datagram| {
+                let shared = datagram.shared().map(|(share, range)| Part::Shared(share, range));
+                [Part::Bytes(datagram.parts()[0]), shared.unwrap_or(Part::Bytes(&[]))]
+            })
+            .collect();
+        let mut frames = ArrayVec::<OutFrame<'_>, BURST>::new();
+        for (headers, parts) in headers.iter().zip(&parts) {
+            frames.push(OutFrame { header: headers.bytes(), ip_header: headers.ip, fill: headers.fill, parts });
         }
-        let mut frames = [OutFrame::EMPTY; BURST];
-        for ((headers, parts), frame) in headers.iter().zip(&parts).zip(&mut frames) {
-            let (header, fill) = (headers.bytes(), headers.fill);
-            *frame = OutFrame { header, ip_header: headers.ip, fill, parts };
-        }
-        let taken = self.port.transmit(frames.get(..headers.len()).unwrap_or_default()).min(headers.len());
+        let taken = self.port.transmit(&frames).min(headers.len());
         self.counters.sent += taken as u64;
         self.counters.sent_messages += taken as u64;
         let bytes: usize = outbox.iter().take(taken).map(|datagram| datagram.len()).sum();
@@ -323,6 +326,8 @@ impl<P: FramePort> Driver for StackDriver<P> {
             outbox.advance(done);
             if !room {
                 self.counters.send_full += 1;
+                // What waits for room is sent as soon as there is some: no long sleep.
+                self.busy_us = now_us;
                 outbox.compact();
                 break;
             }

@@ -6,6 +6,7 @@ use super::worker::{Out, Worker};
 use super::{FramePort, InFrame, Mac, Network, Never, Offload, OutFrame, StackOptions, Verified};
 use crate::driver::Burst;
 use crate::limits::{CONTROL_FRAMES, GRO_SEGMENTS, HELD_DATAGRAMS};
+use arrayvec::ArrayVec;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -145,8 +146,9 @@ pub(crate) fn frames(bytes: &[u8]) {
                 1 => SocketAddr::from(([0xFD00, 0, 0, 0, 0, 0, 0, last.into()], 9)),
                 _ => SocketAddr::from(([192, 0, 2, last], 9)),
             };
-            match worker.route(now_us, peer, [input, &[]], &mut None) {
-                Out::Frame(headers) => check_own(&[headers.bytes(), input].concat()),
+            let mut headers = ArrayVec::new();
+            match worker.route(now_us, peer, [input, &[]], &mut None, &mut headers) {
+                Out::Frame => check_own(&[headers[0].bytes(), input].concat()),
                 Out::Hold(hop) => worker.hold(now_us, hop, peer, [input, &[]]),
                 Out::Dropped(_) => {}
             }

@@ -10,8 +10,9 @@ use super::wire::{HEADERS, IPV4, IPV6, UDP};
 use super::wire::{arp::Arp, nd};
 use super::{Mac, Offload};
 use crate::driver::rate::Rate;
-use crate::limits::{GROUP_REPORT_US, LOWERED_GROUPS, LOWERED_PER_S};
+use crate::limits::{BURST, GROUP_REPORT_US, LOWERED_GROUPS, LOWERED_PER_S};
 use crate::r2p2::Peer;
+use arrayvec::ArrayVec;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ pub(super) struct Worker {
 /// What becomes of a datagram to be sent.
 #[derive(Debug)]
 pub(super) enum Out {
-    /// It is sent behind these headers.
-    Frame(Headers),
+    /// It is sent behind the headers that were written.
+    Frame,
     /// It waits for its neighbour to be asked, or to answer.
     Hold(IpAddr),
     /// It is dropped: who is done with it counts why.
@@ -145,8 +146,8 @@ impl Worker {
         if target.is_unicast_link_local() { self.interface.link_local.unwrap_or(own) } else { own }
     }
 
-    /// The headers for a datagram, or what else becomes of it. To be called again for one that the port had no room for. `last` is the
-    /// peer that was found last at this time: most datagrams that leave together go to one.
+    /// Appends the headers for a datagram to those of a burst, or tells what else becomes of it. To be called again for one that the port had no
+    /// room for. `last` is the peer that was found last at this time: most datagrams that leave together go to one.
     #[inline]
     pub(super) fn route(
         &mut self,
@@ -154,6 +155,7 @@ impl Worker {
         peer: Peer,
         payload: [&[u8]; 2],
         last: &mut Option<(Peer, Mac)>,
+        burst: &mut ArrayVec<Headers, BURST>,
     ) -> Out {
         let header = if peer.is_ipv4() { IPV4 } else { IPV6 };
         if header + UDP + payload.map(<[u8]>::len).iter().sum::<usize>() > self.interface.mtu {
@@ -170,7 +172,10 @@ impl Worker {
             },
         };
         match self.headers(mac, peer, payload, self.offload) {
-            Some(headers) => Out::Frame(headers),
+            Some(headers) => {
+                burst.push(headers);
+                Out::Frame
+            }
             None => Out::Dropped(Unsent::NoRoute),
         }
     }

@@ -52,9 +52,8 @@ impl Sum {
     /// See [`Sum::pseudo`].
     #[inline]
     pub(in crate::stack) fn pseudo4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, len: usize) -> Sum {
-        let mut sum = Sum::default();
-        sum.add(&from.octets());
-        sum.add(&to.octets());
+        let words = |ip: Ipv4Addr| u64::from(u32::from_ne_bytes(ip.octets()));
+        let mut sum = Sum { total: words(from) + words(to), odd: false };
         sum.add_number(u16::from(protocol));
         sum.add_number(len as u16);
         sum

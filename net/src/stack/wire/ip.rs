@@ -1,6 +1,6 @@
 //! Headers of IPv4 and IPv6.
 
-use super::checksum::is_right;
+use super::checksum::{Sum, is_right};
 use super::{IPV4, IPV6, Refused, ipv4_at, ipv6_at, protocol, u16_at};
 use crate::stack::Verified;
 use std::net::IpAddr;
@@ -162,8 +162,10 @@ pub(in crate::stack) fn write(
             header[12..16].copy_from_slice(&from.octets());
             header[16..20].copy_from_slice(&to.octets());
             if with_checksum {
-                let sum = super::checksum::checksum(header);
-                header[10..12].copy_from_slice(&sum.to_be_bytes());
+                // Of what was written, without reading it again.
+                let mut sum = Sum::pseudo4(from, to, protocol, usize::from(total));
+                [0x4500, 0x4000, u16::from(HOPS) << 8].into_iter().for_each(|word| sum.add_number(word));
+                header[10..12].copy_from_slice(&sum.checksum().to_be_bytes());
             }
             IPV4
         }
