@@ -9,6 +9,7 @@ use common::{BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant, ten
 use sandstorm_client::Error;
 use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_db::metrics::text::flat;
+use sandstorm_db::server::DataPlane;
 use sandstorm_db::tenants::QuotaChanges;
 use sandstorm_net::limits::ClientLimits;
 use sandstorm_net::r2p2::header::{Body, Packet, Part, part};
@@ -280,18 +281,40 @@ fn a_repeated_call_runs_again_only_if_the_client_says_that_it_may() {
     assert!(again[0] != again[1] && again[1] != again[2], "{again:?}");
 }
 
-#[test]
-fn a_query_that_runs_is_not_begun_again_by_its_repeats() {
-    let plane = data_plane(1);
-    let (id, _) = tenant(&plane, "alice", true);
-    let budget = BudgetOverride { total_us: Some(500_000), ..BudgetOverride::default() };
-    load_with(&plane, "alice", "bad", 1, budget);
-    let mut wire = Wire::new(&plane, 0, id);
+/// A query that takes that long, of a tenant with these quotas.
+fn slow_query(plane: &DataPlane, name: &str, total_us: u64, quotas: QuotaChanges) -> (Wire, MessageHeader, Vec<u8>) {
+    let (id, _) = tenant_with(plane, name, true, quotas);
+    let budget = BudgetOverride { total_us: Some(total_us), ..BudgetOverride::default() };
+    load_with(plane, name, "bad", 1, budget);
+    let mut wire = Wire::new(plane, 0, id);
+    let (header, message) = next_query(&mut wire);
+    (wire, header, message)
+}
+
+fn next_query(wire: &mut Wire) -> (MessageHeader, Vec<u8>) {
     let args = [&1u64.to_le_bytes()[..], b"loop"].concat();
-    let run = |wire: &mut Wire| {
-        let header = MessageHeader { flags: FLAG_IDEMPOTENT, ..wire.header(1) };
-        let mut message = Vec::new();
-        encode_message(&header, &[Operation::invoke(b"bad", &args)], &mut message);
+    let header = MessageHeader { flags: FLAG_IDEMPOTENT, ..wire.header(1) };
+    let mut message = Vec::new();
+    encode_message(&header, &[Operation::invoke(b"bad", &args)], &mut message);
+    (header, message)
+}
+
+fn counted(plane: &DataPlane, name: &str) -> u64 {
+    flat(&plane.metrics.read_worker(0)).find(|(other, _)| *other == name).expect("a counter").1
+}
+
+#[test]
+fn a_query_that_runs_is_not_begun_again_by_its_repeats_and_others_run_beside_it() {
+    let plane = data_plane(1);
+    its_repeats_begin_nothing(&plane);
+    queries_under_one_session_and_sequence_run_beside_each_other(&plane);
+    its_repeats_use_up_the_rate(&plane);
+}
+
+fn its_repeats_begin_nothing(plane: &DataPlane) {
+    let (mut wire, mut header, mut message) = slow_query(plane, "alice", 500_000, QuotaChanges::default());
+    let before = counted(plane, "invocations_started");
+    for _ in 0..2 {
         for _ in 0..5 {
             wire.send(header.sequence as u16, &message);
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -301,46 +324,17 @@ fn a_query_that_runs_is_not_begun_again_by_its_repeats() {
         // What has its answer is new when it comes again.
         wire.send(header.sequence as u16, &message);
         assert_eq!(wire.receive().1.sequence, header.sequence);
-    };
-    run(&mut wire);
-    run(&mut wire);
-    assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
-    let started = flat(&plane.metrics.read_worker(0)).find(|(name, _)| name == "invocations_started");
-    assert_eq!(started.map(|(_, count)| count), Some(4));
-}
-
-#[test]
-fn repeats_of_a_query_that_runs_are_requests_and_use_up_the_rate() {
-    let plane = data_plane(1);
-    let rate = QuotaChanges { requests_per_s: Some(1), ..QuotaChanges::default() };
-    let (id, _) = tenant_with(&plane, "alice", true, rate);
-    let budget = BudgetOverride { total_us: Some(300_000), ..BudgetOverride::default() };
-    load_with(&plane, "alice", "bad", 1, budget);
-    let mut wire = Wire::new(&plane, 0, id);
-    let args = [&1u64.to_le_bytes()[..], b"loop"].concat();
-    let header = MessageHeader { flags: FLAG_IDEMPOTENT, ..wire.header(1) };
-    let mut message = Vec::new();
-    encode_message(&header, &[Operation::invoke(b"bad", &args)], &mut message);
-    for _ in 0..50 {
-        wire.send(header.sequence as u16, &message);
+        (header, message) = next_query(&mut wire);
     }
-    assert_eq!(wire.receive().2[0].status, Status::Killed);
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::OverQuota);
+    assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+    assert_eq!(counted(plane, "invocations_started") - before, 4);
 }
 
-#[test]
-fn queries_under_one_session_and_sequence_run_beside_each_other() {
-    let plane = data_plane(1);
-    let (id, _) = tenant(&plane, "alice", true);
-    let budget = BudgetOverride { total_us: Some(300_000), ..BudgetOverride::default() };
-    load_with(&plane, "alice", "bad", 1, budget);
-    let mut wire = Wire::new(&plane, 0, id);
-    let args = [&1u64.to_le_bytes()[..], b"loop"].concat();
-    let header = MessageHeader { flags: FLAG_IDEMPOTENT, ..wire.header(1) };
-    let mut message = Vec::new();
-    encode_message(&header, &[Operation::invoke(b"bad", &args)], &mut message);
-    let mut another = Wire::new(&plane, 0, id);
+fn queries_under_one_session_and_sequence_run_beside_each_other(plane: &DataPlane) {
+    let (wire, _, message) = slow_query(plane, "bob", 300_000, QuotaChanges::default());
+    let mut another = Wire::new(plane, 0, wire.tenant);
     (another.session, another.sequence) = (wire.session, wire.sequence);
+    let before = counted(plane, "duplicates");
     // Two of one client under two ids, and one of another client under the first's.
     for (from, request_id) in [(&wire, 1), (&wire, 2), (&another, 1)] {
         from.send(request_id, &message);
@@ -351,9 +345,17 @@ fn queries_under_one_session_and_sequence_run_beside_each_other() {
         request_id
     });
     answered[..2].sort_unstable();
-    assert_eq!(answered, [1, 2, 1]);
-    let duplicates = flat(&plane.metrics.read_worker(0)).find(|(name, _)| name == "duplicates");
-    assert_eq!(duplicates.map(|(_, count)| count), Some(0), "none of them was taken for a repeat");
+    assert_eq!((answered, counted(plane, "duplicates") - before), ([1, 2, 1], 0), "none was taken for a repeat");
+}
+
+fn its_repeats_use_up_the_rate(plane: &DataPlane) {
+    let rate = QuotaChanges { requests_per_s: Some(1), ..QuotaChanges::default() };
+    let (mut wire, header, message) = slow_query(plane, "carol", 300_000, rate);
+    for _ in 0..50 {
+        wire.send(header.sequence as u16, &message);
+    }
+    assert_eq!(wire.receive().2[0].status, Status::Killed);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::OverQuota);
 }
 
 #[test]

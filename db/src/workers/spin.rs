@@ -11,7 +11,7 @@ use crate::limits::{SPIN_BAR_US, SPIN_MISSES, SPIN_MOST_US, SPIN_US};
 #[derive(Debug)]
 pub(super) struct Spin {
     us: u64,
-    /// Sleeps in a row in spite of a longer spin.
+    /// Sleeps in spite of a longer spin, since one was spared.
     missed: u32,
     /// Until then no longer ones are tried.
     barred_until_us: u64,
@@ -40,15 +40,11 @@ impl Spin {
     }
 
     fn learn(&mut self, now_us: u64, idle_us: u64) {
-        if idle_us > SPIN_MOST_US {
-            (self.us, self.missed) = (SPIN_US, 0);
-            return;
-        }
-        if self.us > SPIN_US {
-            self.missed += 1;
-        }
+        self.missed += u32::from(self.us > SPIN_US);
         if self.missed >= SPIN_MISSES {
             *self = Spin { barred_until_us: now_us + SPIN_BAR_US, ..Spin::new() };
+        } else if idle_us > SPIN_MOST_US {
+            self.us = SPIN_US;
         } else if now_us >= self.barred_until_us {
             self.us = (2 * self.us).min(SPIN_MOST_US);
         }
@@ -84,15 +80,19 @@ mod tests {
 
     #[test]
     fn a_longer_spin_that_ends_no_sleep_is_given_up_for_a_while() {
-        let (mut spin, mut now_us, mut longer_us) = (Spin::new(), 0, 0);
+        let mut spin = Spin::new();
         // Work comes only once this worker sleeps: whoever sends it wants the same processor.
-        while now_us < 10 * SPIN_BAR_US {
-            let idle_us = spin.us + 20;
-            longer_us += spin.us - SPIN_US;
-            now_us += idle_us;
-            spin.found_work(now_us, idle_us, true);
+        for wake_us in [20, 60, 120] {
+            let (mut now_us, mut longer_us) = (0, 0);
+            while now_us < 10 * SPIN_BAR_US {
+                let idle_us = spin.us + wake_us;
+                longer_us += spin.us - SPIN_US;
+                now_us += idle_us;
+                spin.found_work(now_us, idle_us, true);
+            }
+            assert!(longer_us > 0, "it is tried");
+            assert!(longer_us * 20 < now_us, "{longer_us} us of {now_us} for nothing");
+            spin = Spin::new();
         }
-        assert!(longer_us > 0, "it is tried");
-        assert!(longer_us * 20 < now_us, "{longer_us} us of {now_us} for nothing");
     }
 }
