@@ -94,6 +94,7 @@ fn fold(mut sum: u64) -> u16 {
 }
 
 /// The checksum of bytes whose place for it holds zero.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::stack) fn checksum(bytes: &[u8]) -> u16 {
     let mut sum = Sum::default();
     sum.add(bytes);

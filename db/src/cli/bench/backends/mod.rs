@@ -5,8 +5,15 @@ mod answer;
 mod bare;
 mod child;
 mod cores;
+#[cfg(feature = "dpdk")]
+mod hugepages;
 mod inside;
 mod lab;
+#[cfg(feature = "dpdk")]
+mod memif;
+#[cfg(not(feature = "dpdk"))]
+#[path = "without.rs"]
+mod memif;
 mod over;
 
 pub(super) use answer::answer;
@@ -96,9 +103,9 @@ impl Everybody<'_> {
     fn start<'a>(args: &'a BenchArgs, findings: &mut Findings) -> Result<Everybody<'a>, Failure> {
         let lab = Lab::new().map(Arc::new);
         let filled = [Data::new(0, args.records()), sized(args, 0), sized(args, 1)];
-        let mut backends = Vec::new();
+        let (mut backends, mut memifs) = (Vec::new(), None);
         for kind in Kind::ALL {
-            match Backend::start(kind, &lab, &filled) {
+            match Backend::start(kind, &lab, &mut memifs, &filled) {
                 Ok(backend) => backends.push(backend),
                 Err(error) if kind.is_everywhere() => return Err(error.about(kind.name())),
                 Err(error) => findings.notes.push(format!("skipped: {}: {}", kind.name(), error.message)),
@@ -154,7 +161,7 @@ impl Everybody<'_> {
         for (backend, sides) in self.backends.iter().zip(ours.chunks(WHATS.len())) {
             let [echo, bare, gets, batches, calls] = sides else { continue };
             let name = backend.kind.name();
-            let is_memif = backend.kind == Kind::Memif && depth > 1;
+            let is_memif = backend.kind.is_memif() && depth > 1;
             let mut ratio = |what: &str, [one, other]: [&Side; 2], (unit, figure): (_, Figure), target| {
                 let spreads = [one.spread(figure), other.spread(figure)];
                 let what = format!("{name}, {depth} under way: {what}");
@@ -203,7 +210,7 @@ impl Everybody<'_> {
             let ([small_ns, large_ns], [small_side, large_side]) = (costs, sides) else { continue };
             let (small_ns, large_ns) = (Spread::of(small_ns.clone()), Spread::of(large_ns.clone()));
             let what = format!("{}: the server's time for a get of {large} B / of {small} B", backend.kind.name());
-            let target = (backend.kind == Kind::Memif).then_some(Target::AtMost(LARGE_TO_SMALL));
+            let target = backend.kind.is_memif().then_some(Target::AtMost(LARGE_TO_SMALL));
             findings.ratios.push(Ratio::of(what, "ns", [&large_ns, &small_ns], target));
             let rates = [small_side, large_side].map(|side| side.spread(THOUSAND_PER_S));
             table.row(backend.kind.name(), [small_ns, large_ns].into_iter().chain(rates).collect());

@@ -1,5 +1,6 @@
 //! The drivers, each with a server and an echo at the other end.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use sandstorm_net::stack::ClientInterface;
 use super::super::stage;
 use super::child::{self, Process, Server};
 use super::lab::{Inside, Lab};
+use super::memif::Memifs;
 use crate::cli::output::Failure;
 
 /// How long an answer may take: a machine that does much else is slow, not broken.
@@ -34,10 +36,13 @@ pub(super) enum Kind {
     Xdp,
     /// Shared memory, through DPDK.
     Memif,
+    /// The same where this side's packets are read and written where they lie.
+    MemifZeroCopy,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 5] = [Kind::Single, Kind::Offload, Kind::Packet, Kind::Xdp, Kind::Memif];
+    pub(super) const ALL: [Kind; 6] =
+        [Kind::Single, Kind::Offload, Kind::Packet, Kind::Xdp, Kind::Memif, Kind::MemifZeroCopy];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -46,7 +51,12 @@ impl Kind {
             Kind::Packet => "af_packet over veth",
             Kind::Xdp => "af_xdp over veth",
             Kind::Memif => "memif",
+            Kind::MemifZeroCopy => "memif, zero-copy",
         }
+    }
+
+    pub(super) fn is_memif(self) -> bool {
+        matches!(self, Kind::Memif | Kind::MemifZeroCopy)
     }
 
     /// Whether every machine has it.
@@ -72,23 +82,28 @@ pub(super) struct Backend {
     pub(super) server: Server,
     pub(super) echo: Process,
     /// To the server, and to the echo.
-    ways: [Arc<dyn Drivers>; 2],
-    /// Where sockets of the shared memory are.
-    _folder: Option<tempfile::TempDir>,
+    pub(super) ways: [Arc<dyn Drivers>; 2],
+    /// Where sockets of the shared memory are, and its pages.
+    pub(super) _kept: Option<Box<dyn Any>>,
 }
 
 /// A server's address, and its client's, of a pair.
-fn addresses(pair: usize) -> [String; 2] {
+pub(super) fn addresses(pair: usize) -> [String; 2] {
     [1, 2].map(|host| format!("10.98.{pair}.{host}/24"))
 }
 
-fn words(text: &str) -> Vec<String> {
+pub(super) fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
 impl Backend {
     /// Starts a server and an echo, fills the server's table, and has both sleep.
-    pub(super) fn start(kind: Kind, lab: &Result<Arc<Lab>, String>, data: &[Data]) -> Result<Backend, Failure> {
+    pub(super) fn start(
+        kind: Kind,
+        lab: &Result<Arc<Lab>, String>,
+        memifs: &mut Option<Memifs>,
+        data: &[Data],
+    ) -> Result<Backend, Failure> {
         // Processes run where the thread may that starts them.
         stage::return_to_all()?;
         let backend = match kind {
@@ -97,7 +112,12 @@ impl Backend {
                 Ok(lab) => Backend::pairs(kind, lab),
                 Err(why) => Err(Failure::new(why.clone())),
             },
-            Kind::Memif => Backend::memif(),
+            Kind::Memif | Kind::MemifZeroCopy => {
+                if memifs.is_none() {
+                    *memifs = Some(Memifs::start()?);
+                }
+                memifs.as_mut().map_or_else(|| Err(Failure::new("none was started")), |memifs| memifs.take(kind))
+            }
         }?;
         stage::stay_off_first(1);
         backend.fill(data)?;
@@ -143,7 +163,7 @@ impl Backend {
         let way: Arc<dyn Drivers> = Arc::new(Sockets(settings.udp_options()));
         let server = Server::start(&[words("--data 127.0.0.1:0"), flags.clone()].concat(), None)?;
         let echo = child::echo(&flags, None)?;
-        Ok(Backend { kind, server, echo, ways: [Arc::clone(&way), way], _folder: None })
+        Ok(Backend { kind, server, echo, ways: [Arc::clone(&way), way], _kept: None })
     }
 
     fn pairs(kind: Kind, lab: &Arc<Lab>) -> Result<Backend, Failure> {
@@ -182,45 +202,7 @@ impl Backend {
             let drivers = opened.map_err(|error| Failure::new(error.to_string()))?;
             Ok(Arc::new(Inside { lab: Arc::clone(lab), drivers }))
         };
-        Ok(Backend { kind, server, echo, ways: [way(pairs[0])?, way(pairs[1])?], _folder: None })
-    }
-
-    /// Both connections are devices of one DPDK here, which starts once.
-    #[cfg(feature = "dpdk")]
-    fn memif() -> Result<Backend, Failure> {
-        const EAL: &str = "--no-huge --no-pci --no-shconf -m 128";
-        let folder = tempfile::tempdir()?;
-        let vdev = |name: usize, role: &str, pair: usize| {
-            let socket = folder.path().join(format!("socket{pair}"));
-            format!("--vdev net_memif{name},role={role},id=0,socket={},socket-abstract=no", socket.display())
-        };
-        let at = |pair: usize| {
-            let [address, _] = addresses(pair);
-            let eal = format!("{EAL} {}", vdev(0, "server", pair));
-            [words("--driver dpdk --eal"), vec![eal], words(&format!("--address {address}"))].concat()
-        };
-        let pairs = [4, 5];
-        // Those who listen come first.
-        let server = Server::start(&at(pairs[0]), None)?;
-        let echo = child::echo(&at(pairs[1]), None)?;
-        let eal = format!("{EAL} {} {}", vdev(0, "client", pairs[0]), vdev(1, "client", pairs[1]));
-        let way = |index: usize, to: std::net::SocketAddr| -> Result<Arc<dyn Drivers>, Failure> {
-            let [_, address] = addresses(pairs[index]);
-            let (driver, device) = (Some(DriverName::Dpdk), Some(format!("net_memif{index}")));
-            let (eal, address) = (Some(eal.clone()), vec![address]);
-            let over = NetOverrides { driver, device, eal, address, ..NetOverrides::default() };
-            let settings = NetSettings::of(&over).map_err(|error| Failure::new(error.to_string()))?;
-            let drivers = crate::cli::device::drivers(&settings, to, 1, None)?;
-            drivers.ok_or_else(|| Failure::new("memif is no kernel socket"))
-        };
-        let ways = [way(0, server.process.address()?)?, way(1, echo.address()?)?];
-        Ok(Backend { kind: Kind::Memif, server, echo, ways, _folder: Some(folder) })
-    }
-
-    /// There is none.
-    #[cfg(not(feature = "dpdk"))]
-    fn memif() -> Result<Backend, Failure> {
-        Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK))
+        Ok(Backend { kind, server, echo, ways: [way(pairs[0])?, way(pairs[1])?], _kept: None })
     }
 
     /// How clients reach the server: plain, over every driver alike.

@@ -1,0 +1,86 @@
+//! Servers and echoes over shared memory, with and without its driver's zero-copy mode.
+//!
+//! This process has one DPDK, which starts once, with all devices that it will ever have: so all ends that listen are started before it. With
+//! `zero-copy=yes` the other side reads and writes this side's packets where they lie, which takes huge pages here (and none there).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sandstorm_db::config::{DriverName, NetOverrides, NetSettings};
+use sandstorm_net::driver::Drivers;
+
+use super::child::{self, Process, Server};
+use super::hugepages::HugePages;
+use super::over::{Backend, Kind, addresses, words};
+use crate::cli::output::Failure;
+
+/// DPDK's memory on each side, megabytes; here for all connections.
+const THERE_MB: usize = 128;
+const HERE_MB: usize = 256;
+/// The first pair of each kind: its server's; the echo's is the next.
+const KINDS: [(Kind, usize); 2] = [(Kind::Memif, 4), (Kind::MemifZeroCopy, 6)];
+
+/// All of them. A kind is taken once.
+pub(super) struct Memifs {
+    ends: Vec<(Kind, Server, Process)>,
+    /// DPDK's arguments in this process.
+    eal: String,
+    /// Why there is no zero-copy mode.
+    without: Option<String>,
+    folder: Arc<tempfile::TempDir>,
+    pages: Option<Arc<HugePages>>,
+}
+
+fn vdev(folder: &Path, name: usize, role: &str, pair: usize) -> String {
+    let socket = folder.join(format!("socket{pair}"));
+    format!("--vdev net_memif{name},role={role},id=0,socket={},socket-abstract=no", socket.display())
+}
+
+impl Memifs {
+    /// Starts servers and echoes, of both kinds if there are huge pages to be had.
+    pub(super) fn start() -> Result<Memifs, Failure> {
+        let folder = Arc::new(tempfile::tempdir()?);
+        let (pages, without) = match HugePages::reserve(HERE_MB) {
+            Ok(pages) => (Some(Arc::new(pages)), None),
+            Err(why) => (None, Some(why)),
+        };
+        let memory = if pages.is_some() { "--in-memory --single-file-segments" } else { "--no-huge --no-shconf" };
+        let mut eal = format!("--no-pci {memory} -m {HERE_MB}");
+        let mut ends = Vec::new();
+        for (kind, pair) in KINDS.into_iter().filter(|(kind, _)| *kind == Kind::Memif || pages.is_some()) {
+            let at = |pair: usize| {
+                let [address, _] = addresses(pair);
+                let eal =
+                    format!("--no-huge --no-pci --no-shconf -m {THERE_MB} {}", vdev(folder.path(), 0, "server", pair));
+                [words("--driver dpdk --eal"), vec![eal], words(&format!("--address {address}"))].concat()
+            };
+            ends.push((kind, Server::start(&at(pair), None)?, child::echo(&at(pair + 1), None)?));
+            let mode = if kind == Kind::MemifZeroCopy { ",zero-copy=yes" } else { "" };
+            for pair in [pair, pair + 1] {
+                eal += &format!(" {}{mode}", vdev(folder.path(), pair, "client", pair));
+            }
+        }
+        Ok(Memifs { ends, eal, without, folder, pages })
+    }
+
+    /// The server and the echo of a kind.
+    pub(super) fn take(&mut self, kind: Kind) -> Result<Backend, Failure> {
+        let Some(at) = self.ends.iter().position(|(other, ..)| *other == kind) else {
+            return Err(Failure::new(self.without.clone().unwrap_or_else(|| "it is used already".into())));
+        };
+        let (_, server, echo) = self.ends.swap_remove(at);
+        let first = KINDS.into_iter().find(|(other, _)| *other == kind).map_or(0, |(_, pair)| pair);
+        let way = |pair: usize, to: std::net::SocketAddr| -> Result<Arc<dyn Drivers>, Failure> {
+            let [_, address] = addresses(pair);
+            let (driver, device) = (Some(DriverName::Dpdk), Some(format!("net_memif{pair}")));
+            let (eal, address) = (Some(self.eal.clone()), vec![address]);
+            let over = NetOverrides { driver, device, eal, address, ..NetOverrides::default() };
+            let settings = NetSettings::of(&over).map_err(|error| Failure::new(error.to_string()))?;
+            let drivers = crate::cli::device::drivers(&settings, to, 1, None)?;
+            drivers.ok_or_else(|| Failure::new("memif is no kernel socket"))
+        };
+        let ways = [way(first, server.process.address()?)?, way(first + 1, echo.address()?)?];
+        let kept = (Arc::clone(&self.folder), self.pages.clone());
+        Ok(Backend { kind, server, echo, ways, _kept: Some(Box::new(kept)) })
+    }
+}
