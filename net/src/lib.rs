@@ -2,7 +2,7 @@
 //!
 //! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`once`] runs each request at most
 //! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over Ethernet frames; [`share`] is bytes that
-//! are sent from where they lie.
+//! are sent from where they lie, [`kept`] counts the packet buffers in which such lie.
 //! `trust` is for those who ask a port that speaks HTTPS. All but these three are free of sockets and clocks.
 #![deny(unsafe_code)]
 
@@ -11,6 +11,7 @@ pub mod dpdk;
 pub mod driver;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod kept;
 pub mod limits;
 pub mod memcached;
 pub mod once;

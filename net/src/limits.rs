@@ -267,9 +267,14 @@ pub const DPDK_SPARE_BUFFERS: u32 = 1023;
 pub const XDP_FILL_BUFFERS: u16 = 2048;
 /// Bytes that the kernel keeps free before each frame that it gives to a program of XDP.
 pub const XDP_HEADROOM: u16 = 256;
-/// Bytes of a datagram from which on it stays in the buffer in which it came, and of a value in it from which on its record leaves it there,
+/// Bytes of a datagram from which on it stays in the buffer in which it came, and of a value in it from which on its record may leave it there,
 /// where as many buffers may be kept: from here on two copies cost more than an owner for the buffer (docs/dpdk.md).
 pub const DPDK_KEPT_BYTES: usize = 1024;
+/// A value stays in its packet's buffer from one of so many parts of the largest packet on. 4: a record that stays takes four times its bytes at
+/// most, and 4 KiB still stay in packets of 9000 bytes.
+pub const DPDK_KEPT_PARTS: usize = 4;
+/// Buffers of datagrams that only wait are to be one of so many parts of those that may be kept. 2: who floods leaves half to values.
+pub const DPDK_WAITING_PARTS: u32 = 2;
 /// Sends in a row without room after which the device is asked whether anybody is at its other end; if not, what waits is dropped, as
 /// a cable that is out would.
 pub const DPDK_FULL_BEFORE_LOOK: u32 = 1000;

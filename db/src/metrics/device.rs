@@ -23,7 +23,7 @@ pub struct DeviceState {
     pub send_errors: u64,
     /// Packet buffers that are kept now.
     pub kept: u64,
-    /// Packets that were copied since as many buffers were kept as may be.
+    /// Packets that were copied since as many buffers were kept as may be, or were to wait as copies.
     pub not_kept: u64,
     /// Interrupts that workers had asked for and that came.
     pub interrupts: u64,
@@ -49,7 +49,10 @@ pub const DEVICE: &[Metric] = &[
         "device_kept_buffers",
         "Packet buffers that are kept as the place of large values, or wait to be served (`[net] kept_buffers`).",
     ),
-    counter("device_not_kept", "Large packets that were copied since as many buffers were kept as may be."),
+    counter(
+        "device_not_kept",
+        "Large packets that were copied since as many buffers were kept as may be, or they had to wait and who sent them is a stranger or had its part.",
+    ),
     counter("device_interrupts", "Interrupts that sleeping workers had asked the device for, and that came."),
 ];
 

@@ -363,6 +363,8 @@ mod tenant_counters {
             packets_shed: counter,
             /// Of a thousand of the tenant's datagrams, those that are dropped early now (workers added up).
             dropped_early_per_mille: gauge,
+            /// Large values that the tenant put and that were copied, because it had its part of the packet buffers (`[net] kept_buffers`).
+            not_kept: counter,
             /// Invocations that returned without an error.
             invocations_done: counter,
             /// Invocations that returned an error of their own.

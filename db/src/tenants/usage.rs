@@ -2,7 +2,7 @@
 //! Outlives changes of the tenant's settings.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ pub struct Kill {
 /// What a tenant uses now and has used.
 #[derive(Debug)]
 pub struct Usage {
-    counters: Box<[CachePadded<TenantCounters>]>,
+    workers: Box<[CachePadded<OfWorker>]>,
     /// Invocations that are begun and not ended, above [`COUNT_SHIFT`] bits of the memory units that they hold: one step
     /// counts both, so that neither quota can be passed by a race.
     held: CachePadded<AtomicU64>,
@@ -54,6 +54,32 @@ pub struct Usage {
     changes_ms: AtomicU64,
     /// Moments of the pushes of the last hour, in milliseconds since the Unix epoch.
     pushes: Mutex<VecDeque<u64>>,
+}
+
+/// What it uses of one worker.
+#[derive(Debug, Default)]
+struct OfWorker {
+    counters: TenantCounters,
+    kept: Places,
+}
+
+/// Places that are taken by one thread at a time, and given back by any.
+#[derive(Debug, Default)]
+pub(crate) struct Places(AtomicU32);
+
+impl Places {
+    /// How many are taken.
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+
+    pub(crate) fn take(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn give_back(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A bounded rate, by a virtual clock that each request moves by its share of a second and that may run ahead by a tenth of
@@ -104,9 +130,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 const BURST_NS: u64 = SECOND_NS / 10;
 
 impl Usage {
-    pub(super) fn new(workers: usize) -> Usage {
+    pub(crate) fn new(workers: usize) -> Usage {
         Usage {
-            counters: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
+            workers: (0..workers.max(1)).map(|_| CachePadded::default()).collect(),
             held: CachePadded::default(),
             requests: CachePadded::default(),
             parked: AtomicUsize::new(0),
@@ -122,12 +148,21 @@ impl Usage {
     /// The counters that worker number `worker`, and no other thread, writes.
     #[inline]
     pub fn worker(&self, worker: usize) -> &TenantCounters {
-        &self.counters[worker % self.counters.len()]
+        &self.workers[worker % self.workers.len()].counters
+    }
+
+    /// The packet buffers of queue number `port` in which values that the tenant has put are stored.
+    #[inline]
+    pub(crate) fn kept(&self, port: usize) -> &Places {
+        &self.workers[port % self.workers.len()].kept
     }
 
     /// The readings of all workers, added up.
     pub fn read(&self) -> Vec<Reading> {
-        metrics::readings(TenantCounters::METRICS, metrics::sum(self.counters.iter().map(|c| c.values())))
+        metrics::readings(
+            TenantCounters::METRICS,
+            metrics::sum(self.workers.iter().map(|worker| worker.counters.values())),
+        )
     }
 
     /// Invocations that are begun and not ended.

@@ -1,6 +1,7 @@
 //! The door: which messages may be run. Parses all of a message, finds its tenant, authenticates its session, and keeps
 //! out what was run before. Whatever is not let in is answered with the reason, and counted.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use sandstorm_net::once::Admit;
@@ -31,6 +32,8 @@ pub(super) struct Admitted<'d> {
     pub(super) ranges: Ranges,
     /// The memory of its packet, if that stayed where it came.
     pub(super) packet: Option<&'d Share>,
+    /// Whether a value of it is stored there.
+    pub(super) is_stored: Cell<bool>,
 }
 
 /// What becomes of a message at the door.
@@ -203,7 +206,8 @@ fn admit_of_tenant<'d>(
     }
     view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
     let ranges = Ranges::new();
-    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests, ranges, packet: None })
+    let (packet, is_stored) = (None, Cell::new(false));
+    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests, ranges, packet, is_stored })
 }
 
 /// What becomes of a message that must run once and was here before; `None` if it was not.

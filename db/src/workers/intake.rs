@@ -13,7 +13,8 @@
 //! A datagram's life here:
 //! 1. It is received into a burst ([`Intake::receive`]). Is it one of few and nothing waits, it is served next, as it came.
 //! 2. Else it is sorted: its class is found, and what the sieve does not let in is left where it lies.
-//! 3. It stays in its burst if that is well filled, else it is copied to a pack, and the burst is free again.
+//! 3. It stays in its burst if that is well filled, else it is copied to a pack, and the burst is free again. What stayed in the device's buffer
+//!    waits there as far as its class may hold such ([`super::kept`]).
 //! 4. Its place, with those of its neighbours of the same class a run, goes to the end of its lane. There it may be shed.
 //! 5. It comes into a part with its lane's share ([`Intake::next_part`]), is opened where it lies, and served.
 //! 6. Its lane is charged, and its burst or pack is free again with the last datagram in it ([`Intake::finish_part`]).
@@ -29,10 +30,12 @@ use arrayvec::ArrayVec;
 use hashbrown::HashMap;
 use sandstorm_net::driver::filter::named_tenant;
 use sandstorm_net::driver::{Burst, Driver, NOBODY};
+use sandstorm_net::kept::Kept;
 use sandstorm_net::limits::GRO_BUFFER;
 use sandstorm_net::r2p2::Peer;
 use sandstorm_net::share;
 
+use super::kept::may_wait;
 use super::known::Known;
 use crate::limits::{
     BURST, DIRECT_DATAGRAMS, HELD_BURSTS, HELD_PACKS, PART_NS, RECEIVES_PER_SERVE, SHED_LEAST, STRANGERS_SHARE,
@@ -145,6 +148,8 @@ pub(super) struct Sorter<'s> {
     pub(super) snapshot: &'s Snapshot,
     pub(super) known: &'s mut Known,
     pub(super) now_us: u64,
+    /// The buffers in which datagrams may wait.
+    pub(super) kept: Option<&'s Kept>,
     /// The last answer: datagrams come in runs.
     pub(super) last: Option<(Peer, Option<u32>, Class)>,
 }
@@ -355,7 +360,13 @@ impl Intake {
                 lane.window.sieved += 1;
                 continue;
             }
-            let packed = if sparse { pack(packs, peer, (datagram, burst.share(index))) } else { None };
+            if burst.share(index).is_some() {
+                let waiting = all.lanes.get(&class).map_or(0, |lane| lane.waiting);
+                if !may_wait(sorter.kept, class, waiting) {
+                    burst.bring(index);
+                }
+            }
+            let packed = if sparse { pack(packs, burst, index) } else { None };
             let (store, index) = packed.unwrap_or((StoreId::Burst(number), index as u16));
             if packed.is_none() {
                 *left += 1;
@@ -551,12 +562,9 @@ impl Lanes<'_> {
 }
 
 /// Keeps a copy of a datagram, or a hold on it where it stays where it came. None if all packs are full.
-fn pack(
-    packs: &mut Vec<Store>,
-    peer: Peer,
-    (datagram, share): (&[u8], Option<&share::Share>),
-) -> Option<(StoreId, u16)> {
-    let put = |burst: &mut Burst| match share {
+fn pack(packs: &mut Vec<Store>, from: &Burst, index: usize) -> Option<(StoreId, u16)> {
+    let (peer, datagram) = from.get(index)?;
+    let put = |burst: &mut Burst| match from.share(index) {
         None => burst.pack(peer, datagram),
         Some(share) => burst.pack_share(peer, share),
     };

@@ -2,13 +2,14 @@
 //!
 //! [`serve`] is the way of a request, top to bottom; read it first. Around it: [`admit`], the door; [`plain`], operations
 //! on records; [`connections`], clients of memcached and Redis; [`tasks`], invocations; [`run_queue`], whose turn it is; [`steal`], sharing; [`intake`] and [`overload`], fairness between
-//! those who send; [`port`], [`assembly`], [`sessions`], [`known`], what is remembered between packets.
+//! those who send; [`port`], [`assembly`], [`sessions`], [`known`], [`kept`], what is remembered between packets.
 
 mod admit;
 mod asked;
 mod assembly;
 mod connections;
 mod intake;
+mod kept;
 mod known;
 mod network;
 mod overload;

@@ -1,8 +1,10 @@
 //! What the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
 
 use sandstorm_net::driver::{AnyDriver, Driver, UdpDriver, UdpOptions};
+use sandstorm_net::kept::Kept;
 use sandstorm_net::stack::{InterfaceOptions, open_interface};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::start::{WorkerOptions, WorkerStartError};
 use crate::metrics::AskDevice;
@@ -25,6 +27,8 @@ pub enum NetworkOptions {
 pub(super) struct Opened {
     /// One for each worker.
     pub(super) drivers: Vec<AnyDriver>,
+    /// The buffers of each one's queue in which values may stay; for a device alone.
+    pub(super) kept: Vec<Option<Arc<Kept>>>,
     /// What it is, and who brings packets to their workers, in words.
     pub(super) about: String,
     pub(super) device: KeptDevice,
@@ -99,7 +103,7 @@ pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> 
     match &options.network {
         NetworkOptions::Sockets(udp) => {
             let drivers = bind_all(options, *udp)?.into_iter().map(AnyDriver::from).collect();
-            Ok(Opened { drivers, about: "kernel sockets".to_owned(), device: KeptDevice::default() })
+            Ok(Opened { drivers, kept: Vec::new(), about: "kernel sockets".to_owned(), device: KeptDevice::default() })
         }
         NetworkOptions::Packets(interface) => {
             let (port, workers) = (options.address.port(), options.workers);
@@ -107,7 +111,7 @@ pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> 
             let about = format!("packet sockets, {about}");
             tracing::info!("network: {about}");
             let drivers = drivers.into_iter().map(AnyDriver::other).collect();
-            Ok(Opened { drivers, about, device: KeptDevice::default() })
+            Ok(Opened { drivers, kept: Vec::new(), about, device: KeptDevice::default() })
         }
         #[cfg(feature = "dpdk")]
         NetworkOptions::Device(device) => {
@@ -117,8 +121,9 @@ pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> 
             let (device, drivers) = sandstorm_net::dpdk::Device::open(&wanted)?;
             let about = format!("DPDK, {device}");
             tracing::info!("network: {about}");
+            let kept = drivers.iter().map(|driver| driver.port().kept().cloned()).collect();
             let drivers = drivers.into_iter().map(AnyDriver::other).collect();
-            Ok(Opened { drivers, about, device: Some(device) })
+            Ok(Opened { drivers, kept, about, device: Some(device) })
         }
     }
 }

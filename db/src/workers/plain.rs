@@ -5,13 +5,13 @@ mod range;
 use std::cell::Cell;
 
 use arrayvec::ArrayVec;
-use sandstorm_net::limits::DPDK_KEPT_BYTES;
 use sandstorm_net::rpc::{
     self, Answer, Keys, OP_FLAG_SNAPSHOT, OP_HEADER_LEN, Op, Operation, Status, encode_operation, op_header,
     push_answer, split_ttl,
 };
 use sandstorm_net::share::Share;
 
+use super::kept::Packet;
 use crate::limits::{HELD_VALUE_BYTES, PLAN, RESPONSE_BYTES};
 use crate::metrics::WorkerCounters;
 use crate::store::transactions::snapshot;
@@ -24,8 +24,8 @@ pub(crate) struct Context<'w> {
     pub(crate) now_ms: u64,
     pub(crate) counters: &'w WorkerCounters,
     pub(crate) ranges: &'w Ranges,
-    /// The memory of the message's packet, if that stayed where it came: a large value may stay there, too.
-    pub(crate) packet: Option<&'w Share>,
+    /// The message's packet, if that stayed where it came: a large value may stay there, too.
+    pub(crate) packet: Option<Packet<'w>>,
 }
 
 /// What the ranges of one message have done, and the requests that its operations are as much work as.
@@ -177,7 +177,7 @@ fn put(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
         Some(ttl_ms) => context.now_ms.saturating_add(ttl_ms),
     };
     let write = Write { condition: condition(operation), flags: operation.user_flags, expires_at_ms };
-    let outside = context.packet.filter(|_| value.len() >= DPDK_KEPT_BYTES).and_then(|packet| packet.hold_part(value));
+    let outside = context.packet.as_ref().and_then(|packet| packet.hold(value));
     let put = match &outside {
         None => table.put(context.participant, hash, operation.key, value, &write, context.now_ms),
         Some(value) => table.put_shared(context.participant, hash, operation.key, value, &write, context.now_ms),

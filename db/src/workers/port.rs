@@ -1,8 +1,11 @@
 //! A port: one worker's socket, or queues of a device, and what belongs to its peers. Its worker serves it; an idle neighbour may, too, under the
 //! same lock. The lock is never held while tenant code runs.
 
+use std::sync::Arc;
+
 use parking_lot::{Mutex, MutexGuard};
 use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, Waiter, Waker};
+use sandstorm_net::kept::Kept;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::{Peer, Request, ServerEndpoint};
 use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_sealed, session_of};
@@ -44,6 +47,8 @@ pub(super) struct Desk {
     pub(super) refusals: Refusals,
     /// Messages that the door has refused since this was last read.
     pub(super) refused: u64,
+    /// Buffers of its queue in which values may stay; none if it has no such.
+    pub(super) kept: Option<Arc<Kept>>,
     /// What the endpoint had thrown out when it was last asked.
     malformed: u64,
     /// When a throttle is to be looked at again, in the workers' microseconds.
@@ -83,6 +88,7 @@ impl Desk {
         seal: ServerSeal,
         sessions: Sessions<Peer>,
         outbox: Outbox,
+        kept: Option<Arc<Kept>>,
     ) -> Desk {
         Desk {
             endpoint,
@@ -94,6 +100,7 @@ impl Desk {
             known: Known::new(SESSIONS_PER_PORT),
             refusals: Refusals::default(),
             refused: 0,
+            kept,
             malformed: 0,
             lift_us: None,
             timer_us: None,

@@ -20,6 +20,7 @@ use super::Worker;
 use super::admit::{Admitted, Door, Verdict, admit, count};
 use super::assembly::{Ticket, start_response};
 use super::intake::{Bills, Intake, Sorter};
+use super::kept::Packet;
 use super::plain;
 use super::port::{Desk, PortState, Response, ThrownOut, pooled};
 use super::tasks::Caller;
@@ -94,7 +95,8 @@ impl Worker {
         }
         let state = &mut *state;
         let (snapshot, now_us) = (Arc::clone(&self.snapshot), self.now_us);
-        let sorter = Sorter { snapshot: &snapshot, known: &mut state.desk.known, now_us, last: None };
+        let Desk { known, kept, .. } = &mut state.desk;
+        let sorter = Sorter { snapshot: &snapshot, known, now_us, kept: kept.as_deref(), last: None };
         intake.receive(&mut state.driver, sorter, own);
         // After the packets: whoever was told that a tenant or table is there may use it at once.
         self.take_directory();
@@ -276,7 +278,8 @@ impl Worker {
             let Some(ticket) = planned.ticket else {
                 let Response { bytes, tail } = &mut responses[planned.buffer];
                 let tail = (self.shared.zero_copy && planned.ends_an_answer()).then_some(tail);
-                let status = self.run_plain(&planned, bytes, tail);
+                let packet = self.packet(&planned, port, desk);
+                let status = self.run_plain(&planned, packet, bytes, tail);
                 count(&self.counters.responses, status as usize);
                 continue;
             };
@@ -287,7 +290,10 @@ impl Worker {
                     let caller = Caller::Datagram { port: port as u32, part: planned.part as u32, ticket };
                     self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
                 }
-                _ => Some(self.run_plain(&planned, &mut answer, None)),
+                _ => {
+                    let packet = self.packet(&planned, port, desk);
+                    Some(self.run_plain(&planned, packet, &mut answer, None))
+                }
             };
             if let Some(status) = status {
                 count(&self.counters.responses, status as usize);
@@ -297,9 +303,23 @@ impl Worker {
         }
     }
 
+    /// The packet that an operation came in, if a value of it may stay there. Whoever serves, the buffers are those of the port's queue.
+    fn packet<'p>(&self, planned: &Planned<'p>, port: usize, desk: &'p Desk) -> Option<Packet<'p>> {
+        let (message, kept) = (planned.message, desk.kept.as_ref()?);
+        let (share, usage) = (message.packet?, &message.view.tenant.usage);
+        let refused = &usage.worker(self.index).not_kept;
+        Some(Packet { share, is_stored: &message.is_stored, kept, port, usage, refused })
+    }
+
     /// Runs one operation that needs no tenant code, and appends its answer: to `tail`, if there is one, a value that is to be sent from where it
     /// is stored.
-    fn run_plain(&self, planned: &Planned<'_>, response: &mut Vec<u8>, tail: Option<&mut Option<Share>>) -> Status {
+    fn run_plain(
+        &self,
+        planned: &Planned<'_>,
+        packet: Option<Packet<'_>>,
+        response: &mut Vec<u8>,
+        tail: Option<&mut Option<Share>>,
+    ) -> Status {
         let operation = &planned.operation;
         match operation.op {
             Op::Ping if !plain::has_room(response, operation.encoded_len()) => {
@@ -319,7 +339,7 @@ impl Worker {
                     now_ms: self.now_ms,
                     counters: &self.counters,
                     ranges: &planned.message.ranges,
-                    packet: planned.message.packet,
+                    packet,
                 };
                 plain::run(&context, &entry.table, operation, planned.hash, (response, tail))
             }

@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
 use sandstorm_net::driver::{AnyDriver, BindError, Driver, ListenError, Listener, UdpDriver, UdpOptions};
+use sandstorm_net::kept::Kept;
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
@@ -121,8 +122,9 @@ impl Workers {
         if options.workers == 0 || options.workers > MAX_WORKERS {
             return Err(WorkerStartError::Workers(options.workers));
         }
-        let Opened { drivers, about, device } = network::open(options)?;
+        let Opened { drivers, kept, about, device } = network::open(options)?;
         let address = drivers[0].local();
+        let kept = kept.into_iter().chain(std::iter::repeat(None));
         let (listening, doors) = listen(options)?;
         let room = Room::new();
         let facts = Facts {
@@ -139,7 +141,7 @@ impl Workers {
             inboxes: drivers.iter().map(|_| Default::default()).collect(),
             room,
             facts,
-            ports: drivers.into_iter().map(port).collect(),
+            ports: drivers.into_iter().zip(kept).map(|(driver, kept)| port(driver, kept)).collect(),
             directory,
             idle: Default::default(),
             stop: AtomicBool::new(false),
@@ -303,7 +305,7 @@ fn clock_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-fn port(driver: AnyDriver) -> Port {
+fn port(driver: AnyDriver, kept: Option<Arc<Kept>>) -> Port {
     let (max_datagram, largest_datagram) = (driver.usual_datagram(), driver.max_datagram());
     let limits = net_limits::ServerLimits { max_datagram, largest_datagram, ..Default::default() };
     let endpoint = ServerEndpoint::new(limits);
@@ -311,5 +313,5 @@ fn port(driver: AnyDriver) -> Port {
     // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
     let seal = ServerSeal::new(SealLimits::default(), clock_ms());
     let outbox = driver.outbox();
-    Port::new(driver, Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), outbox))
+    Port::new(driver, Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), outbox, kept))
 }

@@ -9,12 +9,11 @@ use super::error::{Code, DpdkError, FlowError, NoInterrupts, RulePart, Stage};
 use super::interrupt::Interrupts;
 use super::pool::Pool;
 use super::queue::QueuePair;
+use crate::kept::Kept;
 use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS, XDP_FILL_BUFFERS, XDP_HEADROOM};
 use crate::stack::Mac;
 use sandstorm_dpdk_sys as sys;
 use std::ffi::c_char;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of a frame around an IP packet: addresses and type, and one VLAN tag.
@@ -127,20 +126,10 @@ pub struct PortCounters {
     pub no_buffer: u64,
     /// Buffers that were taken out and are kept now.
     pub kept: u64,
-    /// Packets that were worth keeping and had to be copied, since as many were kept as may be.
+    /// Packets that were worth keeping and had to be copied, since as many were kept as may be, or were to wait as copies.
     pub not_kept: u64,
     /// Interrupts that came to workers that waited for one.
     pub interrupts: u64,
-}
-
-/// Buffers of one queue that were taken out. Of queues of their own threads, so each on lines of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Taken {
-    /// How many may be.
-    pub(super) most: u32,
-    pub(super) now: AtomicU32,
-    pub(super) refused: AtomicU64,
 }
 
 /// A port that runs.
@@ -163,7 +152,7 @@ pub(super) struct OpenPort {
     /// One for each queue, of buffers for what is sent from elsewhere; none if the port does not do that.
     pub(super) share_pools: Vec<Pool>,
     /// What was taken out of each queue.
-    pub(super) taken: Vec<Taken>,
+    pub(super) kept: Vec<Arc<Kept>>,
     pub(super) eal: Arc<Eal>,
 }
 
@@ -302,7 +291,8 @@ impl Port {
         let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
         let (pools, share_pools) = pools(&eal, options, &info, mtu, node)?;
         let most = kept(options, &info);
-        let taken = (0..options.queues).map(|_| Taken { most, ..Taken::default() }).collect();
+        let buffer = usize::from(mtu) + usize::from(FRAME_OVERHEAD);
+        let kept = (0..options.queues).map(|_| Arc::new(Kept::new(most, buffer))).collect();
         if options.isolate {
             isolate(port)?;
         }
@@ -315,7 +305,7 @@ impl Port {
         let groups = Mutex::new(vec![Vec::new(); usize::from(options.queues)]);
         let receive_room = u32::from(options.rx_descriptors);
         let unsummed = options.checksums && info.stays_in_memory();
-        let shared = Arc::new(OpenPort { claim, info, unsummed, receive_room, groups, pools, share_pools, taken, eal });
+        let shared = Arc::new(OpenPort { claim, info, unsummed, receive_room, groups, pools, share_pools, kept, eal });
         let queues = (0..options.queues).map(|queue| QueuePair::new(Arc::clone(&shared), queue)).collect();
         Ok((Port { shared }, queues))
     }
@@ -412,8 +402,8 @@ impl OpenPort {
             receive_errors: said.receive_errors,
             send_errors: said.send_errors,
             no_buffer: said.no_buffer,
-            kept: self.taken.iter().map(|taken| u64::from(taken.now.load(Relaxed))).sum(),
-            not_kept: self.taken.iter().map(|taken| taken.refused.load(Relaxed)).sum(),
+            kept: self.kept.iter().map(|kept| u64::from(kept.out())).sum(),
+            not_kept: self.kept.iter().map(|kept| kept.refused()).sum(),
             interrupts: self.interrupts().came(),
         }
     }

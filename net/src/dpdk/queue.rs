@@ -9,6 +9,7 @@
 use super::pool::Pool;
 use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
 use crate::driver::Pressure;
+use crate::kept::Kept;
 use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK, DPDK_KEPT_BYTES, DPDK_LINK_LOOK_MS};
 use crate::share::Share;
 use crate::stack::{Forgone, FramePort, InFrame, Mac, Offload, OutFrame, Part, Verified};
@@ -18,7 +19,6 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Bytes of an Ethernet header without a tag.
@@ -86,6 +86,11 @@ impl QueuePair {
     /// Which queue of its port it is.
     pub fn queue(&self) -> u16 {
         self.queue
+    }
+
+    /// Its buffers that are out.
+    pub fn kept(&self) -> Option<&Arc<Kept>> {
+        self.port.kept.get(usize::from(self.queue))
     }
 
     /// Whether the other end is there.
@@ -264,7 +269,7 @@ impl FramePort for QueuePair {
     }
 
     fn worth_taking(&self) -> usize {
-        let may = self.port.taken.get(usize::from(self.queue)).is_some_and(|taken| taken.most > 0);
+        let may = self.kept().is_some_and(|kept| kept.most() > 0);
         if may { DPDK_KEPT_BYTES } else { usize::MAX }
     }
 
@@ -274,13 +279,9 @@ impl FramePort for QueuePair {
         if frame.mbuf.is_null() || frame.len != frame.total || frame.len == 0 {
             return None;
         }
-        let taken = self.port.taken.get(usize::from(self.queue))?;
-        // Others only give back meanwhile.
-        if taken.now.load(Relaxed) >= taken.most {
-            taken.refused.fetch_add(1, Relaxed);
+        if !self.port.kept.get(usize::from(self.queue))?.take() {
             return None;
         }
-        taken.now.fetch_add(1, Relaxed);
         let frame = std::mem::replace(frame, NONE);
         Some(Held { frame, queue: self.queue, port: Arc::clone(&self.port) })
     }
@@ -398,8 +399,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: the buffer is this one's own, and is given back once.
         unsafe { sys::ss_free(&mut self.frame, 1) };
-        if let Some(taken) = self.port.taken.get(usize::from(self.queue)) {
-            taken.now.fetch_sub(1, Relaxed);
+        if let Some(kept) = self.port.kept.get(usize::from(self.queue)) {
+            kept.give_back();
         }
     }
 }

@@ -145,8 +145,8 @@ impl Burst {
         };
     }
 
-    /// Copies a datagram that stayed where it came to where there is room for it: nobody changes what is shared.
-    fn bring(&mut self, index: usize) {
+    /// Copies a datagram that stayed where it came to where there is room for it, and lets go of it there: nobody changes what is shared.
+    pub fn bring(&mut self, index: usize) {
         let Some((_, start, len)) = self.datagrams.get_mut(index) else { return };
         if *start & STAYED == 0 {
             return;

@@ -22,6 +22,7 @@ pub(super) use self::datagrams::Wicket;
 pub(super) use self::inbox::{Inbox, Name};
 use self::line::Line;
 use self::places::Places;
+pub(super) use self::places::may_hold;
 pub(super) use self::room::Room;
 use super::Shared;
 use crate::metrics::{ConnectionReason, WorkerCounters};

@@ -37,7 +37,7 @@ pub(super) struct Places {
 
 /// Whether one that holds `held` of `live` places (or bytes) may take one more of `limit`: as many as it leaves free, times
 /// [`PLACES_PER_FREE`]. So nobody can take so much that another one gets none.
-pub(super) fn may_hold(limit: usize, live: usize, held: usize) -> bool {
+pub(in crate::workers) fn may_hold(limit: usize, live: usize, held: usize) -> bool {
     held < limit.saturating_sub(live) * PLACES_PER_FREE
 }
 

@@ -1,10 +1,12 @@
 //! Lanes, parts, shedding, and what the kernel is told, over a driver that is a queue.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sandstorm_net::driver::filter::Instruction;
 use sandstorm_net::driver::{DriverCounters, Outbox, Pressure, Waiter, Waker};
 use sandstorm_net::rpc::{MessageHeader, Operation, encode_message};
+use sandstorm_net::share::Share;
 
 use super::super::overload::Overload;
 use super::*;
@@ -18,6 +20,26 @@ struct Queue {
     programs: usize,
     program: usize,
     refuses_programs: bool,
+    /// Where datagrams stay; none: they are copied.
+    kept: Option<Arc<Kept>>,
+}
+
+/// A datagram that stays where it came.
+struct Buffer {
+    bytes: Vec<u8>,
+    kept: Arc<Kept>,
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.kept.give_back();
+    }
 }
 
 impl Driver for Queue {
@@ -32,7 +54,14 @@ impl Driver for Queue {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         burst.clear();
         while let Some((peer, datagram)) = self.waiting.front() {
-            if !burst.push(*peer, datagram) {
+            let put = match self.kept.as_ref().filter(|kept| kept.take()) {
+                None => burst.push(*peer, datagram),
+                Some(kept) => {
+                    let buffer = Buffer { bytes: datagram.clone(), kept: Arc::clone(kept) };
+                    burst.push_share(*peer, Share::of(Arc::new(buffer)))
+                }
+            };
+            if !put {
                 break;
             }
             self.waiting.pop_front();
@@ -85,7 +114,7 @@ struct Port {
     queue: Queue,
     intake: Intake,
     known: Known,
-    directory: std::sync::Arc<Directory>,
+    directory: Arc<Directory>,
     sent: u64,
 }
 
@@ -113,8 +142,9 @@ impl Port {
     }
 
     fn receive(&mut self) {
-        let snapshot = self.directory.snapshot();
-        let sorter = Sorter { snapshot: &snapshot, known: &mut self.known, now_us: 1, last: None };
+        let (snapshot, kept) = (self.directory.snapshot(), self.queue.kept.clone());
+        let sorter =
+            Sorter { snapshot: &snapshot, known: &mut self.known, now_us: 1, kept: kept.as_deref(), last: None };
         self.intake.receive(&mut self.queue, sorter, true);
     }
 
@@ -158,6 +188,34 @@ impl Port {
         }
         served
     }
+}
+
+#[test]
+fn who_floods_leaves_buffers_to_others_whose_datagrams_wait_and_strangers_have_none() {
+    let (mut port, ids) = port(&["a", "b", "c"]);
+    let kept = Arc::new(Kept::new(200, 1500));
+    port.queue.kept = Some(Arc::clone(&kept));
+    let waiting = |port: &mut Port, from: u16, tenant: u32, count: usize| {
+        let before = kept.waiting();
+        port.send(from, tenant, count);
+        while !port.queue.waiting.is_empty() {
+            port.receive();
+        }
+        kept.waiting() - before
+    };
+    // From an address that has shown nothing.
+    assert_eq!(waiting(&mut port, 40_000, ids[0], 500), 0, "they wait as copies");
+    let flood = waiting(&mut port, ids[0] as u16, ids[0], 500);
+    assert!((64..=100).contains(&flood), "about two thirds of half of them: {flood}");
+    let next = waiting(&mut port, ids[1] as u16, ids[1], 500);
+    assert!(next > 0 && flood + next <= 100, "{flood} and {next}");
+    assert!(kept.take(), "what comes next has a buffer until it is sorted");
+    kept.give_back();
+    let mut served = 0;
+    while let Some(shares) = port.part() {
+        served += shares.iter().map(|(_, count)| count).sum::<usize>();
+    }
+    assert_eq!((served, kept.out()), (1500, 0), "all are served, and all buffers are back");
 }
 
 #[test]
