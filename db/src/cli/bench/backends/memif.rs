@@ -17,12 +17,13 @@ use crate::cli::output::Failure;
 /// DPDK's memory on each side, megabytes; here for all connections.
 const THERE_MB: usize = 128;
 const HERE_MB: usize = 256;
-/// The first pair of each kind: its server's; the echo's is the next.
+/// The first pair of each kind: its server's; the echo's is the next. Of the zero-copy mode there is one connection alone: DPDK 22.11 passes on a file
+/// for its memory that cannot be mapped any more when a second one is made in one process ("mmap failed: No such device").
 const KINDS: [(Kind, usize); 2] = [(Kind::Memif, 4), (Kind::MemifZeroCopy, 6)];
 
 /// All of them. A kind is taken once.
 pub(super) struct Memifs {
-    ends: Vec<(Kind, Server, Process)>,
+    ends: Vec<(Kind, Server, Option<Process>)>,
     /// DPDK's arguments in this process.
     eal: String,
     /// Why there is no zero-copy mode.
@@ -54,9 +55,11 @@ impl Memifs {
                     format!("--no-huge --no-pci --no-shconf -m {THERE_MB} {}", vdev(folder.path(), 0, "server", pair));
                 [words("--driver dpdk --eal"), vec![eal], words(&format!("--address {address}"))].concat()
             };
-            ends.push((kind, Server::start(&at(pair), None)?, child::echo(&at(pair + 1), None)?));
-            let mode = if kind == Kind::MemifZeroCopy { ",zero-copy=yes" } else { "" };
-            for pair in [pair, pair + 1] {
+            let is_alone = kind == Kind::MemifZeroCopy;
+            let echo = if is_alone { None } else { Some(child::echo(&at(pair + 1), None)?) };
+            ends.push((kind, Server::start(&at(pair), None)?, echo));
+            let mode = if is_alone { ",zero-copy=yes" } else { "" };
+            for pair in pair..=pair + usize::from(!is_alone) {
                 eal += &format!(" {}{mode}", vdev(folder.path(), pair, "client", pair));
             }
         }
@@ -79,7 +82,12 @@ impl Memifs {
             let drivers = crate::cli::device::drivers(&settings, to, 1, None)?;
             drivers.ok_or_else(|| Failure::new("memif is no kernel socket"))
         };
-        let ways = [way(first, server.process.address()?)?, way(first + 1, echo.address()?)?];
+        let to_server = way(first, server.process.address()?)?;
+        let to_echo = match &echo {
+            Some(echo) => way(first + 1, echo.address()?)?,
+            None => Arc::clone(&to_server),
+        };
+        let ways = [to_server, to_echo];
         let kept = (Arc::clone(&self.folder), self.pages.clone());
         Ok(Backend { kind, server, echo, ways, _kept: Some(Box::new(kept)) })
     }

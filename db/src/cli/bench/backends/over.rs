@@ -80,7 +80,8 @@ impl Drivers for Sockets {
 pub(super) struct Backend {
     pub(super) kind: Kind,
     pub(super) server: Server,
-    pub(super) echo: Process,
+    /// None where there can be one connection alone.
+    pub(super) echo: Option<Process>,
     /// To the server, and to the echo.
     pub(super) ways: [Arc<dyn Drivers>; 2],
     /// Where sockets of the shared memory are, and its pages.
@@ -126,7 +127,7 @@ impl Backend {
 
     /// Writes records, and lets nobody run any more.
     fn fill(&self, data: &[Data]) -> Result<(), Failure> {
-        let (_server, _echo) = (self.server.process.awake(), self.echo.awake());
+        let (_server, _echo) = (self.server.process.awake(), self.echo.as_ref().map(Process::awake));
         self.try_way()?;
         for data in data {
             let data = Data { table: self.server.tenant.table, ..data.clone() };
@@ -163,7 +164,7 @@ impl Backend {
         let way: Arc<dyn Drivers> = Arc::new(Sockets(settings.udp_options()));
         let server = Server::start(&[words("--data 127.0.0.1:0"), flags.clone()].concat(), None)?;
         let echo = child::echo(&flags, None)?;
-        Ok(Backend { kind, server, echo, ways: [Arc::clone(&way), way], _kept: None })
+        Ok(Backend { kind, server, echo: Some(echo), ways: [Arc::clone(&way), way], _kept: None })
     }
 
     fn pairs(kind: Kind, lab: &Arc<Lab>) -> Result<Backend, Failure> {
@@ -202,7 +203,7 @@ impl Backend {
             let drivers = opened.map_err(|error| Failure::new(error.to_string()))?;
             Ok(Arc::new(Inside { lab: Arc::clone(lab), drivers }))
         };
-        Ok(Backend { kind, server, echo, ways: [way(pairs[0])?, way(pairs[1])?], _kept: None })
+        Ok(Backend { kind, server, echo: Some(echo), ways: [way(pairs[0])?, way(pairs[1])?], _kept: None })
     }
 
     /// How clients reach the server: plain, over every driver alike.
