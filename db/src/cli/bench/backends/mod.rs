@@ -176,6 +176,7 @@ impl Everybody<'_> {
                 let target = is_memif.then_some(Target::AtLeast(OF_ECHO));
                 ratio("gets, asked for as barely / bare echo", [bare, echo], rate, target);
                 ratio("gets, by the client / bare echo", [gets, echo], rate, target);
+                ratio("gets, by the client, 32 a message / bare echo", [batches, echo], rate, target);
             }
             ratio("calls of one get / gets", [calls, gets], rate, None);
             if let (Some(theirs), true) = (theirs, depth > 1) {
