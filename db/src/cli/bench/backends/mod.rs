@@ -148,7 +148,7 @@ impl Everybody<'_> {
             (None, None) => Ok(Measured::NOTHING),
         })?;
         let (ours, theirs) = sides.split_at(asked.len());
-        findings.tables.push(drivers_table(&format!("{depth} under way"), &self.backends, ours));
+        findings.tables.extend(drivers_tables(&format!("{depth} under way"), &self.backends, ours));
         findings.tables.push(busy_table(depth, &self.backends, busy));
         if !theirs.is_empty() {
             findings.tables.push(table_of(&format!("A peer, beside {depth} under way"), theirs));
@@ -240,16 +240,23 @@ fn ask_memcached(memcached: &Peer, data: &Data, ask: Ask) -> PeerLoad {
     PeerLoad::new(memcached.address, Speech::Memcached, ask, data.clone())
 }
 
-/// A row for each driver.
-fn drivers_table(title: &str, backends: &[Backend], sides: &[Side]) -> Table {
-    let columns = WHATS.map(|(_, name)| format!("{name}, thousand/s"));
-    let latencies = WHATS.map(|(_, name)| format!("{name}, p50, us"));
-    let mut table = Table::new(title, "driver", columns.into_iter().chain(latencies));
-    for (backend, sides) in backends.iter().zip(sides.chunks(WHATS.len())) {
-        let of = |figure: Figure| sides.iter().map(move |side| side.spread(figure));
-        table.row(backend.kind.name(), of(THOUSAND_PER_S).chain(of(P50_US)).collect());
-    }
-    table
+/// A row for each driver. Those that have no echo stand in a table of their own.
+fn drivers_tables(title: &str, backends: &[Backend], sides: &[Side]) -> Vec<Table> {
+    let table = |of: &str, has_echo: bool| {
+        let whats = &WHATS[usize::from(!has_echo)..];
+        let columns = whats.iter().map(|(_, name)| format!("{name}, thousand/s"));
+        let latencies = whats.iter().map(|(_, name)| format!("{name}, p50, us"));
+        let mut table = Table::new(title, of, columns.chain(latencies));
+        for (backend, sides) in backends.iter().zip(sides.chunks(WHATS.len())) {
+            if backend.echo.is_some() == has_echo {
+                let of = |figure: Figure| sides[usize::from(!has_echo)..].iter().map(move |side| side.spread(figure));
+                table.row(backend.kind.name(), of(THOUSAND_PER_S).chain(of(P50_US)).collect());
+            }
+        }
+        table
+    };
+    let without = backends.iter().any(|backend| backend.echo.is_none());
+    std::iter::once(table("driver", true)).chain(without.then(|| table("driver without an echo", false))).collect()
 }
 
 /// How much of its core the server has used: what is left, the generator could not fill.
