@@ -113,6 +113,8 @@ pub(crate) struct Session<T> {
     tick_us: Option<u64>,
     server: Option<Server>,
     renewed: u64,
+    /// Requests of this session in a row whose time was up without an answer.
+    unheard: u32,
     ended: Vec<Ended<About<T>>>,
     buffers: Vec<Vec<u8>>,
 }
@@ -150,6 +152,7 @@ impl<T> Session<T> {
             tick_us: None,
             server: None,
             renewed: 0,
+            unheard: 0,
             ended: Vec::new(),
             buffers: Vec::new(),
         }
@@ -374,6 +377,7 @@ impl<T> Session<T> {
     ) {
         let Some(response) = self.endpoint.receive(now_us, packet, &mut Way::of(&mut self.seal, tx)) else { return };
         let (pending, answer) = (response.asked, response.message);
+        self.unheard = 0;
         self.settle(pending.mark.session, pending.mark.sequence);
         if pending.mark.mark.is_none() {
             self.greeted(pending, &answer, out);
@@ -413,6 +417,7 @@ impl<T> Session<T> {
         self.phase = Phase::Fresh;
         self.id = rand::rng().next_u64();
         (self.sequence, self.acked) = (0, 0);
+        self.unheard = 0;
         self.done.clear();
     }
 
@@ -483,9 +488,13 @@ impl<T> Session<T> {
         let mut ended = std::mem::take(&mut self.ended);
         for Ended { asked: pending, failure, .. } in ended.drain(..) {
             self.settle(pending.mark.session, pending.mark.sequence);
-            if pending.mark.mark.is_none() && pending.mark.session == self.id {
-                // Nobody greeted back: the next request says hello again.
-                self.renew();
+            if pending.mark.session == self.id {
+                self.unheard += u32::from(failure == Failure::TimedOut);
+                // Nobody greeted back, or the server has forgotten us and others use up the answers that it has for strangers, so that we
+                // do not hear of it: the next request says hello again.
+                if pending.mark.mark.is_none() || self.unheard >= limits::UNHEARD {
+                    self.renew();
+                }
             }
             let error = match failure {
                 Failure::Refused if is_idempotent(&pending.message) => Error::Overloaded,

@@ -90,3 +90,53 @@ proptest! {
         prop_assert!(ends.values().all(|times| *times == 1), "and once");
     }
 }
+
+/// The messages of what was sent: their sessions, and whether they say hello.
+fn messages(sent: &[(Peer, Vec<u8>)]) -> Vec<(u64, bool)> {
+    let message = |datagram: &[u8]| {
+        let (header, mut operations) = MessageHeader::decode(&datagram[SINGLE_HEADER_LEN..]).unwrap();
+        (header.session, operations.next().unwrap().unwrap().op == Op::Hello)
+    };
+    sent.iter().map(|(_, datagram)| message(datagram)).collect()
+}
+
+#[test]
+fn a_session_that_hears_nothing_says_hello_anew() {
+    // A server that restarted while others use up the answers that it has for strangers says nothing at all.
+    let login = Login { tenant: 1, token: String::new(), sealed_ms: None };
+    let mut session = Session::new(SERVER.parse().unwrap(), login, 8);
+    let (mut now_us, mut sent, mut ended) = (0, Vec::<(Peer, Vec<u8>)>::new(), Vec::new());
+    let mut ask = |session: &mut Session<u32>, now_us: &mut u64, answers: &[bool], sent: &mut Vec<(Peer, Vec<u8>)>| {
+        for is_answered in answers {
+            let mut message = Message::new();
+            message.increment(1, b"n", 1);
+            let message = message.finish(1).unwrap();
+            let out = &mut |mark, result: Result<Answer<'_>, Error>| ended.push((mark, result.is_ok()));
+            session.submit(*now_us, 0, message, Duration::from_millis(100), sent, out).unwrap();
+            for _ in 0..2 {
+                let (_, last) = sent.last().unwrap();
+                let is_hello = messages(&sent[sent.len() - 1..])[0].1;
+                if is_hello || *is_answered {
+                    let datagram = answer(&last.clone(), Status::Ok);
+                    session.receive(*now_us, &datagram, sent, out);
+                }
+            }
+            for _ in 0..20 {
+                *now_us += 10_000;
+                session.poll(*now_us, sent, out);
+            }
+        }
+        std::mem::take(&mut ended)
+    };
+    // One or two in a row are loss.
+    ask(&mut session, &mut now_us, &[true, false, false, true, false, false, true], &mut sent);
+    let first = messages(&sent);
+    assert!(first[0].1 && first[1..].iter().all(|message| *message == (first[0].0, false)), "{first:?}");
+    sent.clear();
+    let ended = ask(&mut session, &mut now_us, &[false, false, false, true], &mut sent);
+    assert_eq!(ended, [(0, false), (0, false), (0, false), (0, true)]);
+    let all = messages(&sent);
+    let hello = all.iter().position(|(_, is_hello)| *is_hello).expect("a hello");
+    assert!(all[hello].0 != first[0].0 && all[hello..].iter().all(|(id, _)| *id == all[hello].0), "{all:?}");
+    assert_eq!((session.renewed(), session.waiting()), (0, 0), "nobody said that it was forgotten");
+}
