@@ -144,6 +144,7 @@ fn what_there_is_not_is_said() {
         (&["table", "--seconds", "0"], "more than 0"),
         (&["table", "--records", "0"], "--records"),
         (&["neighbours", "--attack", "no such attack"], "no attack has"),
+        (&["backends", "--driver", "no such driver"], "no driver has"),
     ] {
         let output = bench(arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

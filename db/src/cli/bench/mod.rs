@@ -271,6 +271,9 @@ pub(super) struct BenchArgs {
     /// Of the neighbours' attacks, those alone that have this in their names
     #[arg(long, value_name = "TEXT")]
     attack: Option<String>,
+    /// Of the drivers of `backends`, that alone that has this name, or those that have it in their names
+    #[arg(long, value_name = "TEXT")]
+    driver: Option<String>,
     /// Messages under way in the throughput measurements
     #[arg(long, default_value_t = 64)]
     depth: usize,

@@ -104,7 +104,7 @@ impl Everybody<'_> {
         let lab = Lab::new().map(Arc::new);
         let filled = [Data::new(0, args.records()), sized(args, 0), sized(args, 1)];
         let (mut backends, mut memifs) = (Vec::new(), None);
-        for kind in Kind::ALL {
+        for kind in Kind::named(args.driver.as_deref().unwrap_or(""))? {
             match Backend::start(kind, &lab, &mut memifs, &filled) {
                 Ok(backend) => backends.push(backend),
                 Err(error) if kind.is_everywhere() => return Err(error.about(kind.name())),

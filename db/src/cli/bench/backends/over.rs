@@ -55,6 +55,18 @@ impl Kind {
         }
     }
 
+    /// The one of this name, or those that have it in theirs.
+    pub(super) fn named(text: &str) -> Result<Vec<Kind>, Failure> {
+        let has = |is: fn(&str, &str) -> bool| Kind::ALL.into_iter().filter(|kind| is(kind.name(), text)).collect();
+        let (one, some): (Vec<Kind>, Vec<Kind>) =
+            (has(|name, text| name == text), has(|name, text| name.contains(text)));
+        if some.is_empty() {
+            let names = Kind::ALL.map(Kind::name).join("; ");
+            return Err(Failure::new(format!("no driver has {text:?} in its name")).hint(format!("there are: {names}")));
+        }
+        Ok(if one.is_empty() { some } else { one })
+    }
+
     pub(super) fn is_memif(self) -> bool {
         matches!(self, Kind::Memif | Kind::MemifZeroCopy)
     }
