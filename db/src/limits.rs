@@ -376,6 +376,8 @@ pub const SERVE_NS: u64 = 30_000;
 /// CPU nanoseconds of one lane's turn while others wait: what a message waits for each tenant that floods. Of all lanes together that
 /// are served at once, where each has little.
 pub const PART_NS: u64 = 10_000;
+/// Turns with packets of a worker that is busy between two times at which the counts of its port are taken over: some tens of microseconds.
+pub const COUNT_TURNS: usize = 16;
 /// Datagrams that are served as they came, if nothing else waits and nothing more came: 10-20 us of work.
 pub const DIRECT_DATAGRAMS: usize = 64;
 /// Receives (of up to 32 messages of the kernel's) between two times of serving: the socket's buffer is emptied faster than one core
@@ -384,6 +386,9 @@ pub const RECEIVES_PER_SERVE: usize = 4;
 /// Bursts that a worker holds while datagrams in them wait: 2 MiB each, touched as far as they are filled. Without them the
 /// window of a client of 900 messages would be copied; only under a flood of large datagrams are all of them touched.
 pub const HELD_BURSTS: usize = 12;
+/// Of these, bursts no larger than a pack in which datagrams wait though they are not well filled: as many as are received before serving, so that
+/// what is served at once is not copied.
+pub const BURSTS_IN_PLACE: usize = RECEIVES_PER_SERVE;
 /// Buffers of 64 KiB for datagrams that came one by one: 700 small ones each, 30,000 in all.
 pub const HELD_PACKS: usize = 48;
 /// Datagrams that a lane may have waiting though buffers are short: what a small client sends at once.

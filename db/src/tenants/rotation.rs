@@ -66,6 +66,12 @@ impl Tenant {
         std::iter::once(self.credential).chain(self.old.as_ref().map(|old| old.credential))
     }
 
+    /// Whether it is one of these.
+    #[inline]
+    pub fn has_credential(&self, credential: u64) -> bool {
+        self.credential == credential || self.old.as_ref().is_some_and(|old| old.credential == credential)
+    }
+
     /// What is kept of the tokens that work now, each with the credential of its sessions.
     pub fn verifiers(&self) -> impl Iterator<Item = (u64, &TokenHash)> {
         let current = std::iter::once((self.credential, &self.token));

@@ -148,13 +148,19 @@ impl Usage {
     /// The counters that worker number `worker`, and no other thread, writes.
     #[inline]
     pub fn worker(&self, worker: usize) -> &TenantCounters {
-        &self.workers[worker % self.workers.len()].counters
+        &self.of(worker).counters
+    }
+
+    /// What worker number `worker` has. There is one for each; to divide for each request would take longer than to look.
+    #[inline]
+    fn of(&self, worker: usize) -> &OfWorker {
+        self.workers.get(worker).unwrap_or_else(|| &self.workers[worker % self.workers.len()])
     }
 
     /// The packet buffers of queue number `port` in which values that the tenant has put are stored.
     #[inline]
     pub(crate) fn kept(&self, port: usize) -> &Places {
-        &self.workers[port % self.workers.len()].kept
+        &self.of(port).kept
     }
 
     /// The readings of all workers, added up.

@@ -4,28 +4,42 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use sandstorm_net::once::Admit;
 use sandstorm_net::r2p2::{Peer, Request};
 use sandstorm_net::rpc::{Malformed, MessageHeader, Op, Operation, Operations, Status, encode_operation};
 use sandstorm_net::seal::session_of;
 use sandstorm_net::share::Share;
 
-use super::assembly::{Origin, start_response};
+use super::assembly::{Origin, Ticket, start_response};
 use super::plain::{self, Ranges};
 use super::port::Desk;
 use super::queries::Mark;
 use super::refusals;
-use crate::limits::MULTIGET_KEYS;
+use crate::limits::{BURST, MULTIGET_KEYS};
 use crate::metrics::{Counter, WorkerCounters, malformed_index};
 use crate::tenants::{Snapshot, TenantView};
 
+/// A request as it came.
+pub(super) struct Incoming<'p> {
+    /// Which share of the part it is of.
+    pub(super) share: u8,
+    pub(super) request: Request<'p>,
+    /// The memory of its packet, if that stayed where it came.
+    pub(super) packet: Option<&'p Share>,
+}
+
 /// A message that may be run.
 pub(super) struct Admitted<'d> {
+    /// Which of the burst's messages it is.
+    pub(super) number: usize,
+    /// What its response waits for.
+    pub(super) ticket: Option<Ticket>,
     pub(super) origin: Origin<Peer>,
     pub(super) view: &'d Arc<TenantView>,
-    pub(super) operations: Operations<'d>,
-    /// Whether an operation of it is an invocation.
-    pub(super) invokes: bool,
+    /// Its first operation, and the others.
+    pub(super) first: Operation<'d>,
+    pub(super) others: Operations<'d>,
     /// How many requests it counts as.
     pub(super) requests: u32,
     /// What its ranges have done.
@@ -37,9 +51,9 @@ pub(super) struct Admitted<'d> {
 }
 
 /// What becomes of a message at the door.
-pub(super) enum Verdict<'d> {
-    /// Run it.
-    Run(Admitted<'d>),
+pub(super) enum Verdict {
+    /// Run it: it stands at the end of the messages that may be run.
+    Run,
     /// Do not: the response is written. It says why not, or what was answered when the message came before.
     Answer(Origin<Peer>),
     /// Do not, and say so to who has not shown who it is: the response is written.
@@ -51,11 +65,28 @@ pub(super) enum Verdict<'d> {
 /// What the door knows.
 pub(super) struct Door<'d, 'w> {
     pub(super) snapshot: &'d Snapshot,
+    /// The tenant that was looked up last: messages come in runs.
+    pub(super) last: Cell<Option<(u32, &'d Arc<TenantView>)>>,
     pub(super) counters: &'w WorkerCounters,
     pub(super) worker: usize,
     pub(super) now_us: u64,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub(super) allow_plaintext: bool,
+}
+
+impl<'d> Door<'d, '_> {
+    /// The tenant of this id.
+    #[inline]
+    fn tenant(&self, id: u32) -> Option<&'d Arc<TenantView>> {
+        if let Some((last, view)) = self.last.get()
+            && last == id
+        {
+            return Some(view);
+        }
+        let view = self.snapshot.tenant(id)?;
+        self.last.set(Some((id, view)));
+        Some(view)
+    }
 }
 
 /// What a plain message from another machine is told.
@@ -64,6 +95,9 @@ const SEAL_REQUIRED: &str = "from another machine this tenant's data are reached
 
 /// A message that asks for nothing has no answer to wait for.
 const NONE: Malformed = Malformed::Operations(0);
+
+/// The header of what is no message.
+const NAMELESS: MessageHeader = MessageHeader { flags: 0, operations: 1, tenant: 0, session: 0, sequence: 0, acked: 0 };
 
 /// What a look over all operations of a message tells.
 struct Survey {
@@ -81,6 +115,23 @@ struct Survey {
 }
 
 impl Survey {
+    /// Looks at one more operation.
+    #[inline]
+    fn note(&mut self, op: Op, number: u64) {
+        if op == Op::MultiGet {
+            self.keys = self.keys.saturating_add(number);
+            self.multigets += 1;
+        }
+        if op == Op::Range {
+            self.keys = self.keys.saturating_add(u64::from(number as u32).min(MULTIGET_KEYS));
+            self.multigets += 1;
+        }
+        self.pings &= op == Op::Ping;
+        self.invokes |= op == Op::Invoke;
+        self.hello |= op == Op::Hello;
+        self.harmless &= matches!(op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet | Op::Range);
+    }
+
     /// How many requests a message of `operations` counts as: each key of a multiget and each record that a range may answer is
     /// one, as if it were asked for alone.
     fn requests(&self, operations: u16) -> u32 {
@@ -89,138 +140,179 @@ impl Survey {
     }
 }
 
-fn survey(operations: &Operations<'_>) -> Result<Survey, Malformed> {
-    let mut survey = Survey { harmless: true, invokes: false, pings: true, hello: false, keys: 0, multigets: 0 };
-    for operation in operations.clone() {
-        let operation = operation?;
-        let op = operation.op;
-        if op == Op::MultiGet {
-            survey.keys = survey.keys.saturating_add(operation.number);
-            survey.multigets += 1;
-        }
-        if op == Op::Range {
-            survey.keys = survey.keys.saturating_add(u64::from(operation.number as u32).min(MULTIGET_KEYS));
-            survey.multigets += 1;
-        }
-        survey.pings &= op == Op::Ping;
-        survey.invokes |= op == Op::Invoke;
-        survey.hello |= op == Op::Hello;
-        survey.harmless &= matches!(op, Op::Ping | Op::Hello | Op::Get | Op::MultiGet | Op::Range);
+/// A message that is well-formed as a whole: its header, its first operation, the others, and what a look over all of them tells.
+type Parsed<'d> = (MessageHeader, Operation<'d>, Operations<'d>, Survey);
+
+/// Parses all of a message. In line, and what it finds is looked at by value alone: else all of it would be put together in memory, which took longer
+/// than to parse it. What is not let in is parsed again to be refused.
+#[inline(always)]
+fn parse(message: &[u8]) -> Result<Parsed<'_>, Malformed> {
+    let (header, mut others) = MessageHeader::decode(message)?;
+    // Of no operations the count is at fault, whatever stands behind the header.
+    if header.operations == 0 {
+        return Err(NONE);
     }
-    Ok(survey)
+    let first = others.next().ok_or(NONE)??;
+    let mut survey = Survey { harmless: true, invokes: false, pings: true, hello: false, keys: 0, multigets: 0 };
+    survey.note(first.op, first.number);
+    for operation in others.clone() {
+        let operation = operation?;
+        survey.note(operation.op, operation.number);
+    }
+    Ok((header, first, others, survey))
 }
 
-/// Decides over one message. A refusal's response is written to `response`.
+/// Decides over one message. Who may be run is put at the end of `admitted`; a refusal's response is written to `response`.
+#[inline(always)]
 pub(super) fn admit<'d>(
     door: &Door<'d, '_>,
-    request: &'d Request<'_>,
+    (number, incoming): (usize, &'d Incoming<'_>),
     desk: &mut Desk,
     response: &mut Vec<u8>,
-) -> Verdict<'d> {
+    admitted: &mut ArrayVec<Admitted<'d>, BURST>,
+) -> Verdict {
     door.counters.messages.add(1);
-    let (peer, request_id) = (request.peer, request.request_id);
-    let asked = refusals::asked(&request.message);
-    let checked = MessageHeader::decode(&request.message)
-        .and_then(|(header, operations)| if header.operations > 0 { Ok((header, operations)) } else { Err(NONE) })
-        .and_then(|(header, operations)| Ok((header, survey(&operations)?, operations)));
-    let (header, survey, operations) = match checked {
-        Ok(checked) => checked,
-        Err(malformed) => {
-            let header = refuse_malformed(door, &request.message, asked, malformed, response);
-            let origin = Origin { peer, request_id, header, remembered: false, query: Mark::NONE };
-            return refused(door, origin, request, desk, response);
-        }
+    let request = &incoming.request;
+    let (header, first, others, survey) = match parse(&request.message) {
+        Ok(parsed) => parsed,
+        Err(malformed) => return malformed_message(door, request, malformed, desk, response),
     };
-    let origin = Origin { peer, request_id, header, remembered: false, query: Mark::NONE };
-    let Some(view) = door.snapshot.tenant(header.tenant) else {
-        if survey.pings && refusals::is_short(&request.message) {
-            pong(door, &origin, operations, response);
-        } else if survey.pings {
-            let text = refusals::fitting(refusals::LONG_PING, asked, refusals::operations(header.operations));
-            refuse(door, &origin, operations, Status::TooLarge, text, response);
-        } else {
-            let text = "no tenant has this id; `sandstorm tenant list` shows those there are";
-            let text = refusals::fitting(text, asked, refusals::operations(header.operations));
-            refuse(door, &origin, operations, Status::UnknownTenant, text, response);
-        }
-        return refused(door, origin, request, desk, response);
+    let Some(view) = door.tenant(header.tenant) else {
+        return tenantless(door, request, survey.pings, desk, response);
     };
-    if let Err((status, text)) = authenticate(door, view, &origin, &operations, desk) {
-        let text = refusals::fitting(text, asked, refusals::operations(header.operations));
-        refuse(door, &origin, operations, status, text, response);
-        return refused(door, origin, request, desk, response);
+    if let Err(no) = authenticate(door, view, request.peer, header.session, (first.op, first.value), desk) {
+        return unauthenticated(door, request, no, desk, response);
     }
-    if survey.hello && session_of(peer).is_none() {
-        desk.known.note(peer, header.tenant, door.now_us);
+    if survey.hello && session_of(request.peer).is_none() {
+        desk.known.note(request.peer, header.tenant, door.now_us);
     }
-    admit_of_tenant(door, view, (origin, survey, operations), desk, response)
-}
-
-/// Decides over a message of somebody who may act for the tenant.
-fn admit_of_tenant<'d>(
-    door: &Door<'d, '_>,
-    view: &'d Arc<TenantView>,
-    (mut origin, survey, operations): (Origin<Peer>, Survey, Operations<'d>),
-    desk: &mut Desk,
-    response: &mut Vec<u8>,
-) -> Verdict<'d> {
-    let (peer, header) = (origin.peer, origin.header);
     if survey.keys > MULTIGET_KEYS {
-        let text = format!("the multigets and ranges of one message have at most {MULTIGET_KEYS} keys; ask in several");
-        refuse(door, &origin, operations, Status::TooLarge, &text, response);
-        return Verdict::Answer(origin);
+        return too_many_keys(door, request, header, response);
     }
-    let requests = survey.requests(header.operations);
+    let (invokes, requests) = (survey.invokes, survey.requests(header.operations));
     let within_rate = view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests);
-    if survey.invokes {
-        origin.query = desk.assembly.queries.mark(&peer, origin.request_id, &header);
-        if desk.assembly.queries.waits(origin.query) {
-            // Repeats are requests, too; who sends too many of them is dropped early.
-            desk.refused += u64::from(!within_rate);
-            door.counters.duplicates.add(1);
-            return Verdict::Silence;
-        }
-    }
     // Before it is refused: what has run must not be said not to have.
-    origin.remembered = !survey.harmless && !header.is_idempotent();
-    if origin.remembered
-        && let Some(verdict) = run_before(door, &mut origin, &operations, desk, response)
+    let remembered = !survey.harmless && !header.is_idempotent();
+    let mut query = Mark::NONE;
+    if (invokes || remembered)
+        && let Some(verdict) = run_before(door, request, header, (remembered, within_rate), desk, response, &mut query)
     {
         return verdict;
     }
     if !within_rate {
-        if std::mem::take(&mut origin.remembered) {
-            desk.once.cancel(peer, header.tenant, header.session, header.sequence);
-        }
-        view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
-        desk.refused += 1;
-        refuse(
-            door,
-            &origin,
-            operations,
-            Status::OverQuota,
-            "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, and each that a range may find",
-            response,
-        );
-        return Verdict::Answer(origin);
+        return over_quota(door, view, request, header, remembered, desk, response);
     }
     view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
-    let ranges = Ranges::new();
-    let (packet, is_stored) = (None, Cell::new(false));
-    Verdict::Run(Admitted { origin, view, operations, invokes: survey.invokes, requests, ranges, packet, is_stored })
+    let origin = Origin { peer: request.peer, request_id: request.request_id, header, remembered, query };
+    let ticket = invokes.then(|| desk.assembly.open(origin, usize::from(header.operations)));
+    let (packet, ranges, is_stored) = (incoming.packet, Ranges::new(), Cell::new(false));
+    admitted.push(Admitted { number, ticket, origin, view, first, others, requests, ranges, packet, is_stored });
+    Verdict::Run
 }
 
-/// What becomes of a message that must run once and was here before; `None` if it was not.
-fn run_before<'d>(
-    door: &Door<'d, '_>,
-    origin: &mut Origin<Peer>,
-    operations: &Operations<'d>,
+/// Whom to answer what is not let in.
+fn origin(request: &Request<'_>, header: MessageHeader) -> Origin<Peer> {
+    let (peer, request_id) = (request.peer, request.request_id);
+    Origin { peer, request_id, header, remembered: false, query: Mark::NONE }
+}
+
+/// What becomes of a message that is none.
+#[cold]
+fn malformed_message(
+    door: &Door<'_, '_>,
+    request: &Request<'_>,
+    malformed: Malformed,
     desk: &mut Desk,
     response: &mut Vec<u8>,
-) -> Option<Verdict<'d>> {
-    let header = &origin.header;
+) -> Verdict {
+    let header = refuse_malformed(door, &request.message, refusals::asked(&request.message), malformed, response);
+    refused(door, header, request, desk, response)
+}
+
+/// What becomes of a message that names no tenant that there is.
+#[cold]
+fn tenantless(
+    door: &Door<'_, '_>,
+    request: &Request<'_>,
+    pings: bool,
+    desk: &mut Desk,
+    response: &mut Vec<u8>,
+) -> Verdict {
+    let header = if pings && refusals::is_short(&request.message) {
+        pong(door, &request.message, response)
+    } else if pings {
+        refuse(door, request, Status::TooLarge, Text::Fitting(refusals::LONG_PING), response)
+    } else {
+        let text = "no tenant has this id; `sandstorm tenant list` shows those there are";
+        refuse(door, request, Status::UnknownTenant, Text::Fitting(text), response)
+    };
+    refused(door, header, request, desk, response)
+}
+
+/// What becomes of a message of somebody who may not act for its tenant.
+#[cold]
+fn unauthenticated(
+    door: &Door<'_, '_>,
+    request: &Request<'_>,
+    (status, text): (Status, &str),
+    desk: &mut Desk,
+    response: &mut Vec<u8>,
+) -> Verdict {
+    let header = refuse(door, request, status, Text::Fitting(text), response);
+    refused(door, header, request, desk, response)
+}
+
+/// What becomes of a message that asks for too many records.
+#[cold]
+fn too_many_keys(door: &Door<'_, '_>, request: &Request<'_>, header: MessageHeader, response: &mut Vec<u8>) -> Verdict {
+    let text = format!("the multigets and ranges of one message have at most {MULTIGET_KEYS} keys; ask in several");
+    refuse(door, request, Status::TooLarge, Text::Whole(&text), response);
+    Verdict::Answer(origin(request, header))
+}
+
+/// What becomes of a message of a tenant that asks for too much.
+#[cold]
+fn over_quota(
+    door: &Door<'_, '_>,
+    view: &TenantView,
+    request: &Request<'_>,
+    header: MessageHeader,
+    remembered: bool,
+    desk: &mut Desk,
+    response: &mut Vec<u8>,
+) -> Verdict {
+    if remembered {
+        desk.once.cancel(request.peer, header.tenant, header.session, header.sequence);
+    }
+    view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
+    desk.refused += 1;
+    let text = "quota requests_per_s: too many requests a second; operations count one by one, each key of a multiget, and each that a range may find";
+    refuse(door, request, Status::OverQuota, Text::Whole(text), response);
+    Verdict::Answer(origin(request, header))
+}
+
+/// What becomes of a message that was here before, if it must run once, or is a query that waits; `None` if it was not.
+fn run_before(
+    door: &Door<'_, '_>,
+    request: &Request<'_>,
+    header: MessageHeader,
+    (remembered, within_rate): (bool, bool),
+    desk: &mut Desk,
+    response: &mut Vec<u8>,
+    query: &mut Mark,
+) -> Option<Verdict> {
+    if !remembered {
+        *query = desk.assembly.queries.mark(&request.peer, request.request_id, &header);
+        if !desk.assembly.queries.waits(*query) {
+            return None;
+        }
+        // Repeats are requests, too; who sends too many of them is dropped early.
+        desk.refused += u64::from(!within_rate);
+        door.counters.duplicates.add(1);
+        return Some(Verdict::Silence);
+    }
     let (session, sequence, acked) = (header.session, header.sequence, header.acked);
-    match desk.once.admit(door.now_us, origin.peer, header.tenant, session, sequence, acked) {
+    match desk.once.admit(door.now_us, request.peer, header.tenant, session, sequence, acked) {
         Admit::Run => return None,
         Admit::Running => {
             door.counters.duplicates.add(1);
@@ -230,30 +322,28 @@ fn run_before<'d>(
             response.clear();
             response.extend_from_slice(answer);
             door.counters.duplicates.add(1);
-            origin.remembered = false;
         }
         Admit::Stale => {
-            origin.remembered = false;
             let text = "the request is too old to tell whether it ran; read before you repeat it";
-            refuse(door, origin, operations.clone(), Status::Stale, text, response);
+            refuse(door, request, Status::Stale, Text::Whole(text), response);
         }
     }
-    Some(Verdict::Answer(*origin))
+    Some(Verdict::Answer(origin(request, header)))
 }
 
 /// What becomes of a refusal to somebody who has not shown who it is. Nothing is kept of its request: a repeat has to bring all of it again, and
 /// is refused, counted and bounded as this one.
-fn refused<'d>(
-    door: &Door<'d, '_>,
-    origin: Origin<Peer>,
+fn refused(
+    door: &Door<'_, '_>,
+    header: MessageHeader,
     request: &Request<'_>,
     desk: &mut Desk,
     response: &[u8],
-) -> Verdict<'d> {
+) -> Verdict {
     desk.refused += 1;
     desk.endpoint.forget(request);
     if desk.refusals.may_leave(door.now_us, response.len(), refusals::asked(&request.message)) {
-        Verdict::Refuse(origin)
+        Verdict::Refuse(origin(request, header))
     } else {
         Verdict::Silence
     }
@@ -262,14 +352,16 @@ fn refused<'d>(
 /// Whether the session may act for the tenant: the tenant is open, the session has shown its token, or shows it now. A sealed
 /// session has shown it by its handshake, for its own tenant alone; it says hello all the same, so that a client learns
 /// of a server that restarted. From other machines a closed tenant's data are reached in no other way.
+#[inline]
 fn authenticate(
     door: &Door<'_, '_>,
     view: &TenantView,
-    origin: &Origin<Peer>,
-    operations: &Operations<'_>,
+    peer: Peer,
+    session: u64,
+    (op, token): (Op, &[u8]),
     desk: &mut Desk,
 ) -> Result<(), (Status, &'static str)> {
-    let (tenant, session, peer) = (&view.tenant, origin.header.session, origin.peer);
+    let tenant = &view.tenant;
     let no = |text| Err((Status::Unauthenticated, text));
     let sealed = session_of(peer);
     if sealed.is_some_and(|(of, _)| of != tenant.id) {
@@ -281,13 +373,13 @@ fn authenticate(
     if sealed.is_none() && !door.allow_plaintext && !peer.ip().to_canonical().is_loopback() {
         return Err((Status::SealRequired, SEAL_REQUIRED));
     }
-    let credential = match operations.clone().next() {
-        Some(Ok(Operation { op: Op::Hello, .. })) if sealed.is_some() => {
+    let credential = match op {
+        Op::Hello if sealed.is_some() => {
             let opened_with = desk.seal.credential(peer);
             tenant.credentials().find(|credential| Some(*credential) == opened_with)
         }
-        Some(Ok(Operation { op: Op::Hello, value: token, .. })) => tenant.credential_of(token),
-        _ if tenant.credentials().any(|credential| desk.sessions.allows(peer, session, tenant.id, credential)) => {
+        Op::Hello => tenant.credential_of(token),
+        _ if desk.sessions.shown(peer, session, tenant.id).is_some_and(|shown| tenant.has_credential(shown)) => {
             return Ok(());
         }
         _ => return no("the session has not shown the tenant's token: send a hello first"),
@@ -306,8 +398,7 @@ fn refuse_malformed(
     response: &mut Vec<u8>,
 ) -> MessageHeader {
     let status = if matches!(malformed, Malformed::Version(_)) { Status::Version } else { Status::Malformed };
-    let nameless = MessageHeader { flags: 0, operations: 1, tenant: 0, session: 0, sequence: 0, acked: 0 };
-    let header = MessageHeader::decode(message).map_or(nameless, |(header, _)| header);
+    let header = again(message).0;
     start_response(&header, 1, response);
     let text = malformed.to_string();
     plain::refuse(&Operation::new(Op::Ping), status, refusals::fitting(&text, asked, 1), response);
@@ -316,32 +407,56 @@ fn refuse_malformed(
     header
 }
 
-/// Answers every operation of a message with one status, or one for all if they are many; the first says why.
+/// A refusal's text.
+#[derive(Clone, Copy)]
+enum Text<'t> {
+    Whole(&'t str),
+    /// As much of it as may be answered to who has not shown who it is.
+    Fitting(&'t str),
+}
+
+/// Answers every operation of a well-formed message with one status, or one for all if they are many; the first says why. Tells its header.
+#[cold]
 fn refuse(
     door: &Door<'_, '_>,
-    origin: &Origin<Peer>,
-    operations: Operations<'_>,
+    request: &Request<'_>,
     status: Status,
-    mut text: &str,
+    text: Text<'_>,
     response: &mut Vec<u8>,
-) {
-    let answered = refusals::operations(origin.header.operations);
-    start_response(&origin.header, answered, response);
-    for operation in operations.flatten().take(usize::from(answered)) {
+) -> MessageHeader {
+    let (header, operations) = again(&request.message);
+    let answered = refusals::operations(header.operations);
+    let mut text = match text {
+        Text::Whole(text) => text,
+        Text::Fitting(text) => refusals::fitting(text, refusals::asked(&request.message), answered),
+    };
+    start_response(&header, answered, response);
+    for operation in operations.take(usize::from(answered)) {
         count(&door.counters.requests, operation.op as usize);
         count(&door.counters.responses, status as usize);
         plain::refuse(&operation, status, std::mem::take(&mut text), response);
     }
+    header
 }
 
-/// Answers a message of pings.
-fn pong(door: &Door<'_, '_>, origin: &Origin<Peer>, operations: Operations<'_>, response: &mut Vec<u8>) {
-    start_response(&origin.header, origin.header.operations, response);
-    for operation in operations.flatten() {
+/// Answers a message of pings. Tells its header.
+#[cold]
+fn pong(door: &Door<'_, '_>, message: &[u8], response: &mut Vec<u8>) -> MessageHeader {
+    let (header, operations) = again(message);
+    start_response(&header, header.operations, response);
+    for operation in operations {
         count(&door.counters.requests, operation.op as usize);
         count(&door.counters.responses, Status::Ok as usize);
         encode_operation(&Operation { value: operation.value, ..Operation::new(Op::Ping) }, response);
     }
+    header
+}
+
+/// The header of a message, and its operations. One that is none has a header that names nobody.
+fn again(message: &[u8]) -> (MessageHeader, impl Iterator<Item = Operation<'_>>) {
+    let decoded = MessageHeader::decode(message).ok();
+    let header = decoded.as_ref().map_or(NAMELESS, |(header, _)| *header);
+    (header, decoded.into_iter().flat_map(|(_, operations)| operations.flatten()))
 }
 
 /// Adds one to a counter of a family.
@@ -361,8 +476,7 @@ mod tests {
         let mut message = Vec::new();
         start_response(&header, count, &mut message);
         operations.iter().for_each(|operation| encode_operation(operation, &mut message));
-        let (_, operations) = MessageHeader::decode(&message).expect("a message");
-        survey(&operations).expect("well-formed operations")
+        parse(&message).expect("well-formed operations").3
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! A datagram's life here:
 //! 1. It is received into a burst ([`Intake::receive`]). Is it one of few and nothing waits, it is served next, as it came.
 //! 2. Else it is sorted: its class is found, and what the sieve does not let in is left where it lies.
-//! 3. It stays in its burst if that is well filled, else it is copied to a pack, and the burst is free again. What stayed in the device's buffer
+//! 3. It stays in its burst if that is well filled, or small and one of few, else it is copied to a pack, and the burst is free again. What stayed in the device's buffer
 //!    waits there as far as its class may hold such ([`super::kept`]).
 //! 4. Its place, with those of its neighbours of the same class a run, goes to the end of its lane. There it may be shed.
 //! 5. It comes into a part with its lane's share ([`Intake::next_part`]), is opened where it lies, and served.
@@ -23,8 +23,11 @@
 //! forged name buys no place in another's lane. What came alone and is little is not sorted at all, and what the kernel has coalesced is
 //! sorted by runs where it lies: with one or two tenants this costs a few nanoseconds a datagram.
 
+mod lane;
+
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+#[cfg(test)]
+use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use hashbrown::HashMap;
@@ -35,32 +38,18 @@ use sandstorm_net::limits::GRO_BUFFER;
 use sandstorm_net::r2p2::Peer;
 use sandstorm_net::share;
 
+use self::lane::{Active, Item, Lanes, Run, StoreId};
+pub(super) use self::lane::{Bills, Lane, Share, Window};
 use super::kept::may_wait;
 use super::known::Known;
 use crate::limits::{
-    BURST, DIRECT_DATAGRAMS, HELD_BURSTS, HELD_PACKS, PART_NS, RECEIVES_PER_SERVE, SHED_LEAST, STRANGERS_SHARE,
+    BURST, BURSTS_IN_PLACE, DIRECT_DATAGRAMS, HELD_BURSTS, HELD_PACKS, PART_NS, RECEIVES_PER_SERVE, SHED_LEAST,
+    STRANGERS_SHARE,
 };
 use crate::tenants::Snapshot;
 
 /// Whose datagram: a tenant's, or a stranger's.
 pub(super) type Class = Option<u32>;
-
-/// Where datagrams lie while they wait, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StoreId {
-    /// Of those that are received into.
-    Burst(u16),
-    /// Of those that datagrams are copied to.
-    Pack(u16),
-}
-
-/// Datagrams of one class that stand behind each other.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    store: StoreId,
-    from: u16,
-    to: u16,
-}
 
 /// Buffers, and how many of the datagrams in them still wait.
 struct Store {
@@ -79,70 +68,6 @@ impl Store {
     }
 }
 
-/// What a lane did since it was last looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Window {
-    pub(super) arrived: u64,
-    pub(super) served: u64,
-    /// Of these, messages refused because the tenant is over its rate, or its sender did not show who it is.
-    pub(super) refused: u64,
-    /// Thrown away for lack of room.
-    pub(super) shed: u64,
-    /// Dropped here, on arrival, since the kernel cannot; not among those that arrived.
-    pub(super) sieved: u64,
-}
-
-/// The waiting datagrams of one class.
-pub(super) struct Lane {
-    runs: VecDeque<Run>,
-    waiting: usize,
-    /// CPU time used, by weight, as if the lane had always been waiting; the least is next.
-    clock: u64,
-    /// What serving one of its datagrams has cost lately, nanoseconds.
-    each_ns: u64,
-    /// Quarters of a tenant's usual share.
-    weight: u64,
-    pub(super) window: Window,
-    /// Part of its datagrams that is let in.
-    pub(super) keep: f64,
-}
-
-impl Lane {
-    fn new(weight: u64) -> Lane {
-        let (runs, window) = (VecDeque::new(), Window::default());
-        Lane { runs, waiting: 0, clock: 0, each_ns: 500, weight: weight.max(1), window, keep: 1.0 }
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.waiting == 0 && self.window.arrived + self.window.sieved == 0
-    }
-
-    /// Moves up to `most` datagrams, the oldest, to what is served next, as its share of that number.
-    fn take(&mut self, most: usize, share: u8, part: &mut ArrayVec<Item, BURST>) {
-        let mut left = most.min(part.remaining_capacity());
-        while left > 0
-            && let Some(run) = self.runs.front_mut()
-        {
-            let to = run.to.min(run.from.saturating_add(left as u16));
-            let taken = usize::from(to - run.from);
-            part.extend((run.from..to).map(|index| Item { store: run.store, index, share }));
-            (left, self.waiting) = (left - taken, self.waiting - taken);
-            run.from = to;
-            if run.from == run.to {
-                self.runs.pop_front();
-            }
-        }
-    }
-
-    /// So many of its datagrams were served in so much time, and so many messages of them refused.
-    fn served(&mut self, took_ns: u64, count: u64, refused: u64) {
-        self.each_ns = (3 * self.each_ns + took_ns / count.max(1)) / 4;
-        self.clock += took_ns * STRANGERS_SHARE / self.weight;
-        self.window.served += count;
-        self.window.refused += refused;
-    }
-}
-
 /// What a classification needs to know.
 pub(super) struct Sorter<'s> {
     pub(super) snapshot: &'s Snapshot,
@@ -155,6 +80,12 @@ pub(super) struct Sorter<'s> {
 }
 
 impl Sorter<'_> {
+    /// Whether a datagram is of the class of the last one, since it comes from the same peer and names the same.
+    #[inline]
+    fn is_as_last(&self, peer: Peer, datagram: &[u8]) -> bool {
+        self.last.is_some_and(|(last, named, _)| named == named_tenant(datagram) && last == peer)
+    }
+
     fn class(&mut self, peer: Peer, datagram: &[u8]) -> Class {
         let named = named_tenant(datagram);
         if let Some((last, of, class)) = self.last
@@ -178,84 +109,6 @@ impl Sorter<'_> {
     fn weight(&self, class: Class) -> u64 {
         let tenant = class.and_then(|tenant| self.snapshot.tenant(tenant));
         tenant.map_or(1, |view| u64::from(view.tenant.quotas.weight) * STRANGERS_SHARE)
-    }
-}
-
-/// What is served of a lane in one go.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    pub(super) class: Class,
-    pub(super) count: u16,
-}
-
-/// A datagram that is being served: where it lies, and which share it is of.
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    store: StoreId,
-    index: u16,
-    share: u8,
-}
-
-// A share is named by a byte.
-const _: () = assert!(BURST <= 256);
-
-/// What the datagrams of a part were, share by share.
-#[derive(Debug, Default)]
-pub(super) struct Bills {
-    work: [u32; BURST],
-    refused: [u32; BURST],
-}
-
-impl Bills {
-    /// A datagram was as much work as so many plain gets, beside the one that each counts as.
-    #[inline]
-    pub(super) fn add_work(&mut self, share: u8, gets: u32) {
-        if let Some(work) = self.work.get_mut(usize::from(share)) {
-            *work = work.saturating_add(gets);
-        }
-    }
-
-    /// So many messages were refused.
-    #[inline]
-    pub(super) fn add_refused(&mut self, share: u8, messages: u64) {
-        if let Some(refused) = self.refused.get_mut(usize::from(share)) {
-            *refused = refused.saturating_add(u32::try_from(messages).unwrap_or(u32::MAX));
-        }
-    }
-
-    /// The work of a share, and its messages that were refused.
-    fn of(&self, number: usize, share: &Share) -> (u64, u64) {
-        let work = self.work.get(number).copied().unwrap_or(0);
-        let refused = self.refused.get(number).copied().unwrap_or(0);
-        (u64::from(work) + u64::from(share.count), u64::from(refused))
-    }
-}
-
-/// The lanes in which something waits, each once, in the order in which they are served: the least clock first, of equals who has waited
-/// longest. Those of which something is being served stand here again after that.
-#[derive(Default)]
-struct Active {
-    heap: BinaryHeap<Reverse<(u64, u64, Class)>>,
-    /// Places taken so far.
-    places: u64,
-}
-
-impl Active {
-    fn push(&mut self, clock: u64, class: Class) {
-        self.places += 1;
-        self.heap.push(Reverse((clock, self.places, class)));
-    }
-
-    fn is_empty(&self) -> bool {
-        self.heap.is_empty()
-    }
-
-    fn first(&self) -> Option<Class> {
-        self.heap.peek().map(|Reverse((_, _, class))| *class)
-    }
-
-    fn classes(&self) -> impl Iterator<Item = Class> {
-        self.heap.iter().map(|Reverse((_, _, class))| *class)
     }
 }
 
@@ -344,21 +197,36 @@ impl Intake {
     fn sort(&mut self, number: u16, from: u16, sorter: &mut Sorter<'_>) {
         let Intake { bursts, packs, lanes, active, clock, sieve, shed, .. } = self;
         let mut all = Lanes { lanes, active, clock: *clock };
+        let held = bursts.iter().filter(|store| store.left > 0).count();
         let Some(Store { burst, left }) = bursts.get_mut(usize::from(number)) else { return };
         *left = 0;
-        let sparse = burst.is_sparse();
-        let mut run: Option<(Class, Run)> = None;
+        let packs_it = burst.is_sparse() && !(burst.is_small() && held < BURSTS_IN_PLACE);
+        let as_it_is = !packs_it && !burst.has_stayed();
+        let (mut run, mut all_pass): (Option<(Class, Run)>, bool) = (None, false);
         for index in usize::from(from)..burst.len() {
             let Some((peer, datagram)) = burst.get(index) else { break };
+            // The usual case: one more of those before it.
+            if as_it_is
+                && all_pass
+                && let Some((_, run)) = &mut run
+                && sorter.is_as_last(peer, datagram)
+            {
+                run.to += 1;
+                *left += 1;
+                continue;
+            }
             let class = sorter.class(peer, datagram);
+            all_pass = true;
             if let Some(sieve) = sieve
                 && let Some(lane) = all.lanes.get_mut(&class)
                 && lane.keep < 1.0
-                && !sieve.passes(lane.keep)
             {
-                *shed += 1;
-                lane.window.sieved += 1;
-                continue;
+                all_pass = false;
+                if !sieve.passes(lane.keep) {
+                    *shed += 1;
+                    lane.window.sieved += 1;
+                    continue;
+                }
             }
             if burst.share(index).is_some() {
                 let waiting = all.lanes.get(&class).map_or(0, |lane| lane.waiting);
@@ -366,7 +234,7 @@ impl Intake {
                     burst.bring(index);
                 }
             }
-            let packed = if sparse { pack(packs, burst, index) } else { None };
+            let packed = if packs_it { pack(packs, burst, index) } else { None };
             let (store, index) = packed.unwrap_or((StoreId::Burst(number), index as u16));
             if packed.is_none() {
                 *left += 1;
@@ -475,8 +343,12 @@ impl Intake {
         !self.part.is_empty()
     }
 
-    /// Lets each datagram that is to be served now be changed where it stands; with the number of its share.
-    pub(super) fn each_of_part(&mut self, mut change: impl FnMut(&mut Burst, usize, u8)) {
+    /// Lets each datagram that is to be served now be changed where it stands, if some may be sealed; with the number of its share.
+    pub(super) fn each_sealed(&mut self, mut change: impl FnMut(&mut Burst, usize, u8)) {
+        let may_be = |stores: &[Store]| stores.iter().any(|store| store.left > 0 && store.burst.may_be_sealed());
+        if !may_be(&self.bursts) && !may_be(&self.packs) {
+            return;
+        }
         let Intake { bursts, packs, part, .. } = self;
         for item in part {
             if let Some(store) = store_mut(bursts, packs, item.store) {
@@ -485,17 +357,29 @@ impl Intake {
         }
     }
 
-    /// The datagrams that are being served, with the numbers of their shares, and their memory if they stayed where they came.
-    pub(super) fn part(&self) -> impl Iterator<Item = (u8, Peer, &[u8], Option<&share::Share>)> {
-        self.part.iter().filter_map(|item| {
-            let store = match item.store {
-                StoreId::Burst(number) => self.bursts.get(usize::from(number)),
-                StoreId::Pack(number) => self.packs.get(usize::from(number)),
-            };
-            let (burst, index) = (&store?.burst, usize::from(item.index));
-            let (peer, datagram) = burst.get(index).filter(|(peer, _)| *peer != NOBODY)?;
-            Some((item.share, peer, datagram, burst.share(index)))
-        })
+    /// Whether it matters how long serving them takes: lanes are charged for it, or more waits.
+    #[inline]
+    pub(super) fn is_timed(&self) -> bool {
+        !self.shares.is_empty() || self.direct.is_some()
+    }
+
+    /// How many datagrams are being served.
+    #[inline]
+    pub(super) fn part_len(&self) -> usize {
+        self.part.len()
+    }
+
+    /// One of the datagrams that are being served, with the number of its share, and its memory if it stayed where it came. None if it is dealt with.
+    #[inline]
+    pub(super) fn datagram(&self, number: usize) -> Option<(u8, Peer, &[u8], Option<&share::Share>)> {
+        let item = self.part.get(number)?;
+        let store = match item.store {
+            StoreId::Burst(number) => self.bursts.get(usize::from(number)),
+            StoreId::Pack(number) => self.packs.get(usize::from(number)),
+        };
+        let (burst, index) = (&store?.burst, usize::from(item.index));
+        let (peer, datagram) = burst.get(index).filter(|(peer, _)| *peer != NOBODY)?;
+        Some((item.share, peer, datagram, burst.share(index)))
     }
 
     /// Whose is what is being served.
@@ -536,28 +420,6 @@ fn store_mut<'s>(bursts: &'s mut [Store], packs: &'s mut [Store], store: StoreId
     match store {
         StoreId::Burst(number) => bursts.get_mut(usize::from(number)),
         StoreId::Pack(number) => packs.get_mut(usize::from(number)),
-    }
-}
-
-/// The lanes, while datagrams are put into them.
-struct Lanes<'i> {
-    lanes: &'i mut HashMap<Class, Lane>,
-    active: &'i mut Active,
-    clock: u64,
-}
-
-impl Lanes<'_> {
-    /// Appends a run to its class's lane.
-    fn put(&mut self, class: Class, run: Run, sorter: &Sorter<'_>) {
-        let lane = self.lanes.entry(class).or_insert_with(|| Lane::new(sorter.weight(class)));
-        if lane.waiting == 0 {
-            lane.clock = lane.clock.max(self.clock);
-            self.active.push(lane.clock, class);
-        }
-        let count = usize::from(run.to - run.from);
-        lane.waiting += count;
-        lane.window.arrived += count as u64;
-        lane.runs.push_back(run);
     }
 }
 

@@ -104,6 +104,8 @@ struct Worker {
     last_turn_was_long: bool,
     /// The polls of the last turn that had some were short.
     polls_are_short: bool,
+    /// Turns with packets since the port's counts were taken over.
+    uncounted: usize,
     /// Answers of this turn wait for those of short invocations.
     kept_back: bool,
     overload: Overload,
@@ -228,11 +230,9 @@ impl Worker {
     }
 
     /// Takes over what the port's parts have counted.
-    fn count_port(&self, state: &PortState, arrived: usize) {
+    fn count_port(&mut self, state: &PortState) {
         let counters = &self.counters;
-        if arrived > 0 {
-            counters.bursts.add(1);
-        }
+        counters.bursts.add(std::mem::take(&mut self.uncounted) as u64);
         let driver = state.driver.counters();
         counters.packets_in.set(driver.received);
         counters.packets_out.set(driver.sent);

@@ -157,6 +157,7 @@ impl Desk {
     ///
     /// # Errors
     /// It was thrown out: it is no packet, or not what it says.
+    #[inline(always)]
     pub(super) fn receive<'p>(
         &mut self,
         now_us: u64,

@@ -5,6 +5,7 @@
 //! [`Worker::turn`] is one round of it. What a turn touches is this worker's own, or a port's, whose lock it holds only
 //! while no tenant code runs.
 
+use std::cell::Cell;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -12,20 +13,19 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use sandstorm_net::driver::Driver;
-use sandstorm_net::r2p2::Request;
 use sandstorm_net::rpc::{HelloAnswer, Op, Operation, Status, encode_operation};
 use sandstorm_net::share::Share;
 
 use super::Worker;
-use super::admit::{Admitted, Door, Verdict, admit, count};
-use super::assembly::{Ticket, start_response};
+use super::admit::{Admitted, Door, Incoming, Verdict, admit, count};
+use super::assembly::{Origin, start_response};
 use super::intake::{Bills, Intake, Sorter};
 use super::kept::Packet;
 use super::plain;
 use super::port::{Desk, PortState, Response, ThrownOut, pooled};
 use super::tasks::Caller;
 use crate::limits::{
-    ANSWERED_TOGETHER, BEGUN_AT_ONCE, BURST, BYTES_OF_A_GET, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS,
+    ANSWERED_TOGETHER, BEGUN_AT_ONCE, BURST, BYTES_OF_A_GET, COUNT_TURNS, PLAN, POLLS_PER_TURN, REQUEST_NS, SERVE_NS,
     SHARED_SLICE_US, SHORT_POLL_NS, TURN_CPU_NS,
 };
 use crate::store::BATCH_AHEAD;
@@ -33,14 +33,6 @@ use crate::tenants::{Snapshot, TableEntry, TenantView};
 
 // `run_plan` keeps a bit for each.
 const _: () = assert!(PLAN <= BATCH_AHEAD);
-
-/// A request, and which share of the part it is of.
-struct Incoming<'p> {
-    share: u8,
-    request: Request<'p>,
-    /// The memory of its packet, if that stayed where it came.
-    packet: Option<&'p Share>,
-}
 
 /// How many plain gets take as long as copying so many bytes.
 fn gets_of_bytes(bytes: usize) -> u32 {
@@ -50,10 +42,6 @@ fn gets_of_bytes(bytes: usize) -> u32 {
 /// An operation on its way: the cache lines that it will touch are being fetched.
 struct Planned<'p> {
     message: &'p Admitted<'p>,
-    /// Which of the burst's response buffers is the message's.
-    buffer: usize,
-    /// Set when the message's response waits for invocations.
-    ticket: Option<Ticket>,
     part: usize,
     operation: Operation<'p>,
     /// The table that a plain operation names, if the tenant reaches it so.
@@ -103,14 +91,17 @@ impl Worker {
         let snapshot = if Arc::ptr_eq(&snapshot, &self.snapshot) { snapshot } else { Arc::clone(&self.snapshot) };
         let (mut begun, mut spent_ns, mut went_through) = (None, 0, 0);
         while intake.next_part() {
-            // Most looks find nothing, and are not timed.
-            let begun = *begun.get_or_insert_with(Instant::now);
+            // Most looks find nothing, or what is served at once and charged to nobody: they are not timed.
+            if intake.is_timed() {
+                begun.get_or_insert_with(Instant::now);
+            }
             let mut requests: ArrayVec<Incoming<'_>, BURST> = ArrayVec::new();
             let mut bills = Bills::default();
-            intake.each_of_part(|burst, index, share| {
+            intake.each_sealed(|burst, index, share| {
                 bills.add_refused(share, state.desk.open_sealed(now_us, burst, index, &snapshot));
             });
-            for (share, peer, datagram, packet) in intake.part() {
+            for number in 0..intake.part_len() {
+                let Some((share, peer, datagram, packet)) = intake.datagram(number) else { continue };
                 match state.desk.receive(now_us, peer, datagram) {
                     Ok(Some(request)) => requests.push(Incoming { share, request, packet }),
                     Ok(None) => bills.add_work(share, gets_of_bytes(datagram.len())),
@@ -119,7 +110,7 @@ impl Worker {
             }
             self.serve_messages(&snapshot, &requests, &mut bills, port, &mut state.desk);
             requests.into_iter().for_each(|incoming| state.desk.endpoint.recycle(incoming.request.message));
-            let since_ns = begun.elapsed().as_nanos() as u64;
+            let since_ns = begun.map_or(0, |begun: Instant| begun.elapsed().as_nanos() as u64);
             went_through += intake.finish_part(since_ns - spent_ns, &bills);
             spent_ns = since_ns;
             if own && (spent_ns > SERVE_NS || self.live >= BEGUN_AT_ONCE) {
@@ -134,7 +125,12 @@ impl Worker {
         }
         if own {
             self.look_at_overload(intake, state);
-            self.count_port(state, went_through);
+            self.uncounted += usize::from(went_through > 0);
+            // Of the turns of a worker that is busy not each: to take over what was counted takes as long as some requests. One that sleeps, or looks in
+            // vain, has told all.
+            if went_through == 0 || self.uncounted >= COUNT_TURNS {
+                self.count_port(state);
+            }
         }
         went_through
     }
@@ -181,22 +177,19 @@ impl Worker {
         let mut responses = mem::take(&mut self.responses);
         let counters = Arc::clone(&self.counters);
         let (now_us, allow_plaintext) = (self.now_us, self.shared.allow_plaintext);
-        let door = Door { snapshot, counters: &counters, worker: self.index, now_us, allow_plaintext };
-        // Each admitted message, where its response is written, and what to wait for before it is sent.
-        let mut admitted: ArrayVec<(Admitted<'d>, usize, Option<Ticket>), BURST> = ArrayVec::new();
-        for (buffer, (Incoming { share, request, packet }, response)) in requests.iter().zip(&mut responses).enumerate()
-        {
-            let verdict = admit(&door, request, desk, &mut response.bytes);
+        let (worker, last) = (self.index, Cell::new(None));
+        let door = Door { snapshot, last, counters: &counters, worker, now_us, allow_plaintext };
+        let mut admitted: ArrayVec<Admitted<'d>, BURST> = ArrayVec::new();
+        for (number, (incoming, response)) in requests.iter().zip(&mut responses).enumerate() {
+            let Incoming { share, request, .. } = incoming;
+            let verdict = admit(&door, (number, incoming), desk, &mut response.bytes, &mut admitted);
             bills.add_refused(*share, mem::take(&mut desk.refused));
             match verdict {
-                Verdict::Run(mut message) => {
-                    message.packet = *packet;
-                    self.bill(message.view.tenant.id, message.requests);
-                    let header = &message.origin.header;
-                    start_response(header, header.operations, &mut response.bytes);
-                    let parts = usize::from(header.operations);
-                    let ticket = message.invokes.then(|| desk.assembly.open(message.origin, parts));
-                    admitted.push((message, buffer, ticket));
+                Verdict::Run => {
+                    if let Some(Admitted { origin: Origin { header, .. }, requests, .. }) = admitted.last() {
+                        self.bill(header.tenant, *requests);
+                        start_response(header, header.operations, &mut response.bytes);
+                    }
                 }
                 Verdict::Answer(origin) => {
                     bills.add_work(*share, gets_of_bytes(request.message.len() + response.bytes.len()));
@@ -210,28 +203,33 @@ impl Worker {
             }
         }
         let mut plan: ArrayVec<Planned<'_>, PLAN> = ArrayVec::new();
-        for (message, buffer, ticket) in &admitted {
-            for (part, operation) in message.operations.clone().flatten().enumerate() {
-                let (table, hash) = look_up(message.view, &operation);
-                plan.push(Planned { message, buffer: *buffer, ticket: *ticket, part, operation, table, hash });
+        let mut reached = Reached::default();
+        for message in &admitted {
+            let mut operation = message.first;
+            let mut others = message.others.clone().flatten();
+            for part in 0.. {
+                let (table, hash) = look_up(message.view, &operation, &mut reached);
+                plan.push(Planned { message, part, operation, table, hash });
                 if plan.is_full() {
                     self.run_plan(&mut plan, &mut responses, port, desk);
                 }
+                let Some(next) = others.next() else { break };
+                operation = next;
             }
         }
         self.run_plan(&mut plan, &mut responses, port, desk);
-        for (message, buffer, ticket) in &admitted {
+        for message in &admitted {
             if message.ranges.owed() > 0 {
                 self.bill(message.view.tenant.id, message.ranges.owed());
             }
-            let response = &mut responses[*buffer];
+            let response = &mut responses[message.number];
             let answered = response.bytes.len() + response.tail.as_deref().map_or(0, <[u8]>::len);
             match response.tail.take() {
-                _ if ticket.is_some() => {}
+                _ if message.ticket.is_some() => {}
                 Some(tail) => desk.answer_shared(self.now_us, &message.origin, &response.bytes, tail),
                 None => desk.answer(self.now_us, &message.origin, &response.bytes),
             }
-            let Incoming { share, request, .. } = &requests[*buffer];
+            let Incoming { share, request, .. } = &requests[message.number];
             let bytes = request.message.len() + answered;
             let operations = message.requests.saturating_add(message.ranges.owed());
             bills.add_work(*share, operations.saturating_sub(1).saturating_add(gets_of_bytes(bytes)));
@@ -273,13 +271,13 @@ impl Worker {
             }
             further &= further - 1;
         }
-        for planned in plan.drain(..) {
+        for planned in plan.iter() {
             count(&self.counters.requests, planned.operation.op as usize);
-            let Some(ticket) = planned.ticket else {
-                let Response { bytes, tail } = &mut responses[planned.buffer];
+            let Some(ticket) = planned.message.ticket else {
+                let Response { bytes, tail } = &mut responses[planned.message.number];
                 let tail = (self.shared.zero_copy && planned.ends_an_answer()).then_some(tail);
-                let packet = self.packet(&planned, port, desk);
-                let status = self.run_plain(&planned, packet, bytes, tail);
+                let packet = self.packet(planned, port, desk);
+                let status = self.run_plain(planned, packet, bytes, tail);
                 count(&self.counters.responses, status as usize);
                 continue;
             };
@@ -291,8 +289,8 @@ impl Worker {
                     self.begin_task(planned.message.view, &planned.operation, caller, &mut answer)
                 }
                 _ => {
-                    let packet = self.packet(&planned, port, desk);
-                    Some(self.run_plain(&planned, packet, &mut answer, None))
+                    let packet = self.packet(planned, port, desk);
+                    Some(self.run_plain(planned, packet, &mut answer, None))
                 }
             };
             if let Some(status) = status {
@@ -301,6 +299,7 @@ impl Worker {
             }
             self.answer = answer;
         }
+        plan.clear();
     }
 
     /// The packet that an operation came in, if a value of it may stay there. Whoever serves, the buffers are those of the port's queue.
@@ -404,12 +403,37 @@ impl Worker {
     }
 }
 
+/// The table that was named last, as it was reached: operations of a burst mostly name the same.
+#[derive(Default)]
+struct Reached<'v>(Option<(&'v TenantView, u64, bool, Option<&'v TableEntry>)>);
+
+impl<'v> Reached<'v> {
+    /// The table of this id, if the tenant reaches it so.
+    #[inline]
+    fn table(&mut self, view: &'v TenantView, id: u64, write: bool) -> Option<&'v TableEntry> {
+        if let Some((of, last, written, entry)) = self.0
+            && std::ptr::eq(of, view)
+            && (last, written) == (id, write)
+        {
+            return entry;
+        }
+        let entry = view.reach(id, write).ok();
+        self.0 = Some((view, id, write, entry));
+        entry
+    }
+}
+
 /// Finds the table that a plain operation names, and starts fetching what the operation will touch there.
-fn look_up<'v>(view: &'v TenantView, operation: &Operation<'_>) -> (Option<&'v TableEntry>, u64) {
+#[inline]
+fn look_up<'v>(
+    view: &'v TenantView,
+    operation: &Operation<'_>,
+    reached: &mut Reached<'v>,
+) -> (Option<&'v TableEntry>, u64) {
     if matches!(operation.op, Op::Ping | Op::Hello | Op::Invoke) {
         return (None, 0);
     }
-    let table = view.reach(operation.table, plain::writes(operation.op)).ok();
+    let table = reached.table(view, operation.table, plain::writes(operation.op));
     let hash = match table {
         Some(entry) if !matches!(operation.op, Op::MultiGet | Op::Range) => {
             let hash = entry.table.hash(operation.key);

@@ -56,13 +56,28 @@ impl<P: Copy + Eq + Hash> Sessions<P> {
         }
     }
 
-    /// Whether the session has shown that credential of the tenant.
-    pub(crate) fn allows(&mut self, peer: P, session: u64, tenant: u32, credential: u64) -> bool {
-        let name = (peer, session, tenant);
-        if self.last.as_ref().is_none_or(|(last, _)| *last != name) {
-            self.last = self.shown.get(&name).map(|shown| (name, *shown));
+    /// The credential of the tenant that the session has shown.
+    #[inline]
+    pub(crate) fn shown(&mut self, peer: P, session: u64, tenant: u32) -> Option<u64> {
+        match &self.last {
+            Some(((last, of, by), shown)) if (*of, *by) == (session, tenant) && *last == peer => Some(*shown),
+            _ => self.shown_by_other((peer, session, tenant)),
         }
-        self.last.as_ref().is_some_and(|(_, shown)| *shown == credential)
+    }
+
+    /// The same of a session that is not the last one.
+    fn shown_by_other(&mut self, name: (P, u64, u32)) -> Option<u64> {
+        let shown = *self.shown.get(&name)?;
+        self.last = Some((name, shown));
+        Some(shown)
+    }
+}
+
+#[cfg(test)]
+impl<P: Copy + Eq + Hash> Sessions<P> {
+    /// Whether the session has shown that credential of the tenant.
+    fn allows(&mut self, peer: P, session: u64, tenant: u32, credential: u64) -> bool {
+        self.shown(peer, session, tenant) == Some(credential)
     }
 }
 

@@ -208,6 +208,7 @@ impl Workers {
                 connections: connections.map(Box::new),
                 last_turn_was_long: false,
                 polls_are_short: false,
+                uncounted: 0,
                 kept_back: false,
                 overload: Overload::new(),
                 now_us: 0,

@@ -3,6 +3,7 @@
 use super::sys::Arrived;
 use crate::limits::{BURST, GRO_BUFFER};
 use crate::r2p2::Peer;
+use crate::seal::{is_sealed, session_of};
 use crate::share::Share;
 
 /// The sender of a datagram that is dealt with.
@@ -22,6 +23,8 @@ pub struct Burst {
     packed: usize,
     /// Datagrams that stay where they came, by the number in their place of `datagrams`.
     stayed: Vec<Stayed>,
+    /// Whether one of them may be sealed, or come from where only sealed sessions appear.
+    may_be_sealed: bool,
 }
 
 /// Set in the place of a datagram that is not in `bytes`, whose length it is beyond; the rest is its number in `stayed`.
@@ -55,6 +58,7 @@ impl Burst {
             messages: 0,
             packed: 0,
             stayed: Vec::new(),
+            may_be_sealed: false,
         }
     }
 
@@ -82,12 +86,30 @@ impl Burst {
         self.datagrams.len() < 4 * self.messages
     }
 
+    /// Whether it takes no more memory than what datagrams would be copied to, with [`Burst::pack`], from a larger one.
+    #[inline]
+    pub fn is_small(&self) -> bool {
+        self.bytes.len() <= GRO_BUFFER
+    }
+
     /// Forgets the datagrams.
     #[inline]
     pub fn clear(&mut self) {
         self.datagrams.clear();
         self.stayed.clear();
-        (self.messages, self.packed) = (0, 0);
+        (self.messages, self.packed, self.may_be_sealed) = (0, 0, false);
+    }
+
+    /// Whether a datagram in it may be sealed, or come from an address under which only sealed sessions appear.
+    #[inline]
+    pub fn may_be_sealed(&self) -> bool {
+        self.may_be_sealed
+    }
+
+    /// Whether a datagram in it stays where it came.
+    #[inline]
+    pub fn has_stayed(&self) -> bool {
+        !self.stayed.is_empty()
     }
 
     /// Lets go of the memory of datagrams that stayed where they came: they are dealt with.
@@ -162,6 +184,7 @@ impl Burst {
     /// Lists a datagram that stays where it came, for which there is room at `room`.
     fn stay(&mut self, peer: Peer, share: Share, room: usize) {
         let start = STAYED | self.stayed.len() as u32;
+        self.may_be_sealed |= session_of(peer).is_some() || is_sealed(&share);
         self.datagrams.push((peer, start, share.len() as u32));
         self.stayed.push(Stayed { share: Some(share), room: room as u32 });
     }
@@ -170,12 +193,14 @@ impl Burst {
     pub(super) fn list(&mut self, slot: usize, peer: Peer, len: usize, segment: usize) {
         let start = slot * self.stride;
         let segment = if segment == 0 { len } else { segment };
+        self.may_be_sealed |= session_of(peer).is_some();
         if len == 0 {
             self.datagrams.push((peer, start as u32, 0));
         }
         let mut at = 0;
         while at < len {
             let size = segment.min(len - at);
+            self.may_be_sealed |= self.bytes.get(start + at..).is_some_and(is_sealed);
             self.datagrams.push((peer, (start + at) as u32, size as u32));
             at += size;
         }
@@ -245,6 +270,7 @@ impl Burst {
             return false;
         }
         place.copy_from_slice(datagram);
+        self.may_be_sealed |= session_of(peer).is_some() || is_sealed(datagram);
         self.datagrams.push((peer, start as u32, datagram.len() as u32));
         self.packed += datagram.len();
         true

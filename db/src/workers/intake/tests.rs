@@ -160,7 +160,7 @@ impl Port {
         }
         let shares: Vec<(Class, usize)> =
             self.intake.shares().iter().map(|share| (share.class, usize::from(share.count))).collect();
-        let count = self.intake.part().count();
+        let count = self.intake.part_len();
         let (mut bills, mut work) = (Bills::default(), 0);
         for (number, (class, count)) in shares.iter().enumerate() {
             bills.add_work(number as u8, more(*class) * *count as u32);
@@ -226,7 +226,8 @@ fn little_is_served_as_it_came() {
     }
     port.receive();
     assert!(port.intake.next_part());
-    let order: Vec<u8> = port.intake.part().map(|(_, _, datagram, _)| datagram[8 + 16]).collect();
+    let order: Vec<u8> =
+        (0..port.intake.part_len()).map(|number| port.intake.datagram(number).unwrap().2[8 + 16]).collect();
     assert_eq!(order, (1..=10).collect::<Vec<_>>());
     assert_eq!(port.intake.finish_part(1, &Bills::default()), 10);
     assert!(!port.intake.next_part() && port.intake.lanes.is_empty());
