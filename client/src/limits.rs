@@ -20,8 +20,8 @@ pub const MAX_QUEUED: usize = 65_536;
 pub const QUEUE_TICK_US: u64 = 5_000;
 /// How often one request goes back to the queue because the server had forgotten the session.
 pub const MAX_RESTARTS: u32 = 3;
-/// Requests in a row without an answer after which a session says hello anew: the server may have restarted, and answers a bounded number of
-/// strangers a second. One or two are what overload or loss does.
+/// Requests without an answer, one after the other, after which a session says hello again: the server may have restarted, and answers a bounded
+/// number of strangers a second. One or two are what overload or loss does.
 pub const UNHEARD: u32 = 3;
 /// Message buffers kept for reuse, of one session: a whole window of them.
 pub const SPARE_BUFFERS: usize = 1024;

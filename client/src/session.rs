@@ -113,8 +113,10 @@ pub(crate) struct Session<T> {
     tick_us: Option<u64>,
     server: Option<Server>,
     renewed: u64,
-    /// Requests of this session in a row whose time was up without an answer.
+    /// Requests in a row that nobody answered in time, each sent after the one before it was given up.
     unheard: u32,
+    /// When the last of them was.
+    unheard_us: u64,
     ended: Vec<Ended<About<T>>>,
     buffers: Vec<Vec<u8>>,
 }
@@ -153,6 +155,7 @@ impl<T> Session<T> {
             server: None,
             renewed: 0,
             unheard: 0,
+            unheard_us: 0,
             ended: Vec::new(),
             buffers: Vec::new(),
         }
@@ -282,24 +285,39 @@ impl<T> Session<T> {
         };
     }
 
-    /// Says hello under the present session id.
+    /// Says hello under the present session id; requests wait for its answer.
     fn greet(&mut self, now_us: u64, tx: &mut impl Transmit) {
         let Some(deadline) = self.queue.front().map(|front| front.mark.deadline) else { return };
         if let Some(seal) = self.seal.as_mut().filter(|seal| !seal.is_ready()) {
             return seal.begin(now_us, tx);
         }
+        if self.say_hello(now_us, deadline, tx) {
+            self.phase = Phase::Greeting;
+        }
+    }
+
+    /// Says hello in the midst of the session, whose requests go on: the server may have forgotten it, and answer so many others that we do not hear
+    /// of it. It stays the same session, so that a server that knows it takes what was given up for answered.
+    fn greet_again(&mut self, now_us: u64, deadline: Duration, tx: &mut impl Transmit) {
+        if let Some(seal) = &mut self.seal {
+            // Its keys may be forgotten, too; they are good until there are others.
+            seal.begin(now_us, tx);
+        }
+        if self.has_window() {
+            self.say_hello(now_us, deadline, tx);
+        }
+    }
+
+    fn say_hello(&mut self, now_us: u64, deadline: Duration, tx: &mut impl Transmit) -> bool {
         let mut hello = Message::reuse(self.buffer());
         // In a sealed session the handshake has shown the token; it does not travel.
         let token = if self.seal.is_some() { &[] } else { self.login.token.as_bytes() };
         hello.hello(token);
-        let Ok(message) = hello.finish(self.login.tenant) else { return };
+        let Ok(message) = hello.finish(self.login.tenant) else { return false };
         let ends_us = now_us + deadline.as_micros() as u64;
         let (sent_us, session, sequence, restarts) = (now_us, self.id, 0, 0);
         let about = About { mark: None, deadline, ends_us, sent_us, session, sequence, restarts };
-        let pending = Asked { message, mark: about };
-        if self.send(now_us, pending, tx).is_ok() {
-            self.phase = Phase::Greeting;
-        }
+        self.send(now_us, Asked { message, mark: about }, tx).is_ok()
     }
 
     fn send(
@@ -391,7 +409,7 @@ impl<T> Session<T> {
         self.pump(now_us, tx, out);
     }
 
-    /// The hello was answered: requests may go, or all that wait have failed.
+    /// The hello was answered: requests may go, or all that wait have failed. Of one that was said again the requests tell by themselves.
     fn greeted(&mut self, hello: Pending<T>, answer: &[u8], out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
         let current = hello.mark.session == self.id;
         self.give_buffer(hello.message);
@@ -403,6 +421,7 @@ impl<T> Session<T> {
                 self.server = Some(Server { workers, home_worker });
                 self.phase = Phase::Ready;
             }
+            Err(_) if self.phase == Phase::Ready => {}
             Err(error) => {
                 self.renew();
                 for pending in std::mem::take(&mut self.queue) {
@@ -417,7 +436,6 @@ impl<T> Session<T> {
         self.phase = Phase::Fresh;
         self.id = rand::rng().next_u64();
         (self.sequence, self.acked) = (0, 0);
-        self.unheard = 0;
         self.done.clear();
     }
 
@@ -451,7 +469,9 @@ impl<T> Session<T> {
         let way = &mut Way::of(&mut self.seal, tx);
         let mut due_us = self.endpoint.poll_timers(now_us, way, &mut |one| ended.push(one));
         if !self.ended.is_empty() {
-            self.give_up(out);
+            if let Some(deadline) = self.give_up(now_us, out) {
+                self.greet_again(now_us, deadline, tx);
+            }
             self.pump(now_us, tx, out);
             due_us = self.endpoint.poll_timers(now_us, &mut Way::of(&mut self.seal, tx), &mut |_| {});
         }
@@ -483,17 +503,20 @@ impl<T> Session<T> {
         None
     }
 
-    /// Tells of the requests whose time is up.
-    fn give_up(&mut self, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
-        let mut ended = std::mem::take(&mut self.ended);
+    /// Tells of the requests whose time is up. If hello is to be said again: how long to wait for its answer.
+    fn give_up(&mut self, now_us: u64, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) -> Option<Duration> {
+        let (mut ended, mut again) = (std::mem::take(&mut self.ended), None);
         for Ended { asked: pending, failure, .. } in ended.drain(..) {
             self.settle(pending.mark.session, pending.mark.sequence);
-            if pending.mark.session == self.id {
-                self.unheard += u32::from(failure == Failure::TimedOut);
-                // Nobody greeted back, or the server has forgotten us and others use up the answers that it has for strangers, so that we
-                // do not hear of it: the next request says hello again.
-                if pending.mark.mark.is_none() || self.unheard >= limits::UNHEARD {
-                    self.renew();
+            let is_current = pending.mark.session == self.id;
+            if is_current && pending.mark.mark.is_none() && self.phase == Phase::Greeting {
+                // Nobody greeted back: the next request says hello again.
+                self.renew();
+            } else if is_current && failure == Failure::TimedOut && pending.mark.sent_us >= self.unheard_us {
+                // Of many under way at once, all of which the same silence ends, one counts.
+                (self.unheard, self.unheard_us) = (self.unheard + 1, now_us);
+                if self.unheard == limits::UNHEARD {
+                    (self.unheard, again) = (0, Some(pending.mark.deadline));
                 }
             }
             let error = match failure {
@@ -503,6 +526,7 @@ impl<T> Session<T> {
             self.finish(pending, Err(error), out);
         }
         self.ended = ended;
+        again
     }
 
     fn expire_queue(&mut self, now_us: u64, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {

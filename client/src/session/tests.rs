@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use sandstorm_net::r2p2::header::{Kind, SINGLE_HEADER_LEN, single};
 use sandstorm_net::rpc::{FLAG_RESPONSE, MessageHeader, Op, Operation, encode_message};
+use sandstorm_net::seal::{Doorkeeper, SealLimits, ServerSeal, TokenKeys, Verifier};
 
 const SERVER: &str = "127.0.0.1:7000";
 
@@ -100,43 +101,131 @@ fn messages(sent: &[(Peer, Vec<u8>)]) -> Vec<(u64, bool)> {
     sent.iter().map(|(_, datagram)| message(datagram)).collect()
 }
 
-#[test]
-fn a_session_that_hears_nothing_says_hello_anew() {
-    // A server that restarted while others use up the answers that it has for strangers says nothing at all.
-    let login = Login { tenant: 1, token: String::new(), sealed_ms: None };
-    let mut session = Session::new(SERVER.parse().unwrap(), login, 8);
-    let (mut now_us, mut sent, mut ended) = (0, Vec::<(Peer, Vec<u8>)>::new(), Vec::new());
-    let mut ask = |session: &mut Session<u32>, now_us: &mut u64, answers: &[bool], sent: &mut Vec<(Peer, Vec<u8>)>| {
-        for is_answered in answers {
-            let mut message = Message::new();
-            message.increment(1, b"n", 1);
-            let message = message.finish(1).unwrap();
-            let out = &mut |mark, result: Result<Answer<'_>, Error>| ended.push((mark, result.is_ok()));
-            session.submit(*now_us, 0, message, Duration::from_millis(100), sent, out).unwrap();
-            for _ in 0..2 {
-                let (_, last) = sent.last().unwrap();
-                let is_hello = messages(&sent[sent.len() - 1..])[0].1;
-                if is_hello || *is_answered {
-                    let datagram = answer(&last.clone(), Status::Ok);
-                    session.receive(*now_us, &datagram, sent, out);
-                }
-            }
-            for _ in 0..20 {
-                *now_us += 10_000;
-                session.poll(*now_us, sent, out);
+/// A session of a test's, with its time and its network.
+struct Lonely {
+    session: Session<u32>,
+    now_us: u64,
+    sent: Vec<(Peer, Vec<u8>)>,
+    ended: Vec<bool>,
+}
+
+impl Lonely {
+    fn new(sealed_ms: Option<u64>) -> Lonely {
+        let session = Session::new(SERVER.parse().unwrap(), Login { tenant: 1, token: TOKEN.into(), sealed_ms }, 100);
+        Lonely { session, now_us: 0, sent: Vec::new(), ended: Vec::new() }
+    }
+
+    fn ask(&mut self) {
+        let mut message = Message::new();
+        message.increment(1, b"n", 1);
+        let (message, ended) = (message.finish(1).unwrap(), &mut self.ended);
+        let out = &mut |_, result: Result<Answer<'_>, Error>| ended.push(result.is_ok());
+        self.session.submit(self.now_us, 0, message, Duration::from_millis(100), &mut self.sent, out).unwrap();
+    }
+
+    fn receive(&mut self, datagram: &[u8]) {
+        let ended = &mut self.ended;
+        let out = &mut |_, result: Result<Answer<'_>, Error>| ended.push(result.is_ok());
+        self.session.receive(self.now_us, datagram, &mut self.sent, out);
+    }
+
+    /// Lets more time pass than a request has.
+    fn pass(&mut self) {
+        for _ in 0..20 {
+            self.now_us += 10_000;
+            let ended = &mut self.ended;
+            let out = &mut |_, result: Result<Answer<'_>, Error>| ended.push(result.is_ok());
+            self.session.poll(self.now_us, &mut self.sent, out);
+        }
+    }
+
+    /// Asks, hears the answer to a first hello and, if so, to the request, and lets time pass.
+    fn round(&mut self, is_answered: bool) {
+        self.ask();
+        for _ in 0..2 {
+            if messages(&self.sent).last().unwrap().1 || is_answered {
+                let datagram = answer(&self.sent.last().unwrap().1, Status::Ok);
+                self.receive(&datagram);
             }
         }
-        std::mem::take(&mut ended)
-    };
+        self.pass();
+    }
+}
+
+const TOKEN: &str = "a token";
+
+#[test]
+fn a_session_that_hears_nothing_says_hello_again() {
+    // A server that restarted while others use up the answers that it has for strangers says nothing at all.
+    let mut lonely = Lonely::new(None);
     // One or two in a row are loss.
-    ask(&mut session, &mut now_us, &[true, false, false, true, false, false, true], &mut sent);
-    let first = messages(&sent);
+    [true, false, false, true, false, false, true].into_iter().for_each(|answered| lonely.round(answered));
+    let first = messages(&lonely.sent);
     assert!(first[0].1 && first[1..].iter().all(|message| *message == (first[0].0, false)), "{first:?}");
-    sent.clear();
-    let ended = ask(&mut session, &mut now_us, &[false, false, false, true], &mut sent);
-    assert_eq!(ended, [(0, false), (0, false), (0, false), (0, true)]);
-    let all = messages(&sent);
-    let hello = all.iter().position(|(_, is_hello)| *is_hello).expect("a hello");
-    assert!(all[hello].0 != first[0].0 && all[hello..].iter().all(|(id, _)| *id == all[hello].0), "{all:?}");
-    assert_eq!((session.renewed(), session.waiting()), (0, 0), "nobody said that it was forgotten");
+    // Neither is more than that what one silence ends at once.
+    (0..50).for_each(|_| lonely.ask());
+    lonely.pass();
+    lonely.round(true);
+    lonely.sent.clear();
+    lonely.ended.clear();
+    [false, false, false, true].into_iter().for_each(|answered| lonely.round(answered));
+    assert_eq!(lonely.ended, [false, false, false, true]);
+    let all = messages(&lonely.sent);
+    let hellos: Vec<usize> = (0..all.len()).filter(|at| all[*at].1).collect();
+    assert!(!hellos.is_empty() && hellos[0] > 2, "{all:?}");
+    // It stays the same session: what was given up counts as answered to a server that is there all the same.
+    assert!(all.iter().all(|(session, _)| *session == first[0].0), "{all:?}");
+    assert_eq!((lonely.session.renewed(), lonely.session.waiting()), (0, 0), "nobody said that it was forgotten");
+}
+
+/// The token of the one tenant.
+struct Door;
+
+impl Doorkeeper for Door {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+        (tenant == 1 && which == 0).then(|| (TokenKeys::of(TOKEN.as_bytes()).verifier(), 1))
+    }
+}
+
+#[test]
+fn a_sealed_session_that_hears_nothing_shakes_hands_again() {
+    const CLOCK_MS: u64 = 1_800_000_000_000;
+    let client: Peer = "127.0.0.1:9000".parse().unwrap();
+    let mut lonely = Lonely::new(Some(CLOCK_MS));
+    // Hands over what was sent; tells how many messages there were in it.
+    let serve = |lonely: &mut Lonely, server: &mut ServerSeal, answers: bool| {
+        let (mut there, mut messages) = (Vec::<(Peer, Vec<u8>)>::new(), 0);
+        for (_, mut datagram) in std::mem::take(&mut lonely.sent) {
+            if let Some((peer, part)) = server.receive(lonely.now_us, client, &mut datagram, &Door, &mut there) {
+                messages += 1;
+                let answer = answer(&datagram[part], Status::Ok);
+                server.through(&mut there).send(peer, &[&answer]);
+            }
+        }
+        server.work(lonely.now_us, &mut there);
+        there.into_iter().filter(|_| answers).for_each(|(_, datagram)| lonely.receive(&datagram));
+        messages
+    };
+    let mut server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
+    lonely.ask();
+    // Handshake, hello, request.
+    let messages: Vec<usize> = (0..4).map(|_| serve(&mut lonely, &mut server, true)).collect();
+    assert_eq!((messages, lonely.ended.as_slice()), (vec![0, 1, 1, 0], &[true][..]));
+    // It has restarted, and says nothing to those whom it does not know.
+    let mut server = ServerSeal::new(SealLimits::default(), CLOCK_MS);
+    for _ in 0..limits::UNHEARD {
+        lonely.ask();
+        lonely.pass();
+        if lonely.ended.len() <= limits::UNHEARD as usize {
+            assert_eq!(serve(&mut lonely, &mut server, false), 0, "sealed under keys that are gone");
+        }
+    }
+    lonely.ask();
+    let messages: Vec<usize> = (0..3).map(|_| serve(&mut lonely, &mut server, true)).collect();
+    assert_eq!(messages[0], 0);
+    lonely.pass();
+    (0..3).for_each(|_| _ = serve(&mut lonely, &mut server, true));
+    lonely.ask();
+    assert!(serve(&mut lonely, &mut server, true) > 0, "there are new keys");
+    assert_eq!(lonely.ended.last(), Some(&true), "{:?}", lonely.ended);
 }
