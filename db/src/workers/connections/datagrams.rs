@@ -52,6 +52,7 @@ impl Wicket {
         if !self.waits() {
             self.driver.receive(&mut self.burst);
             self.next = 0;
+            worker.take_directory();
         }
         let (begun, mut requests) = (Instant::now(), 0u32);
         for (peer, datagram) in self.burst.iter().skip(self.next) {

@@ -281,7 +281,11 @@ impl Connections {
                 fate = self.converse(name, None, batches, worker);
             } else {
                 fate = match connection.stream.receive(&mut received) {
-                    Moved::Bytes(bytes) => self.converse(name, Some(&received[..bytes]), batches, worker),
+                    Moved::Bytes(bytes) => {
+                        // Whoever was told that a token or a tenant is no more must not find it here.
+                        worker.take_directory();
+                        self.converse(name, Some(&received[..bytes]), batches, worker)
+                    }
                     Moved::Later => Fate::Stays,
                     Moved::Ended if connection.unsent() > 0 => {
                         connection.state = State::Ends;
