@@ -376,7 +376,8 @@ pub const SERVE_NS: u64 = 30_000;
 /// CPU nanoseconds of one lane's turn while others wait: what a message waits for each tenant that floods. Of all lanes together that
 /// are served at once, where each has little.
 pub const PART_NS: u64 = 10_000;
-/// Turns with packets of a worker that is busy between two times at which the counts of its port are taken over: some tens of microseconds.
+/// Turns with packets of a worker that is busy between two times at which the counts of its port are taken over: some tens of microseconds of
+/// plain operations, a millisecond or some with calls that take their time.
 pub const COUNT_TURNS: usize = 16;
 /// Datagrams that are served as they came, if nothing else waits and nothing more came: 10-20 us of work.
 pub const DIRECT_DATAGRAMS: usize = 64;

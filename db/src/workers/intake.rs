@@ -26,8 +26,6 @@
 mod lane;
 
 use std::cmp::Reverse;
-#[cfg(test)]
-use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use hashbrown::HashMap;
@@ -36,6 +34,7 @@ use sandstorm_net::driver::{Burst, Driver, NOBODY};
 use sandstorm_net::kept::Kept;
 use sandstorm_net::limits::GRO_BUFFER;
 use sandstorm_net::r2p2::Peer;
+use sandstorm_net::seal::{is_sealed, session_of};
 use sandstorm_net::share;
 
 use self::lane::{Active, Item, Lanes, Run, StoreId};
@@ -87,13 +86,12 @@ impl Sorter<'_> {
     }
 
     fn class(&mut self, peer: Peer, datagram: &[u8]) -> Class {
-        let named = named_tenant(datagram);
-        if let Some((last, of, class)) = self.last
-            && last == peer
-            && of == named
+        if let Some((_, _, class)) = self.last
+            && self.is_as_last(peer, datagram)
         {
             return class;
         }
+        let named = named_tenant(datagram);
         let class = match named {
             Some(tenant) => match self.snapshot.tenant(tenant) {
                 Some(view) if view.tenant.open || self.known.allows(peer, tenant, self.now_us) => Some(tenant),
@@ -114,7 +112,7 @@ impl Sorter<'_> {
 
 /// See the head of this file.
 pub(super) struct Intake {
-    /// What is received into, and kept while its datagrams wait if it is well filled.
+    /// What is received into, and kept while datagrams wait in it.
     bursts: Vec<Store>,
     /// Copies of datagrams that came one by one, close together.
     packs: Vec<Store>,
@@ -225,6 +223,7 @@ impl Intake {
                 if !sieve.passes(lane.keep) {
                     *shed += 1;
                     lane.window.sieved += 1;
+                    burst.drop_share(index);
                     continue;
                 }
             }
@@ -347,6 +346,11 @@ impl Intake {
     pub(super) fn each_sealed(&mut self, mut change: impl FnMut(&mut Burst, usize, u8)) {
         let may_be = |stores: &[Store]| stores.iter().any(|store| store.left > 0 && store.burst.may_be_sealed());
         if !may_be(&self.bursts) && !may_be(&self.packs) {
+            debug_assert!(
+                (0..self.part.len())
+                    .filter_map(|number| self.datagram(number))
+                    .all(|(_, peer, datagram, _)| !is_sealed(datagram) && session_of(peer).is_none())
+            );
             return;
         }
         let Intake { bursts, packs, part, .. } = self;

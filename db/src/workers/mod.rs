@@ -156,6 +156,10 @@ impl Worker {
         }
         // The last answers.
         self.serve_connections();
+        let shared = Arc::clone(&self.shared);
+        if let Some(state) = shared.ports[self.index].open(true) {
+            self.count_port(&state);
+        }
     }
 
     /// Takes the time, and the directory if it has changed.

@@ -212,6 +212,8 @@ impl Worker {
                 plan.push(Planned { message, part, operation, table, hash });
                 if plan.is_full() {
                     self.run_plan(&mut plan, &mut responses, port, desk);
+                    // A grant may have ended meanwhile.
+                    reached = Reached::default();
                 }
                 let Some(next) = others.next() else { break };
                 operation = next;
@@ -403,7 +405,7 @@ impl Worker {
     }
 }
 
-/// The table that was named last, as it was reached: operations of a burst mostly name the same.
+/// The table that was named last, as it was reached: operations of a plan mostly name the same.
 #[derive(Default)]
 struct Reached<'v>(Option<(&'v TenantView, u64, bool, Option<&'v TableEntry>)>);
 

@@ -181,6 +181,16 @@ impl Burst {
         }
     }
 
+    /// Lets go of the memory of a datagram that stayed where it came, and of the datagram: nobody looks at it any more.
+    pub fn drop_share(&mut self, index: usize) {
+        let Some((_, start, _)) = self.datagrams.get(index) else { return };
+        if *start & STAYED != 0
+            && let Some(stayed) = self.stayed.get_mut((*start ^ STAYED) as usize)
+        {
+            stayed.share = None;
+        }
+    }
+
     /// Lists a datagram that stays where it came, for which there is room at `room`.
     fn stay(&mut self, peer: Peer, share: Share, room: usize) {
         let start = STAYED | self.stayed.len() as u32;

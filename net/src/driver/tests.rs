@@ -2,6 +2,7 @@ use super::*;
 use crate::limits::{BURST, GSO_SEGMENTS, MAX_DATAGRAM, OUTBOX_HELD_BYTES, SHARED_SLICE_BYTES};
 use crate::r2p2::{ClientEndpoint, ServerEndpoint, Transmit};
 use crate::rpc::{MAX_VALUE_LEN, MessageHeader, Op, Operation, encode_message};
+use crate::seal::{MAGIC, session_peer};
 use crate::share::Share;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -536,4 +537,32 @@ fn an_outbox_holds_so_many_bytes_of_values_and_copies_the_others() {
     let share = Share::of(Arc::clone(&values[3]));
     outbox.send_shared(peer, [b"head", &[]], &share, 0..1000);
     assert_eq!(Arc::strong_count(&values[3]), 3, "what has left counts no more");
+}
+
+#[test]
+fn a_burst_tells_whether_a_datagram_may_be_sealed_however_it_came() {
+    let (plain, peer, session): (&[u8], Peer, Peer) = (&[0xCC; 40], ([10, 0, 0, 1], 7).into(), session_peer(1, 2));
+    let sealed = [&[MAGIC][..], &[0; 39]].concat();
+    let share = |bytes: &[u8]| Share::of(Arc::new(bytes.to_vec()));
+    type Put = fn(&mut Burst, Peer, &[u8]) -> bool;
+    let put: [(&str, Put); 3] = [
+        ("pushed", |burst, peer, datagram| burst.push(peer, datagram)),
+        ("the second of two segments", |burst, peer, datagram| {
+            burst.push_segments(peer, &[&[0xCC; 40], datagram].concat(), 40)
+        }),
+        ("packed", |burst, peer, datagram| burst.pack(peer, datagram)),
+    ];
+    for (how, put) in put {
+        for (peer, datagram, expected) in [(peer, plain, false), (peer, &sealed[..], true), (session, plain, true)] {
+            let mut burst = Burst::new(4, 100);
+            assert!(put(&mut burst, peer, datagram) && burst.may_be_sealed() == expected, "{how}: {peer}");
+            burst.clear();
+            assert!(put(&mut burst, ([10, 0, 0, 1], 7).into(), plain) && !burst.may_be_sealed(), "{how}, after that");
+        }
+    }
+    for (peer, datagram, expected) in [(peer, plain, false), (peer, &sealed[..], true), (session, plain, true)] {
+        let (mut pushed, mut packed) = (Burst::new(4, 100), Burst::new(4, 100));
+        assert!(pushed.push_share(peer, share(datagram)) && packed.pack_share(peer, &share(datagram)));
+        assert_eq!([pushed.may_be_sealed(), packed.may_be_sealed()], [expected; 2], "{peer}");
+    }
 }

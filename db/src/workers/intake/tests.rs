@@ -1,6 +1,6 @@
 //! Lanes, parts, shedding, and what the kernel is told, over a driver that is a queue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use sandstorm_net::driver::filter::Instruction;

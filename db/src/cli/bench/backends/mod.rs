@@ -111,6 +111,9 @@ impl Everybody<'_> {
                 Err(error) => findings.notes.push(format!("skipped: {}: {}", kind.name(), error.message)),
             }
         }
+        if backends.is_empty() {
+            return Err(Failure::new(format!("no driver could be started; {}", findings.notes.join("; "))));
+        }
         let data = Data::new(0, args.records());
         let memcached = match peer::is_installed(peer::MEMCACHED) {
             Ok(()) => {
