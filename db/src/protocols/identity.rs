@@ -63,7 +63,7 @@ impl Identity {
         let view = snapshot.tenant(self.tenant)?;
         let tenant = &view.tenant;
         let stands = match self.basis {
-            Basis::Credential(shown) => tenant.credentials().any(|credential| credential == shown),
+            Basis::Credential(shown) => tenant.has_credential(shown),
             Basis::Open => tenant.open,
             Basis::Port => true,
         };

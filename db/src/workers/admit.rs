@@ -375,8 +375,7 @@ fn authenticate(
     }
     let credential = match op {
         Op::Hello if sealed.is_some() => {
-            let opened_with = desk.seal.credential(peer);
-            tenant.credentials().find(|credential| Some(*credential) == opened_with)
+            desk.seal.credential(peer).filter(|opened_with| tenant.has_credential(*opened_with))
         }
         Op::Hello => tenant.credential_of(token),
         _ if desk.sessions.shown(peer, session, tenant.id).is_some_and(|shown| tenant.has_credential(shown)) => {

@@ -34,7 +34,7 @@ use sandstorm_net::driver::{Burst, Driver, NOBODY};
 use sandstorm_net::kept::Kept;
 use sandstorm_net::limits::GRO_BUFFER;
 use sandstorm_net::r2p2::Peer;
-use sandstorm_net::seal::{is_sealed, session_of};
+use sandstorm_net::seal::is_to_be_opened;
 use sandstorm_net::share;
 
 use self::lane::{Active, Item, Lanes, Run, StoreId};
@@ -290,7 +290,7 @@ impl Intake {
     fn shed_run(&mut self, class: Class) -> Option<Run> {
         let lane = self.lanes.get_mut(&class)?;
         let run = lane.runs.pop_front()?;
-        let count = usize::from(run.to - run.from);
+        let count = run.len();
         lane.waiting -= count;
         lane.window.shed += count as u64;
         self.shed += count as u64;
@@ -349,7 +349,7 @@ impl Intake {
             debug_assert!(
                 (0..self.part.len())
                     .filter_map(|number| self.datagram(number))
-                    .all(|(_, peer, datagram, _)| !is_sealed(datagram) && session_of(peer).is_none())
+                    .all(|(_, peer, datagram, _)| !is_to_be_opened(peer, datagram))
             );
             return;
         }

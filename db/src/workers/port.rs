@@ -8,7 +8,7 @@ use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, Waiter, Waker};
 use sandstorm_net::kept::Kept;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::{Peer, Request, ServerEndpoint};
-use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_sealed, session_of};
+use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_to_be_opened, session_of};
 use sandstorm_net::share::Share;
 
 use super::assembly::{Assembly, Origin, Ticket, start_response};
@@ -186,7 +186,7 @@ impl Desk {
     /// which no other packet may come. Tells how many were thrown out, which is one at most.
     #[inline]
     pub(super) fn open_sealed(&mut self, now_us: u64, burst: &mut Burst, index: usize, snapshot: &Snapshot) -> u64 {
-        let sealed = burst.get(index).is_some_and(|(peer, datagram)| is_sealed(datagram) || session_of(peer).is_some());
+        let sealed = burst.get(index).is_some_and(|(peer, datagram)| is_to_be_opened(peer, datagram));
         if !sealed {
             return 0;
         }

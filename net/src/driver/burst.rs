@@ -3,7 +3,7 @@
 use super::sys::Arrived;
 use crate::limits::{BURST, GRO_BUFFER};
 use crate::r2p2::Peer;
-use crate::seal::{is_sealed, session_of};
+use crate::seal::is_to_be_opened;
 use crate::share::Share;
 
 /// The sender of a datagram that is dealt with.
@@ -194,7 +194,7 @@ impl Burst {
     /// Lists a datagram that stays where it came, for which there is room at `room`.
     fn stay(&mut self, peer: Peer, share: Share, room: usize) {
         let start = STAYED | self.stayed.len() as u32;
-        self.may_be_sealed |= session_of(peer).is_some() || is_sealed(&share);
+        self.may_be_sealed |= is_to_be_opened(peer, &share);
         self.datagrams.push((peer, start, share.len() as u32));
         self.stayed.push(Stayed { share: Some(share), room: room as u32 });
     }
@@ -203,14 +203,14 @@ impl Burst {
     pub(super) fn list(&mut self, slot: usize, peer: Peer, len: usize, segment: usize) {
         let start = slot * self.stride;
         let segment = if segment == 0 { len } else { segment };
-        self.may_be_sealed |= session_of(peer).is_some();
         if len == 0 {
+            self.may_be_sealed |= is_to_be_opened(peer, &[]);
             self.datagrams.push((peer, start as u32, 0));
         }
         let mut at = 0;
         while at < len {
             let size = segment.min(len - at);
-            self.may_be_sealed |= self.bytes.get(start + at..).is_some_and(is_sealed);
+            self.may_be_sealed |= is_to_be_opened(peer, self.bytes.get(start + at..).unwrap_or_default());
             self.datagrams.push((peer, (start + at) as u32, size as u32));
             at += size;
         }
@@ -280,7 +280,7 @@ impl Burst {
             return false;
         }
         place.copy_from_slice(datagram);
-        self.may_be_sealed |= session_of(peer).is_some() || is_sealed(datagram);
+        self.may_be_sealed |= is_to_be_opened(peer, datagram);
         self.datagrams.push((peer, start as u32, datagram.len() as u32));
         self.packed += datagram.len();
         true

@@ -30,7 +30,7 @@ pub use keys::{TokenKeys, Verifier};
 pub use limits::SealLimits;
 pub use packet::{
     BadSeal, HEADER_LEN, Head, Kind, MAGIC, OVERHEAD, REJECT_LEN, Reason, TAG_LEN, TENANT_AT, VERSION, is_sealed,
-    overhead, session_of, session_peer,
+    is_to_be_opened, overhead, session_of, session_peer,
 };
 pub use server::{Doorkeeper, Sealing, ServerSeal};
 pub use window::{ReplayWindow, Seen};

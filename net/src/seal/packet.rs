@@ -182,6 +182,13 @@ pub fn session_of(peer: Peer) -> Option<(u32, u64)> {
     (bits >> 64 == PREFIX >> 64).then(|| (address.scope_id(), bits as u64))
 }
 
+/// Whether a datagram has to be opened before anything else becomes of it: it says that it is sealed, or comes from an address under which sealed
+/// sessions alone appear.
+#[inline]
+pub fn is_to_be_opened(peer: Peer, datagram: &[u8]) -> bool {
+    is_sealed(datagram) || session_of(peer).is_some()
+}
+
 /// Bytes that sealing adds to packets for this peer.
 #[inline]
 pub fn overhead(peer: Peer) -> usize {

@@ -54,7 +54,7 @@ pub(in crate::workers) struct Lane {
     /// What serving one of its datagrams has cost lately, nanoseconds.
     pub(super) each_ns: u64,
     /// Quarters of a tenant's usual share.
-    pub(super) weight: u64,
+    weight: u64,
     pub(in crate::workers) window: Window,
     /// Part of its datagrams that is let in.
     pub(in crate::workers) keep: f64,
@@ -117,8 +117,8 @@ const _: () = assert!(BURST <= 256);
 /// What the datagrams of a part were, share by share.
 #[derive(Debug, Default)]
 pub(in crate::workers) struct Bills {
-    pub(super) work: [u32; BURST],
-    pub(super) refused: [u32; BURST],
+    work: [u32; BURST],
+    refused: [u32; BURST],
 }
 
 impl Bills {
@@ -152,7 +152,7 @@ impl Bills {
 pub(super) struct Active {
     pub(super) heap: BinaryHeap<Reverse<(u64, u64, Class)>>,
     /// Places taken so far.
-    pub(super) places: u64,
+    places: u64,
 }
 
 impl Active {
