@@ -309,6 +309,11 @@ pub const RESP_STRANGER_BYTES: usize = 16 << 10;
 pub const NEIGHBOURS: usize = 4096;
 /// Places of one bucket of that table.
 pub const NEIGHBOURS_PER_BUCKET: usize = 8;
+/// The same places where every peer has one: on a device shared with the kernel, which hears what neighbours and routers answer. As many as are heard
+/// of within a time for which a server thinks about an answer, and 3 MB.
+pub const NEIGHBOURS_SEEN: usize = 65_536;
+/// Time for which such a place's time is not set anew, microseconds: what is touched last is kept longest, to about so much.
+pub const NEIGHBOUR_SEEN_US: u64 = 1_000_000;
 /// Time for which a neighbour's answer is believed, microseconds (as RFC 4861 has it). Then it is asked again, and used meanwhile.
 pub const NEIGHBOUR_REACHABLE_US: u64 = 30_000_000;
 /// Time for which an answer is not doubted, whatever others claim, microseconds: a forger makes a neighbour be asked once in this time.

@@ -34,7 +34,7 @@ impl DeviceArgs {
     /// What the command line says of the network.
     pub(super) fn overrides(&self, driver: Option<DriverName>, offload: Option<bool>) -> NetOverrides {
         let DeviceArgs { eal, device, address, gateway, mtu } = self.clone();
-        NetOverrides { driver, eal, device, address, gateway, mtu, offload, zero_copy: None, kept_buffers: None }
+        NetOverrides { driver, eal, device, address, gateway, mtu, offload, ..NetOverrides::default() }
     }
 
     /// Where a client of that server, which has so many workers, gets its drivers from; none: from the kernel.

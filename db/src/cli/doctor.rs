@@ -1,5 +1,7 @@
 //! `sandstorm doctor`: whether this machine is ready for a driver past the kernel's own stack, and what to do where it is not.
 
+mod ports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,7 +71,7 @@ pub(super) fn doctor(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
     findings.extend([iommu(&args.root), locked_memory()]);
     findings.extend(devices(&args.root));
     if let Some(eal) = &args.eal {
-        findings.extend(asked(eal)?);
+        findings.extend(ports::asked(eal)?);
     }
     out.show(&findings, |findings| findings.iter().map(Finding::text).collect())
 }
@@ -344,8 +346,8 @@ fn device(name: &str, folder: &Path, bind_to: &str) -> Finding {
             (true, false) => finding(State::Good, stays, String::new()),
             (true, true) => {
                 let advice = format!(
-                    "every packet on it would go to the server: give it a virtual function (echo 1 > \
-                     /sys/bus/pci/devices/{name}/sriov_numvfs) and name that one with -a"
+                    "every packet on it would go to the server: share it (isolate = true in [net], with the kernel's address), or give the \
+                     server a virtual function (echo 1 > /sys/bus/pci/devices/{name}/sriov_numvfs) and name that one with -a"
                 );
                 finding(State::Mind, format!("{stays}, and the kernel uses it"), advice)
             }
@@ -366,80 +368,6 @@ fn device(name: &str, folder: &Path, bind_to: &str) -> Finding {
     } else {
         finding(State::Bad, format!("bound to {bound}"), bind)
     }
-}
-
-/// What to know of some of DPDK's drivers for interfaces of the kernel's.
-#[cfg(feature = "dpdk")]
-fn of_driver(name: &str) -> &'static str {
-    match name {
-        "net_tap" => {
-            "the kernel's end has the device's own Ethernet address: once the server runs, ip link set dev dtap0 address 02:00:00:00:00:01"
-        }
-        "net_af_xdp" => "a veth at its other end has to fill checksums in by itself: ethtool -K NAME tx off",
-        _ => "",
-    }
-}
-
-/// What DPDK's own devices say.
-#[cfg(feature = "dpdk")]
-fn asked(eal: &str) -> Result<Vec<Finding>, Failure> {
-    use sandstorm_net::dpdk::{Eal, Port, PortOptions, UdpRule};
-
-    let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
-    let arguments: Vec<&str> = eal.split_whitespace().collect();
-    let eal = Eal::start(&arguments).map_err(|error| refuse(&error))?;
-    let ports = eal.ports().map_err(|error| refuse(&error))?;
-    if ports.is_empty() {
-        let advice = "bind a device to vfio-pci and name it with -a, or add --vdev";
-        return Ok(vec![Finding::new("DPDK", State::Bad, "it has no port", advice)]);
-    }
-    let mut findings = Vec::new();
-    for info in ports {
-        let what = format!("DPDK port {}", info.name);
-        let checks = match (info.checks, info.fills) {
-            ((true, true), (true, true)) => "does checksums",
-            ((false, false), (false, false)) => "does no checksums",
-            _ => "does some checksums",
-        };
-        let node = info.node.map_or_else(String::new, |node| format!(", memory node {node}"));
-        let told = format!(
-            "{}, {}, packets of {} bytes (up to {}), {} queues{node}, {checks}",
-            info.driver,
-            info.mac,
-            info.mtu,
-            info.max_mtu.max(info.mtu),
-            info.max_queues
-        );
-        if info.is_shared_memory() {
-            // That would take a running server's only peer, with perhaps another number of queues than it needs.
-            let told = format!("{told}; shared memory with another process: not opened");
-            findings.push(Finding::new(what, State::Good, told, ""));
-            continue;
-        }
-        let (port, _queues) = match Port::open(&eal, &info.name, &PortOptions::new(info.max_queues.clamp(1, 2))) {
-            Ok(opened) => opened,
-            Err(error) => {
-                findings.push(Finding::new(what, State::Bad, told, error.to_string()));
-                continue;
-            }
-        };
-        let rule = UdpRule::any(false, 7400, 0);
-        let (state, steering) = match port.validate(&rule) {
-            Ok(()) => (State::Good, "takes rules: packets come to their worker".to_owned()),
-            Err(why) if info.spreads => {
-                (State::Mind, format!("spreads (RSS), takes no rules: workers hand over ({why})"))
-            }
-            Err(why) => (State::Mind, format!("takes no rules: workers hand over ({why})")),
-        };
-        findings.push(Finding::new(what, state, format!("{told}; {steering}"), of_driver(&info.driver)));
-    }
-    Ok(findings)
-}
-
-/// There is no DPDK to ask.
-#[cfg(not(feature = "dpdk"))]
-fn asked(_eal: &str) -> Result<Vec<Finding>, Failure> {
-    Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK).code("config"))
 }
 
 #[cfg(test)]
@@ -540,7 +468,7 @@ mod tests {
             ("0x8086", "ice", "up", State::Mind, leave),
             ("0x8086", "vfio-pci", "down", State::Good, ""),
             ("0x15b3", "mlx5_core", "down", State::Good, ""),
-            ("0x15b3", "mlx5_core", "up", State::Mind, "give it a virtual function"),
+            ("0x15b3", "mlx5_core", "up", State::Mind, "isolate = true in [net]"),
             ("0x15b3", "vfio-pci", "down", State::Bad, "dpdk-devbind.py -b mlx5_core 0000:01:00.0"),
             ("0x15b3", "", "down", State::Bad, "dpdk-devbind.py -b mlx5_core 0000:01:00.0"),
             ("0x1af4", "virtio-pci", "up", State::Mind, leave),

@@ -62,6 +62,9 @@ pub(super) struct ServeArgs {
     driver: Option<DriverName>,
     #[command(flatten)]
     device: DeviceArgs,
+    /// With --driver dpdk: take the workers' datagrams alone from the device, and leave all else to the kernel, which has the same --address
+    #[arg(long)]
+    isolate: bool,
     /// Number of workers [default: all cores but one]
     #[arg(long)]
     workers: Option<usize>,
@@ -129,7 +132,11 @@ impl ServeArgs {
             allow_plain_control: self.allow_plain_control.then_some(true),
             allow_plaintext: self.allow_plaintext.then_some(true),
             listen: self.memcached.iter().chain(&self.redis).cloned().collect(),
-            net: NetOverrides { zero_copy: self.no_zero_copy.then_some(false), ..net },
+            net: NetOverrides {
+                zero_copy: self.no_zero_copy.then_some(false),
+                isolate: self.isolate.then_some(true),
+                ..net
+            },
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }

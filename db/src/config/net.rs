@@ -61,6 +61,8 @@ pub struct NetOverrides {
     pub zero_copy: Option<bool>,
     /// See [`NetSettings::kept_buffers`].
     pub kept_buffers: Option<u32>,
+    /// See [`NetSettings::isolate`].
+    pub isolate: Option<bool>,
 }
 
 /// What moves datagrams; past the kernel's stack: which device, and this host's addresses on it.
@@ -83,6 +85,8 @@ pub struct NetSettings {
     pub zero_copy: bool,
     /// Packet buffers of a device that may be kept as the place of large values. 0: these are copied.
     pub kept_buffers: u32,
+    /// Whether all of a device but the workers' datagrams is left to the kernel, whose addresses the server then shares.
+    pub isolate: bool,
 }
 
 /// `[net]`, as it is written.
@@ -98,6 +102,7 @@ pub(super) struct FileNet {
     offload: Option<bool>,
     zero_copy: Option<bool>,
     kept_buffers: Option<u32>,
+    isolate: Option<bool>,
 }
 
 impl Default for NetSettings {
@@ -113,6 +118,7 @@ impl Default for NetSettings {
             mtu: None,
             zero_copy: true,
             kept_buffers: 0,
+            isolate: false,
         }
     }
 }
@@ -128,50 +134,12 @@ impl NetSettings {
 
     /// The file's section with the command line over it.
     pub(super) fn build(file: FileNet, over: &NetOverrides) -> Result<NetSettings, ConfigError> {
-        let driver = over.driver.unwrap_or(file.driver);
-        let address = if over.address.is_empty() { file.address } else { over.address.clone() };
-        let gateway = if over.gateway.is_empty() { file.gateway } else { over.gateway.clone() };
-        let (eal, device) = (over.eal.clone().or(file.eal), over.device.clone().or(file.device));
-        let (mtu, offload) = (over.mtu.or(file.mtu), over.offload.or(file.offload).unwrap_or(true));
-        let zero_copy = over.zero_copy.or(file.zero_copy).unwrap_or(true);
-        let kept_buffers = over.kept_buffers.or(file.kept_buffers);
-        let wrong = |text: &str| Err(ConfigError::new(text));
-        if driver != DriverName::Dpdk && kept_buffers.is_some() {
-            return wrong(
-                "kept_buffers is for DPDK, whose packet buffers it counts: say --driver dpdk, or leave it out",
-            );
-        }
+        let said = file.under(over);
+        said.check()?;
+        let FileNet { driver, eal, device, address, gateway, mtu, .. } = said;
+        let (offload, zero_copy) = (said.offload.unwrap_or(true), said.zero_copy.unwrap_or(true));
         if driver == DriverName::Udp {
-            if eal.is_some() || device.is_some() || !address.is_empty() || !gateway.is_empty() {
-                return wrong(
-                    "eal, device, address and gateway are for drivers past the kernel: say --driver packet or --driver dpdk, or driver = \
-                     \"packet\" in [net]",
-                );
-            }
-            if mtu.is_some() {
-                return wrong(
-                    "mtu is for DPDK, whose device it sets: say --driver dpdk; the kernel's interfaces have theirs, `ip link set dev eth1 mtu \
-                     9000`",
-                );
-            }
             return Ok(NetSettings { offload, zero_copy, ..NetSettings::default() });
-        }
-        if driver == DriverName::Packet {
-            if device.as_deref().is_none_or(str::is_empty) {
-                return wrong("packet sockets need an interface: say --device eth1, or device = \"eth1\" in [net]");
-            }
-            if eal.is_some() {
-                return wrong("eal is for DPDK: leave it out, or say --driver dpdk");
-            }
-            if mtu.is_some() {
-                return wrong(
-                    "packets are as large as the interface has them: `ip link set dev eth1 mtu 9000` in place of mtu",
-                );
-            }
-        }
-        #[cfg(not(feature = "dpdk"))]
-        if driver == DriverName::Dpdk {
-            return wrong(WITHOUT_DPDK);
         }
         Ok(NetSettings {
             driver,
@@ -181,7 +149,8 @@ impl NetSettings {
             offload,
             mtu,
             zero_copy,
-            kept_buffers: kept_buffers.unwrap_or(0),
+            kept_buffers: said.kept_buffers.unwrap_or(0),
+            isolate: said.isolate.unwrap_or(false),
         })
     }
 
@@ -206,7 +175,7 @@ impl NetSettings {
     /// The same for whoever opens a device of DPDK.
     #[cfg(feature = "dpdk")]
     pub fn device_options(&self, port: u16, workers: usize) -> sandstorm_net::dpdk::DeviceOptions {
-        let NetSettings { eal, device, networks, mtu, offload: checksums, kept_buffers, .. } = self.clone();
+        let NetSettings { eal, device, networks, mtu, offload: checksums, kept_buffers, isolate, .. } = self.clone();
         let sleeps = true;
         sandstorm_net::dpdk::DeviceOptions {
             eal,
@@ -218,6 +187,7 @@ impl NetSettings {
             checksums,
             kept_buffers,
             sleeps,
+            isolate,
         }
     }
 
@@ -230,6 +200,101 @@ impl NetSettings {
             // Without DPDK a configuration that names it is refused.
             _ => NetworkOptions::Sockets(self.udp_options()),
         }
+    }
+}
+
+impl FileNet {
+    /// With the command line over it.
+    fn under(self, over: &NetOverrides) -> FileNet {
+        FileNet {
+            driver: over.driver.unwrap_or(self.driver),
+            eal: over.eal.clone().or(self.eal),
+            device: over.device.clone().or(self.device),
+            address: if over.address.is_empty() { self.address } else { over.address.clone() },
+            gateway: if over.gateway.is_empty() { self.gateway } else { over.gateway.clone() },
+            mtu: over.mtu.or(self.mtu),
+            offload: over.offload.or(self.offload),
+            zero_copy: over.zero_copy.or(self.zero_copy),
+            kept_buffers: over.kept_buffers.or(self.kept_buffers),
+            isolate: over.isolate.or(self.isolate),
+        }
+    }
+
+    /// Whether what is said goes with the driver.
+    fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |text: &str| Err(ConfigError::new(text));
+        if self.driver != DriverName::Dpdk && self.kept_buffers.is_some() {
+            return wrong(
+                "kept_buffers is for DPDK, whose packet buffers it counts: say --driver dpdk, or leave it out",
+            );
+        }
+        if self.driver != DriverName::Dpdk && self.isolate == Some(true) {
+            return wrong(
+                "isolate is for DPDK, whose device the kernel is to share: say --driver dpdk, or leave it out",
+            );
+        }
+        match self.driver {
+            DriverName::Udp => self.check_sockets(),
+            DriverName::Packet => self.check_packets(),
+            DriverName::Dpdk => self.check_device(),
+        }
+    }
+
+    fn check_sockets(&self) -> Result<(), ConfigError> {
+        let wrong = |text: &str| Err(ConfigError::new(text));
+        if self.eal.is_some() || self.device.is_some() || !self.address.is_empty() || !self.gateway.is_empty() {
+            return wrong(
+                "eal, device, address and gateway are for drivers past the kernel: say --driver packet or --driver dpdk, or driver = \
+                 \"packet\" in [net]",
+            );
+        }
+        if self.mtu.is_some() {
+            return wrong(
+                "mtu is for DPDK, whose device it sets: say --driver dpdk; the kernel's interfaces have theirs, `ip link set dev eth1 mtu \
+                 9000`",
+            );
+        }
+        Ok(())
+    }
+
+    fn check_packets(&self) -> Result<(), ConfigError> {
+        let wrong = |text: &str| Err(ConfigError::new(text));
+        if self.device.as_deref().is_none_or(str::is_empty) {
+            return wrong("packet sockets need an interface: say --device eth1, or device = \"eth1\" in [net]");
+        }
+        if self.eal.is_some() {
+            return wrong("eal is for DPDK: leave it out, or say --driver dpdk");
+        }
+        if self.mtu.is_some() {
+            return wrong(
+                "packets are as large as the interface has them: `ip link set dev eth1 mtu 9000` in place of mtu",
+            );
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "dpdk"))]
+    fn check_device(&self) -> Result<(), ConfigError> {
+        Err(ConfigError::new(WITHOUT_DPDK))
+    }
+
+    #[cfg(feature = "dpdk")]
+    fn check_device(&self) -> Result<(), ConfigError> {
+        if self.isolate != Some(true) {
+            return Ok(());
+        }
+        if self.address.is_empty() {
+            return Err(ConfigError::new(
+                "a device shared with the kernel (isolate) has the kernel's address there: say it, --address 10.0.0.1/24, or address = \
+                 [\"10.0.0.1/24\"] in [net]",
+            ));
+        }
+        if !self.gateway.is_empty() {
+            return Err(ConfigError::new(
+                "on a device shared with the kernel (isolate) answers go back the way that their requests came: leave gateway out",
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -285,8 +350,10 @@ mod tests {
         }
         let error = parse("[net]\nmtu = 9000").unwrap_err().to_string();
         assert!(error.contains("--driver dpdk") && error.contains("ip link set"), "{error}");
-        let error = parse("[net]\nkept_buffers = 1").unwrap_err().to_string();
-        assert!(error.contains("--driver dpdk"), "{error}");
+        for section in ["kept_buffers = 1", "isolate = true"] {
+            let error = parse(&format!("[net]\n{section}")).unwrap_err().to_string();
+            assert!(error.contains("--driver dpdk"), "{error}");
+        }
         assert!(parse("[net]\ndriver = 'tcp'").is_err());
 
         let device = "[net]\ndriver = 'dpdk'\neal = '--no-huge  -m 64'\naddress = ['10.0.0.2/24', 'fd00::2/64']\ngateway = ['10.0.0.1']";
@@ -307,6 +374,16 @@ mod tests {
             assert_eq!((options.checksums, options.mtu, options.kept_buffers), (false, Some(9000), 0));
             let net = parse(&format!("{device}\nkept_buffers = 4096")).unwrap().net;
             assert_eq!(net.device_options(7400, 2).kept_buffers, 4096);
+            assert!(!net.isolate);
+            let shared = "[net]\ndriver = 'dpdk'\nisolate = true\n";
+            assert!(parse(&format!("{shared}address = ['10.0.0.1/24']")).unwrap().net.device_options(7400, 1).isolate);
+            for (more, says) in [
+                ("", "the kernel's address there"),
+                ("address = ['10.0.0.1/24']\ngateway = ['10.0.0.2']", "leave gateway out"),
+            ] {
+                let error = parse(&format!("{shared}{more}")).unwrap_err().to_string();
+                assert!(error.contains(says), "{error}");
+            }
         }
     }
 

@@ -191,6 +191,12 @@ fn net() -> Section {
         row("mtu", "`--mtu`", "as the device has it", "DPDK: bytes of the largest IP packet"),
         row("eal", "`--eal`", "none", "DPDK's own arguments, in one text"),
         row(
+            "isolate",
+            "`--isolate`",
+            "false",
+            "DPDK: whether all on the device but the workers' datagrams is left to the kernel, which then has the same `address` ([a device shared with the kernel](dpdk.md#a-device-shared-with-the-kernel))",
+        ),
+        row(
             "offload",
             "`--no-offload`",
             "true",

@@ -1,18 +1,21 @@
 //! A device with everything that a server's workers, or a client, need of it.
 
+use super::error::Stage;
 use super::port::{FRAME_OVERHEAD, find};
 use super::shared::SharedPort;
 use super::{
-    DpdkError, Eal, Flow, FlowError, Merged, NoInterrupts, Port, PortCounters, PortInfo, PortOptions, QueuePair,
+    Code, DpdkError, Eal, Flow, FlowError, Merged, NoInterrupts, Port, PortCounters, PortInfo, PortOptions, QueuePair,
     UdpRule, Watch,
 };
 use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
-use crate::limits::{DPDK_CONNECTIONS, DPDK_LINK_S};
+use crate::limits::{DPDK_CONNECTIONS, DPDK_LINK_S, NEIGHBOURS_SEEN};
 use crate::r2p2::Peer;
-use crate::stack::{Interface, Network, StackDriver, StackError, StackOptions, client_port, machine_clock};
+use crate::stack::{
+    Interface, Network, StackDriver, StackError, StackOptions, client_port, kernels_addresses, machine_clock,
+};
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -38,6 +41,8 @@ pub struct DeviceOptions {
     pub kept_buffers: u32,
     /// Whether workers sleep when there is nothing to do: then the device is asked for interrupts.
     pub sleeps: bool,
+    /// Take the workers' datagrams alone, by rules, and leave all else on the device to the kernel, which has the same addresses. Of a server's device.
+    pub isolate: bool,
 }
 
 /// Why a device cannot be used.
@@ -80,6 +85,36 @@ pub enum DeviceError {
     /// The addresses cannot be used.
     #[error(transparent)]
     Stack(#[from] StackError),
+    /// A device that cannot be shared.
+    #[error(
+        "{device} cannot be shared with the kernel (isolate): its driver, {driver}, leaves no packets to it ({code}); mlx5, mlx4 and net_tap can. Leave \
+         isolate out, and give the server a device, or a virtual function, of its own"
+    )]
+    Isolation {
+        /// The device.
+        device: String,
+        /// Its driver in DPDK.
+        driver: String,
+        /// What that answered.
+        code: Code,
+    },
+    /// A shared device that takes no rules.
+    #[error(
+        "{device} is shared with the kernel (isolate), and only what rules name comes to the server: {why}; leave isolate out, and give the server a \
+         device, or a virtual function, of its own"
+    )]
+    IsolatedRules {
+        /// The device.
+        device: String,
+        /// Why not.
+        why: FlowError,
+    },
+    /// Nobody would answer for it.
+    #[error(
+        "on a device shared with the kernel (isolate) it is the kernel that says who has {0}, and it has no such address: `ip addr add {0}/{1} dev` the \
+         device's interface, or name an address that it has"
+    )]
+    NotTheKernels(IpAddr, u8),
 }
 
 /// Who brings a packet to its worker.
@@ -89,6 +124,8 @@ pub enum Steering {
     Alone,
     /// The device, by a rule for each worker's port.
     Rules,
+    /// The same, and the kernel has all else.
+    Isolated,
     /// The device spreads by addresses and ports, and workers hand over what is another's.
     Spread(FlowError),
     /// Whichever queue it comes to, that worker hands it over.
@@ -100,6 +137,9 @@ impl fmt::Display for Steering {
         match self {
             Steering::Alone => f.write_str("one worker, one queue"),
             Steering::Rules => f.write_str("the device brings each packet to its worker (flow rules)"),
+            Steering::Isolated => f.write_str(
+                "the device brings each worker its packets (flow rules), and leaves all else to the kernel (isolated)",
+            ),
             Steering::Spread(why) => {
                 write!(f, "the device spreads packets (RSS), workers hand over what is another's; no flow rules: {why}")
             }
@@ -124,6 +164,9 @@ impl Device {
     /// # Errors
     /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process: further devices are opened with the same arguments.
     pub fn open(options: &DeviceOptions) -> Result<(Device, Vec<StackDriver<QueuePair>>), DeviceError> {
+        if options.isolate {
+            check_kernels(&options.networks)?;
+        }
         let (port, pairs) = open(options, |_| Ok(u16::try_from(options.workers).unwrap_or(u16::MAX)))?;
         let interface = interface(&pairs, options)?;
         let drivers = pairs.into_iter().enumerate().map(|(index, pair)| {
@@ -131,7 +174,7 @@ impl Device {
             Ok(driver)
         });
         let drivers = drivers.collect::<Result<Vec<_>, StackError>>()?;
-        let (flows, steering) = steer(&port, options);
+        let (flows, steering) = if options.isolate { isolate(&port, options)? } else { steer(&port, options) };
         Ok((Device { flows, steering, interface, port }, drivers))
     }
 
@@ -201,9 +244,23 @@ fn open(
     let info = find(&eal, &options.device)?;
     check_places(&info, options)?;
     let queues = queues(&info)?;
-    let DeviceOptions { mtu, checksums, kept_buffers, sleeps: interrupts, .. } = *options;
-    let port_options = PortOptions { mtu, checksums, kept_buffers, interrupts, ..PortOptions::new(queues) };
-    Ok(Port::open(&eal, &options.device, &port_options)?)
+    let DeviceOptions { mtu, checksums, kept_buffers, sleeps: interrupts, isolate, .. } = *options;
+    let port_options = PortOptions { mtu, checksums, kept_buffers, interrupts, isolate, ..PortOptions::new(queues) };
+    Port::open(&eal, &options.device, &port_options).map_err(|error| match error {
+        DpdkError::Configure { stage: Stage::Isolation, code, .. } => {
+            DeviceError::Isolation { device: info.name, driver: info.driver, code }
+        }
+        error => error.into(),
+    })
+}
+
+/// The kernel has these addresses: where it does not, nobody answers who asks for them.
+fn check_kernels(networks: &[Network]) -> Result<(), DeviceError> {
+    let kernels = kernels_addresses();
+    match networks.iter().find(|network| kernels.iter().all(|(ip, _)| *ip != network.address)) {
+        Some(network) => Err(DeviceError::NotTheKernels(network.address, network.prefix)),
+        None => Ok(()),
+    }
 }
 
 /// Over memif a packet has to fit one place of its ring: DPDK 22.11 spoils those that take several. The side that is its client makes the rings.
@@ -244,7 +301,10 @@ pub(super) fn running(arguments: &[String]) -> Result<Arc<Eal>, DpdkError> {
 
 fn interface(pairs: &[QueuePair], options: &DeviceOptions) -> Result<Arc<Interface>, DeviceError> {
     let first = pairs.first().ok_or(StackError::Workers { workers: 0, port: options.port })?;
-    let stack = StackOptions::of(&options.networks, options.port, options.workers)?;
+    let mut stack = StackOptions::of(&options.networks, options.port, options.workers)?;
+    if options.isolate {
+        stack = StackOptions { isolated: true, neighbours: NEIGHBOURS_SEEN, ..stack };
+    }
     Ok(Interface::new(first, stack, machine_clock())?)
 }
 
@@ -253,6 +313,21 @@ fn steer(port: &Port, options: &DeviceOptions) -> (Vec<Flow>, Steering) {
     if options.workers <= 1 {
         return (Vec::new(), Steering::Alone);
     }
+    match rule(port, options) {
+        Ok(flows) => (flows, Steering::Rules),
+        Err(why) if port.info().spreads => (Vec::new(), Steering::Spread(why)),
+        Err(why) => (Vec::new(), Steering::HandedOver(why)),
+    }
+}
+
+/// Has a device that is shared with the kernel keep a rule for each worker and family, without which nothing would come.
+fn isolate(port: &Port, options: &DeviceOptions) -> Result<(Vec<Flow>, Steering), DeviceError> {
+    let refused = |why| DeviceError::IsolatedRules { device: port.info().name.clone(), why };
+    Ok((rule(port, options).map_err(refused)?, Steering::Isolated))
+}
+
+/// A rule for each worker and family.
+fn rule(port: &Port, options: &DeviceOptions) -> Result<Vec<Flow>, FlowError> {
     let rules = |to_address: bool| {
         let of = move |network: &Network, worker: usize| {
             let (port, queue) = (options.port.saturating_add(worker as u16), worker as u16);
@@ -264,11 +339,7 @@ fn steer(port: &Port, options: &DeviceOptions) -> (Vec<Flow>, Steering) {
         options.networks.iter().flat_map(move |network| (0..options.workers).map(move |worker| of(network, worker)))
     };
     // Some drivers take rules only without an address.
-    match keep(port, rules(true)).or_else(|_| keep(port, rules(false))) {
-        Ok(flows) => (flows, Steering::Rules),
-        Err(why) if port.info().spreads => (Vec::new(), Steering::Spread(why)),
-        Err(why) => (Vec::new(), Steering::HandedOver(why)),
-    }
+    keep(port, rules(true)).or_else(|_| keep(port, rules(false)))
 }
 
 /// All of these rules, or none.
@@ -312,7 +383,7 @@ impl ClientDevice {
     /// memory that is nobody's.
     pub fn open(options: &DeviceOptions, server: SocketAddr, queues: Option<u16>) -> Result<ClientDevice, DeviceError> {
         // Whoever waits for a client's connection looks at the device by the clock: it is another's turn at it meanwhile.
-        let options = &DeviceOptions { sleeps: false, ..options.clone() };
+        let options = &DeviceOptions { sleeps: false, isolate: false, ..options.clone() };
         let (port, pairs) = open(options, |info| client_queues(info, queues, options.workers))?;
         // What is announced before there is a link is lost; and who talked from this address before would be believed to have it still.
         let begun = Instant::now();

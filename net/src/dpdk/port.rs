@@ -207,6 +207,10 @@ impl Claim {
     ) -> Result<(), DpdkError> {
         let port = self.port;
         configure(port, options, info, pools, interrupts)?;
+        if options.isolate {
+            // Not earlier: net_tap forgets it where it has no queues yet, and keeps taking all.
+            isolate(port, true)?;
+        }
         // SAFETY: the port is claimed and configured.
         let failed = unsafe { sys::rte_eth_dev_start(port) };
         self.started = failed == 0;
@@ -294,7 +298,8 @@ impl Port {
         let buffer = usize::from(mtu) + usize::from(FRAME_OVERHEAD);
         let kept = (0..options.queues).map(|_| Arc::new(Kept::new(most, buffer))).collect();
         if options.isolate {
-            isolate(port)?;
+            // Refused before anything is set up, so that the port can be had without.
+            isolate(port, false)?;
         }
         claim.start(options, &info, &pools)?;
         // memif has no such setting, and its packets are as large as their places: both sides' own matter.
@@ -447,10 +452,10 @@ pub(super) fn find(eal: &Eal, which: &str) -> Result<PortInfo, DpdkError> {
     }
 }
 
-fn isolate(port: u16) -> Result<(), DpdkError> {
+fn isolate(port: u16, on: bool) -> Result<(), DpdkError> {
     let mut error = no_error();
     // SAFETY: the port is claimed; the error is filled in.
-    let failed = unsafe { sys::ss_flow_isolate(port, 1, &mut error) };
+    let failed = unsafe { sys::ss_flow_isolate(port, i32::from(on), &mut error) };
     if failed == 0 {
         return Ok(());
     }

@@ -45,7 +45,9 @@ impl Worker {
                 let packet = ip::read6(bytes)?;
                 self.packet(now_us, frame, &ethernet, &packet, burst)
             }
-            ethertype::ARP if self.interface.v4.is_some() => self.arp(now_us, &ethernet, &Arp::read(bytes)?),
+            ethertype::ARP if self.interface.v4.is_some() && !self.interface.options.isolated => {
+                self.arp(now_us, &ethernet, &Arp::read(bytes)?)
+            }
             _ => Err(Refused::EtherType),
         }
     }
@@ -70,7 +72,8 @@ impl Worker {
             let datagram = udp::read(packet, frame.udp)?;
             return self.datagram(now_us, ethernet, packet, &datagram, (burst, frame));
         }
-        if packet.protocol != if packet.to.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 } {
+        let messages = if packet.to.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 };
+        if packet.protocol != messages || self.interface.options.isolated {
             let known = self.interface.is_mine(packet.to);
             return Err(if known { Refused::Protocol } else { Refused::IpDestination });
         }
@@ -86,6 +89,9 @@ impl Worker {
         datagram: &udp::Datagram<'_>,
         (burst, frame): (&mut Burst, &InFrame<'_>),
     ) -> Result<(), Refused> {
+        if self.interface.options.isolated {
+            self.interface.neighbours.seen(now_us, packet.from, ethernet.from);
+        }
         let segment = frame.segment;
         if segment > 0 && datagram.payload.len().div_ceil(segment) > GRO_SEGMENTS {
             return Err(Refused::Segments);
@@ -122,7 +128,8 @@ impl Worker {
                 Ok(())
             }
             None => {
-                if self.interface.options.answer_closed_ports && self.closed.take(now_us) {
+                let options = &self.interface.options;
+                if options.answer_closed_ports && !options.isolated && self.closed.take(now_us) {
                     let way = self.way_back(ethernet, packet);
                     let said = self.say(|frame| way.write_closed_port(packet.whole, frame));
                     self.counters.closed_answered += u64::from(said);

@@ -43,6 +43,10 @@ pub struct StackOptions {
     pub echoes_per_s: u64,
     /// Places for neighbours. Default [`NEIGHBOURS`].
     pub neighbours: usize,
+    /// Whether the kernel has these addresses, too, and this stack's ports bring nothing but datagrams to its workers: what neighbours, routers and
+    /// groups say comes to the kernel, which answers. Each datagram is sent to where the last one of its receiver came from; nobody is asked,
+    /// and nothing announced. Default: false.
+    pub isolated: bool,
 }
 
 impl StackOptions {
@@ -56,6 +60,7 @@ impl StackOptions {
             closed_ports_per_s: CLOSED_PORTS_PER_S,
             echoes_per_s: ECHOES_PER_S,
             neighbours: NEIGHBOURS,
+            isolated: false,
         }
     }
 
@@ -257,7 +262,9 @@ impl Interface {
         if !mac.is_unicast() {
             return Err(StackError::Mac(mac));
         }
-        let routers: Vec<_> = options.networks.iter().filter_map(|network| network.gateway).collect();
+        // Nobody asks for a router where what has come goes back the way that it came.
+        let asked = options.networks.iter().filter(|_| !options.isolated);
+        let routers: Vec<_> = asked.filter_map(|network| network.gateway).collect();
         Ok(Arc::new(Interface {
             mac,
             mtu: mtu.min(65_535),
@@ -340,7 +347,8 @@ impl Interface {
         if !self.may_send(ip) {
             return None;
         }
-        if network.reaches(ip) { Some(ip) } else { network.gateway }
+        // Back the way that it came: there is nobody to be looked for.
+        if self.options.isolated || network.reaches(ip) { Some(ip) } else { network.gateway }
     }
 
     /// All addresses of IPv6.
@@ -362,7 +370,7 @@ impl Interface {
 
     /// The groups of Ethernet whose frames are wanted.
     pub(super) fn groups(&self) -> Vec<Mac> {
-        let groups = self.groups6();
+        let groups = if self.options.isolated { Vec::new() } else { self.groups6() };
         let all = (!groups.is_empty()).then_some(ALL_NODES);
         groups.into_iter().chain(all).map(group_of).collect()
     }

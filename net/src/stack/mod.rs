@@ -33,6 +33,8 @@ pub use interface::{Clock, Interface, Network, StackError, StackOptions, machine
 #[cfg(any(test, feature = "sim"))]
 pub use memory::{Faults, MemoryNetwork, MemoryPort};
 pub use neighbours::NeighbourCounters;
+#[cfg(feature = "dpdk")]
+pub(crate) use packet::kernels_addresses;
 pub use packet::{
     ClientInterface, InterfaceError, InterfaceOptions, PacketError, PacketOptions, PacketPort, open_interface,
 };

@@ -96,6 +96,9 @@ impl Worker {
     /// Tells everybody who has this interface's addresses, and switches which groups it listens to.
     pub(super) fn announce(&mut self) {
         let interface = Arc::clone(&self.interface);
+        if interface.options.isolated {
+            return;
+        }
         let mac = interface.mac;
         if let Some(IpAddr::V4(address)) = interface.v4.map(|network| network.address) {
             let arp = Arp { asks: true, sender_mac: mac, sender: address, target_mac: Mac::ZERO, target: address };
@@ -185,6 +188,10 @@ impl Worker {
         let Some(hop) = self.interface.next_hop(peer.ip()).filter(|_| peer.port() != 0) else {
             return Err(Out::Dropped(Unsent::NoRoute));
         };
+        if self.interface.options.isolated {
+            let seen = self.interface.neighbours.seen_at(hop);
+            return seen.ok_or(Out::Dropped(Unsent::Unresolved));
+        }
         match self.interface.neighbours.find(now_us, hop) {
             Found::Here(mac) => Ok(mac),
             Found::Doubtful(mac) => {

@@ -5,6 +5,8 @@
 //! that contradicts it only raises a doubt: the neighbour is asked at its old address, and only if it is silent there is everybody asked, and
 //! the first answer taken. What a neighbour has said unasked is used until everybody was asked and one has answered: else who speaks first
 //! would have an address for good. The table is bounded, its buckets are keyed at random, and what nobody has confirmed gives way first.
+//!
+//! On a device that the kernel shares, nobody is asked, and no answer is heard: there the table has where each peer's last datagram came from.
 
 mod slot;
 #[cfg(test)]
@@ -14,7 +16,7 @@ use super::Mac;
 use crate::driver::rate::Rate;
 use crate::limits::{
     NEIGHBOUR_HOLD_US, NEIGHBOUR_LOCK_US, NEIGHBOUR_PROBES, NEIGHBOUR_QUESTIONS_PER_S, NEIGHBOUR_REACHABLE_US,
-    NEIGHBOUR_RETRIES_US, NEIGHBOUR_YIELD_US, NEIGHBOURS_PER_BUCKET,
+    NEIGHBOUR_RETRIES_US, NEIGHBOUR_SEEN_US, NEIGHBOUR_YIELD_US, NEIGHBOURS_PER_BUCKET,
 };
 use slot::{Entry, Slot, State, address, number};
 use std::hash::{BuildHasher, RandomState};
@@ -242,6 +244,41 @@ impl Neighbours {
                 self.news.fetch_add(1, Release);
             }
         }
+    }
+
+    /// Takes note of where a datagram came from, on an interface that hears no answers ([`super::StackOptions::isolated`]). Who was heard last has the
+    /// address: whoever forges it loses it to the next datagram of its owner, whose answer is sent after that.
+    #[inline]
+    pub(super) fn seen(&self, now_us: u64, ip: IpAddr, mac: Mac) {
+        let ip = number(ip);
+        let is_so = |entry: Entry| entry.mac == mac && now_us.saturating_sub(entry.confirmed_us) < NEIGHBOUR_SEEN_US;
+        if !self.bucket(ip).iter().find_map(|slot| slot.find(ip)).is_some_and(is_so) {
+            self.now_seen(now_us, ip, mac);
+        }
+    }
+
+    #[cold]
+    fn now_seen(&self, now_us: u64, ip: u128, mac: Mac) {
+        let _book = self.lock();
+        let bucket = self.bucket(ip);
+        let own = bucket.iter().find(|slot| slot.find(ip).is_some());
+        // Free places have the time 0.
+        let place = own.or_else(|| bucket.iter().min_by_key(|slot| slot.load().confirmed_us));
+        if let Some(slot) = place {
+            slot.store(&Entry { ip, mac, state: State::Known, asked: 0, confirmed_us: now_us, quiet_us: now_us });
+        }
+    }
+
+    /// Where the last datagram of this address came from.
+    #[inline]
+    pub(super) fn seen_at(&self, ip: IpAddr) -> Option<Mac> {
+        let ip = number(ip);
+        let look = || self.bucket(ip).iter().find_map(|slot| slot.find(ip)).map(|entry| entry.mac);
+        look().or_else(|| {
+            // It may be changing just now.
+            let _book = self.lock();
+            look()
+        })
     }
 
     /// A place in a bucket for a newcomer, `wanted` by us or else by itself. None if all others have more right to theirs.

@@ -11,6 +11,8 @@ mod sys;
 mod tests;
 
 pub use device::{ClientInterface, InterfaceError, InterfaceOptions, open_interface};
+#[cfg(feature = "dpdk")]
+pub(crate) use sys::kernels_addresses;
 
 use super::wire::{ETHERNET, ethertype, protocol};
 use super::{FramePort, InFrame, Mac, Never, Offload, OutFrame, Verified};

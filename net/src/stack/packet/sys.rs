@@ -162,7 +162,7 @@ pub(super) fn interface(fd: BorrowedFd<'_>, name: &str) -> Result<Told, Errno> {
 }
 
 /// The kernel's own addresses, with the names of the interfaces that have them; none if it does not tell.
-pub(super) fn kernels_addresses() -> Vec<(IpAddr, String)> {
+pub(crate) fn kernels_addresses() -> Vec<(IpAddr, String)> {
     let mut first = ptr::null_mut();
     // SAFETY: `first` lives across the call, which sets it to a list that is given back below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {

@@ -16,16 +16,16 @@ pub(super) fn bench() -> (Host, MemoryPort, Time) {
     (one, other, time)
 }
 
-fn v4(from: [u8; 4], to: [u8; 4]) -> PacketBuilderStep<etherparse::IpHeaders> {
+pub(super) fn v4(from: [u8; 4], to: [u8; 4]) -> PacketBuilderStep<etherparse::IpHeaders> {
     PacketBuilder::ethernet2(mac(2).0, mac(1).0).ipv4(from, to, 20)
 }
 
-fn v6(from: &str, to: &str) -> PacketBuilderStep<etherparse::IpHeaders> {
+pub(super) fn v6(from: &str, to: &str) -> PacketBuilderStep<etherparse::IpHeaders> {
     let octets = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
     PacketBuilder::ethernet2(mac(2).0, mac(1).0).ipv6(octets(from), octets(to), 20)
 }
 
-fn finish(builder: PacketBuilderStep<UdpHeader>, payload: &[u8]) -> Vec<u8> {
+pub(super) fn finish(builder: PacketBuilderStep<UdpHeader>, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     builder.write(&mut frame, payload).unwrap();
     frame

@@ -1,6 +1,7 @@
 mod alarm;
 mod datagrams;
 mod frames;
+mod isolated;
 mod ways;
 mod wire;
 mod world;

@@ -1,0 +1,121 @@
+//! Promises of a stack on a device that the kernel shares: it answers whom it has heard, where it has heard them, and says nothing else.
+
+use super::super::wire::{Ethernet, arp::Arp};
+use super::frames::{finish, v4, v6};
+use super::*;
+
+/// Others on the network, by the last byte of their Ethernet addresses.
+struct Others([MemoryPort; 3]);
+
+const OTHERS: [u8; 3] = [3, 4, 7];
+
+impl Others {
+    /// Sends a frame as if it came from one of them.
+    fn send(&self, number: u8, mut frame: Vec<u8>) {
+        frame[6..12].copy_from_slice(&mac(number).0);
+        self.0[0].send_raw(&frame);
+    }
+
+    /// All that has come to them.
+    fn received(&mut self) -> Vec<Vec<u8>> {
+        self.0.iter_mut().flat_map(MemoryPort::receive_raw).collect()
+    }
+}
+
+/// A host whose address the kernel has as well, with so many places for peers.
+fn shared(neighbours: usize) -> (StackDriver<MemoryPort>, Others, Time) {
+    let (net, time) = (network(), Time::new());
+    let networks = options(1).networks.into_iter().map(|network| Network { gateway: None, ..network }).collect();
+    let options = StackOptions { isolated: true, neighbours, networks, ..options(1) };
+    let mut one = host(&net, &time, 1, options).remove(0);
+    let mut others = Others(OTHERS.map(|number| net.interface(mac(number), 1500, 1).remove(0)));
+    nothing(&mut one);
+    assert_eq!(others.received(), Vec::<Vec<u8>>::new(), "it is the kernel that announces its addresses");
+    (one, others, time)
+}
+
+fn request(source: [u8; 4]) -> Vec<u8> {
+    finish(v4(source, [10, 0, 0, 1]).udp(5000, 7000), b"asked")
+}
+
+/// Where an answer to a peer goes; none: nowhere.
+fn answered(one: &mut StackDriver<MemoryPort>, others: &mut Others, peer: &str) -> Option<Mac> {
+    send(one, Peer::new(ip(peer), 5000), b"answer");
+    nothing(one);
+    let frames = others.received();
+    assert!(frames.len() <= 1, "an answer, and no question: {frames:?}");
+    let ethernet = frames.first().map(|frame| Ethernet::read(frame).unwrap().0)?;
+    assert_eq!(ethernet.from, mac(1));
+    Some(ethernet.to)
+}
+
+#[test]
+fn who_has_asked_is_answered_where_the_question_came_from_be_it_a_neighbour_or_behind_a_router() {
+    let (mut one, mut others, time) = shared(64);
+    for (frame, peer) in [
+        (request([10, 0, 0, 2]), "10.0.0.2"),
+        (request([192, 0, 2, 9]), "192.0.2.9"),
+        (finish(v6("fd00::2", "fd00::1").udp(5000, 7000), b"asked"), "fd00::2"),
+        (finish(v6("2001:db8::9", "fd00::1").udp(5000, 7000), b"asked"), "2001:db8::9"),
+    ] {
+        assert_eq!(answered(&mut one, &mut others, peer), None, "nobody knows where {peer} is");
+        others.send(7, frame);
+        assert_eq!(receive(&mut one), [(Peer::new(ip(peer), 5000), b"asked".to_vec())]);
+        assert_eq!(answered(&mut one, &mut others, peer), Some(mac(7)));
+        // However long an answer takes.
+        time.pass(3_600_000_000);
+        assert_eq!(answered(&mut one, &mut others, peer), Some(mac(7)));
+    }
+    assert_eq!(one.counters().send_errors, 4, "those that nobody had been heard of for");
+    assert_eq!(one.interface().neighbour_counters().questions, 0);
+}
+
+#[test]
+fn what_is_the_kernels_is_neither_answered_nor_believed() {
+    let (mut one, mut others, _time) = shared(64);
+    let asks = |sender: [u8; 4], target: [u8; 4]| {
+        let arp =
+            Arp { asks: true, sender_mac: mac(2), sender: sender.into(), target_mac: Mac::ZERO, target: target.into() };
+        arp.frame(Mac::BROADCAST).to_vec()
+    };
+    let (mut echo, mut echo6) = (Vec::new(), Vec::new());
+    v4([10, 0, 0, 2], [10, 0, 0, 1]).icmpv4_echo_request(7, 9).write(&mut echo, b"ping").unwrap();
+    v6("fd00::2", "fd00::1").icmpv6_echo_request(7, 9).write(&mut echo6, b"ping").unwrap();
+    // Asked for; claimed by somebody else; echoes.
+    let frames = [asks([10, 0, 0, 2], [10, 0, 0, 1]), asks([10, 0, 0, 1], [10, 0, 0, 1]), echo, echo6];
+    for frame in frames {
+        others.send(3, frame);
+        nothing(&mut one);
+    }
+    let ours = others.received().iter().filter(|frame| frame[6..12] == mac(1).0).count();
+    assert_eq!(ours, 0);
+    let counters = one.stack_counters();
+    assert_eq!((counters.refused(Refused::EtherType), counters.refused(Refused::Protocol)), (2, 2));
+    assert_eq!((one.interface().conflicts(), one.interface().neighbours().len()), (0, 0));
+}
+
+#[test]
+fn who_forges_an_address_has_it_until_its_owner_is_heard_again() {
+    let (mut one, mut others, _time) = shared(64);
+    for (sender, goes_to) in [(3, 3), (4, 4), (3, 3)] {
+        others.send(sender, request([10, 0, 0, 3]));
+        assert_eq!(receive(&mut one).len(), 1);
+        assert_eq!(answered(&mut one, &mut others, "10.0.0.3"), Some(mac(goes_to)));
+    }
+}
+
+#[test]
+fn a_flood_of_senders_keeps_nobody_from_being_answered() {
+    let (mut one, mut others, time) = shared(64);
+    for round in 0..2000u32 {
+        for number in 0..20u32 {
+            let [_, a, b, c] = (round * 20 + number).to_be_bytes();
+            others.send(4, request([172, 16 + a, b, c]));
+        }
+        others.send(3, request([10, 0, 0, 3]));
+        assert_eq!(receive(&mut one).len(), 21);
+        assert_eq!(answered(&mut one, &mut others, "10.0.0.3"), Some(mac(3)));
+        time.pass(10);
+    }
+    assert!(one.interface().neighbours().len() <= 64);
+}
