@@ -59,6 +59,15 @@ pub(super) fn drivers(
     queues: Option<u16>,
 ) -> Result<Option<Arc<dyn Drivers>>, Failure> {
     let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string()).code("config");
+    if settings.driver != DriverName::Udp
+        && !settings.networks.iter().any(|own| own.address.is_ipv4() == server.is_ipv4())
+    {
+        let (family, address) = if server.is_ipv4() { ("IPv4", "10.0.0.2/24") } else { ("IPv6", "fd00::2/64") };
+        let text = format!(
+            "the server says that its data are at {server}, and this side has no address of {family}: add --address {address}"
+        );
+        return Err(refuse(&text));
+    }
     match settings.driver {
         DriverName::Udp => Ok(None),
         DriverName::Packet => {

@@ -175,7 +175,7 @@ pub(super) fn admit<'d>(
     let request = &incoming.request;
     let (header, first, others, survey) = match parse(&request.message) {
         Ok(parsed) => parsed,
-        Err(malformed) => return malformed_message(door, request, malformed, desk, response),
+        Err(malformed) => return refuse_malformed(door, request, malformed, desk, response),
     };
     let Some(view) = door.tenant(header.tenant) else {
         return tenantless(door, request, survey.pings, desk, response);
@@ -193,11 +193,14 @@ pub(super) fn admit<'d>(
     let within_rate = view.tenant.admit_requests(door.now_us.saturating_mul(1000), requests);
     // Before it is refused: what has run must not be said not to have.
     let remembered = !survey.harmless && !header.is_idempotent();
-    let mut query = Mark::NONE;
-    if (invokes || remembered)
-        && let Some(verdict) = run_before(door, request, header, (remembered, within_rate), desk, response, &mut query)
-    {
+    if remembered && let Some(verdict) = run_before(door, request, header, desk, response) {
         return verdict;
+    }
+    let queries = &desk.assembly.queries;
+    let is_query = invokes && !remembered;
+    let query = if is_query { queries.mark(&request.peer, request.request_id, &header) } else { Mark::NONE };
+    if queries.waits(query) {
+        return asked_before(door, within_rate, desk);
     }
     if !within_rate {
         return over_quota(door, view, request, header, remembered, desk, response);
@@ -216,16 +219,22 @@ fn origin(request: &Request<'_>, header: MessageHeader) -> Origin<Peer> {
     Origin { peer, request_id, header, remembered: false, query: Mark::NONE }
 }
 
-/// What becomes of a message that is none.
+/// Answers a message that is none: with its header if it has one, and one operation that says what is wrong.
 #[cold]
-fn malformed_message(
+fn refuse_malformed(
     door: &Door<'_, '_>,
     request: &Request<'_>,
     malformed: Malformed,
     desk: &mut Desk,
     response: &mut Vec<u8>,
 ) -> Verdict {
-    let header = refuse_malformed(door, &request.message, refusals::asked(&request.message), malformed, response);
+    let status = if matches!(malformed, Malformed::Version(_)) { Status::Version } else { Status::Malformed };
+    let header = again(&request.message).0;
+    start_response(&header, 1, response);
+    let (text, asked) = (malformed.to_string(), refusals::asked(&request.message));
+    plain::refuse(&Operation::new(Op::Ping), status, refusals::fitting(&text, asked, 1), response);
+    count(&door.counters.malformed, malformed_index(&malformed));
+    count(&door.counters.responses, status as usize);
     refused(door, header, request, desk, response)
 }
 
@@ -291,26 +300,23 @@ fn over_quota(
     Verdict::Answer(origin(request, header))
 }
 
-/// What becomes of a message that was here before, if it must run once, or is a query that waits; `None` if it was not.
+/// What becomes of a query that was here before and waits for its answer.
+#[cold]
+fn asked_before(door: &Door<'_, '_>, within_rate: bool, desk: &mut Desk) -> Verdict {
+    // Repeats are requests, too; who sends too many of them is dropped early.
+    desk.refused += u64::from(!within_rate);
+    door.counters.duplicates.add(1);
+    Verdict::Silence
+}
+
+/// What becomes of a message that must run once, if it was here before.
 fn run_before(
     door: &Door<'_, '_>,
     request: &Request<'_>,
     header: MessageHeader,
-    (remembered, within_rate): (bool, bool),
     desk: &mut Desk,
     response: &mut Vec<u8>,
-    query: &mut Mark,
 ) -> Option<Verdict> {
-    if !remembered {
-        *query = desk.assembly.queries.mark(&request.peer, request.request_id, &header);
-        if !desk.assembly.queries.waits(*query) {
-            return None;
-        }
-        // Repeats are requests, too; who sends too many of them is dropped early.
-        desk.refused += u64::from(!within_rate);
-        door.counters.duplicates.add(1);
-        return Some(Verdict::Silence);
-    }
     let (session, sequence, acked) = (header.session, header.sequence, header.acked);
     match desk.once.admit(door.now_us, request.peer, header.tenant, session, sequence, acked) {
         Admit::Run => return None,
@@ -386,24 +392,6 @@ fn authenticate(
     let Some(credential) = credential else { return no("this is not the tenant's token") };
     desk.sessions.admit(peer, session, tenant.id, credential);
     Ok(())
-}
-
-/// Answers a message that is none: with its header if it has one, and one operation that says what is wrong.
-fn refuse_malformed(
-    door: &Door<'_, '_>,
-    message: &[u8],
-    asked: usize,
-    malformed: Malformed,
-    response: &mut Vec<u8>,
-) -> MessageHeader {
-    let status = if matches!(malformed, Malformed::Version(_)) { Status::Version } else { Status::Malformed };
-    let header = again(message).0;
-    start_response(&header, 1, response);
-    let text = malformed.to_string();
-    plain::refuse(&Operation::new(Op::Ping), status, refusals::fitting(&text, asked, 1), response);
-    count(&door.counters.malformed, malformed_index(&malformed));
-    count(&door.counters.responses, status as usize);
-    header
 }
 
 /// A refusal's text.
