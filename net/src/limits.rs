@@ -312,8 +312,11 @@ pub const NEIGHBOURS_PER_BUCKET: usize = 8;
 /// The same places where every peer has one: on a device shared with the kernel, which hears what neighbours and routers answer. As many as are heard
 /// of within a time for which a server thinks about an answer, and 3 MB.
 pub const NEIGHBOURS_SEEN: usize = 65_536;
-/// Time for which such a place's time is not set anew, microseconds: what is touched last is kept longest, to about so much.
-pub const NEIGHBOUR_SEEN_US: u64 = 1_000_000;
+/// Time for which such a place's time is not set anew, microseconds; who is heard again after it is kept before those who were heard once. A flood
+/// that is to drive out who was heard within it has to fill all places in this time.
+pub const NEIGHBOUR_SEEN_US: u64 = 50_000;
+/// Locks of these places: new senders of different workers seldom wait for each other.
+pub const NEIGHBOUR_LOCKS: usize = 64;
 /// Time for which a neighbour's answer is believed, microseconds (as RFC 4861 has it). Then it is asked again, and used meanwhile.
 pub const NEIGHBOUR_REACHABLE_US: u64 = 30_000_000;
 /// Time for which an answer is not doubted, whatever others claim, microseconds: a forger makes a neighbour be asked once in this time.

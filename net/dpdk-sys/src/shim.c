@@ -88,6 +88,8 @@ static uint32_t can(const struct rte_eth_dev_info *dev)
 	/* memif's other way of sending. */
 	if (strstr(arguments(dev), "zero-copy=yes"))
 		can |= SS_OWN_MEMORY_ONLY;
+	if (strstr(arguments(dev), "remote="))
+		can |= SS_HAS_REMOTE;
 	if (dev->rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM)
 		can |= SS_CAN_CHECK_IP;
 	if (dev->rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM)

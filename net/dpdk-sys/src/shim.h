@@ -31,6 +31,8 @@ static const uint32_t SS_CAN_SEND_SEGMENTS = 32;
 static const uint32_t SS_CAN_RECEIVE_SEGMENTS = 64;
 /* It sends from the memory that it shares with its peer, and from no other. */
 static const uint32_t SS_OWN_MEMORY_ONLY = 128;
+/* It takes from an interface of the kernel's that its arguments name. */
+static const uint32_t SS_HAS_REMOTE = 256;
 
 /* Where configuring a port stopped. */
 static const int32_t SS_STAGE_DEVICE = 1;

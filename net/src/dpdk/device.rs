@@ -1,18 +1,16 @@
 //! A device with everything that a server's workers, or a client, need of it.
 
-use super::error::Stage;
+use super::kernel::check_shared;
 use super::port::{FRAME_OVERHEAD, find};
 use super::shared::SharedPort;
 use super::{
-    Code, DpdkError, Eal, Flow, FlowError, Merged, NoInterrupts, Port, PortCounters, PortInfo, PortOptions, QueuePair,
+    DpdkError, Eal, Flow, FlowError, Merged, NoInterrupts, Port, PortCounters, PortInfo, PortOptions, QueuePair,
     UdpRule, Watch,
 };
 use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
 use crate::limits::{DPDK_CONNECTIONS, DPDK_LINK_S, NEIGHBOURS_SEEN};
 use crate::r2p2::Peer;
-use crate::stack::{
-    Interface, Network, StackDriver, StackError, StackOptions, client_port, kernels_addresses, machine_clock,
-};
+use crate::stack::{Interface, Network, StackDriver, StackError, StackOptions, client_port, machine_clock};
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -87,8 +85,9 @@ pub enum DeviceError {
     Stack(#[from] StackError),
     /// A device that cannot be shared.
     #[error(
-        "{device} cannot be shared with the kernel (isolate): its driver, {driver}, leaves no packets to it ({code}); mlx5, mlx4 and net_tap can. Leave \
-         isolate out, and give the server a device, or a virtual function, of its own"
+        "{device} ({driver}) cannot be shared with the kernel (isolate): {}; mlx5, and net_tap with remote=, can. Leave isolate out, and give \
+         the server a device, or a virtual function, of its own",
+        .why.words()
     )]
     Isolation {
         /// The device.
@@ -96,7 +95,7 @@ pub enum DeviceError {
         /// Its driver in DPDK.
         driver: String,
         /// What that answered.
-        code: Code,
+        why: FlowError,
     },
     /// A shared device that takes no rules.
     #[error(
@@ -115,6 +114,19 @@ pub enum DeviceError {
          device's interface, or name an address that it has"
     )]
     NotTheKernels(IpAddr, u8),
+    /// The kernel has the address, and does not answer for it there.
+    #[error(
+        "on a device shared with the kernel (isolate) the kernel has the server's address on the device's own interface, and it has {address} on \
+         {interface}, whose Ethernet address is another than that of {device}: name an address that it has there"
+    )]
+    Elsewhere {
+        /// The address.
+        address: IpAddr,
+        /// The interface that has it.
+        interface: String,
+        /// The device.
+        device: String,
+    },
 }
 
 /// Who brings a packet to its worker.
@@ -164,9 +176,6 @@ impl Device {
     /// # Errors
     /// [`DeviceError`]: what is refused, and what to do. DPDK starts once in a process: further devices are opened with the same arguments.
     pub fn open(options: &DeviceOptions) -> Result<(Device, Vec<StackDriver<QueuePair>>), DeviceError> {
-        if options.isolate {
-            check_kernels(&options.networks)?;
-        }
         let (port, pairs) = open(options, |_| Ok(u16::try_from(options.workers).unwrap_or(u16::MAX)))?;
         let interface = interface(&pairs, options)?;
         let drivers = pairs.into_iter().enumerate().map(|(index, pair)| {
@@ -246,21 +255,17 @@ fn open(
     let queues = queues(&info)?;
     let DeviceOptions { mtu, checksums, kept_buffers, sleeps: interrupts, isolate, .. } = *options;
     let port_options = PortOptions { mtu, checksums, kept_buffers, interrupts, isolate, ..PortOptions::new(queues) };
-    Port::open(&eal, &options.device, &port_options).map_err(|error| match error {
-        DpdkError::Configure { stage: Stage::Isolation, code, .. } => {
-            DeviceError::Isolation { device: info.name, driver: info.driver, code }
+    let opened = Port::open(&eal, &options.device, &port_options).map_err(|error| match error {
+        DpdkError::Isolation { why, .. } => {
+            DeviceError::Isolation { device: info.name.clone(), driver: info.driver.clone(), why }
         }
         error => error.into(),
-    })
-}
-
-/// The kernel has these addresses: where it does not, nobody answers who asks for them.
-fn check_kernels(networks: &[Network]) -> Result<(), DeviceError> {
-    let kernels = kernels_addresses();
-    match networks.iter().find(|network| kernels.iter().all(|(ip, _)| *ip != network.address)) {
-        Some(network) => Err(DeviceError::NotTheKernels(network.address, network.prefix)),
-        None => Ok(()),
+    })?;
+    if isolate {
+        // After what the device cannot do: that would be so at any address.
+        check_shared(&info, &options.networks)?;
     }
+    Ok(opened)
 }
 
 /// Over memif a packet has to fit one place of its ring: DPDK 22.11 spoils those that take several. The side that is its client makes the rings.
@@ -339,7 +344,9 @@ fn rule(port: &Port, options: &DeviceOptions) -> Result<Vec<Flow>, FlowError> {
         options.networks.iter().flat_map(move |network| (0..options.workers).map(move |worker| of(network, worker)))
     };
     // Some drivers take rules only without an address.
-    keep(port, rules(true)).or_else(|_| keep(port, rules(false)))
+    let kept = keep(port, rules(true));
+    // On a shared device those would take what comes to the kernel's other addresses, too.
+    if options.isolate { kept } else { kept.or_else(|_| keep(port, rules(false))) }
 }
 
 /// All of these rules, or none.

@@ -47,8 +47,6 @@ pub enum Stage {
     ReceiveQueue,
     /// A transmit queue.
     TransmitQueue,
-    /// Leaving everything without a rule to the kernel.
-    Isolation,
     /// Starting it.
     Start,
     /// Interrupts of a receive queue.
@@ -62,7 +60,6 @@ impl fmt::Display for Stage {
             Stage::Mtu => "its MTU",
             Stage::ReceiveQueue => "a receive queue",
             Stage::TransmitQueue => "a transmit queue",
-            Stage::Isolation => "isolation (only what a rule names comes here)",
             Stage::Start => "its start",
             Stage::Interrupt => "those of a receive queue",
         })
@@ -145,6 +142,14 @@ pub enum DpdkError {
         /// What the driver answered.
         code: Code,
     },
+    /// The device is not shared with the kernel.
+    #[error("port {port} leaves nothing to the kernel (isolate): {}", .why.words())]
+    Isolation {
+        /// The port.
+        port: u16,
+        /// What the driver answered.
+        why: FlowError,
+    },
     /// The device does not tell of itself.
     #[error("port {port} cannot be asked what it can do: {code}")]
     Info {
@@ -202,7 +207,7 @@ pub enum RulePart {
 
 /// Why a flow rule was refused.
 #[derive(Clone, Debug, Error)]
-#[error("the driver refuses the rule ({part:?}): {code}{}{message}", if .message.is_empty() { "" } else { ": " })]
+#[error("the driver refuses the rule ({part:?}): {}", self.words())]
 pub struct FlowError {
     /// What of it.
     pub part: RulePart,
@@ -210,4 +215,12 @@ pub struct FlowError {
     pub code: Code,
     /// Its words, if it has any.
     pub message: String,
+}
+
+impl FlowError {
+    /// The number's meaning, and the driver's own words.
+    pub(super) fn words(&self) -> String {
+        let FlowError { code, message, .. } = self;
+        if message.is_empty() { code.to_string() } else { format!("{code}: {message}") }
+    }
 }

@@ -1,10 +1,11 @@
-//! Flow rules: which queue a packet comes to, decided by the device.
+//! Flow rules: which queue a packet comes to, decided by the device; and whether it brings what no rule names.
 //!
 //! Guarantees: a rule is taken back once, while its port runs.
 #![allow(unsafe_code)]
 
-use super::error::FlowError;
-use super::port::{OpenPort, Port, flow_error, no_error};
+use super::eal::text_of;
+use super::error::{Code, FlowError, RulePart};
+use super::port::{OpenPort, Port, string};
 use sandstorm_dpdk_sys as sys;
 use std::net::IpAddr;
 use std::ptr::NonNull;
@@ -107,4 +108,35 @@ impl Drop for Flow {
         // port is closed.
         unsafe { sys::ss_flow_destroy(self.port.number(), self.flow.as_ptr(), &mut error) };
     }
+}
+
+/// Has a port that is claimed, and does not run, bring only what rules name, or all. All is what it does before this is called.
+pub(super) fn isolate(port: u16, on: bool) -> Result<(), FlowError> {
+    let mut error = no_error();
+    // SAFETY: the port is the caller's; the error is filled in.
+    let failed = unsafe { sys::ss_flow_isolate(port, i32::from(on), &mut error) };
+    if failed == 0 { Ok(()) } else { Err(flow_error(&error)) }
+}
+
+/// What the driver said of a rule.
+fn flow_error(said: &sys::ss_flow_error) -> FlowError {
+    // The numbers of `enum rte_flow_error_type`, which only grows at its end.
+    let part = match said.kind {
+        2 => RulePart::Rule,
+        3..=8 => RulePart::Attributes,
+        9..=13 => RulePart::Pattern,
+        14..=16 => RulePart::Action,
+        17 => RulePart::State,
+        _ => RulePart::Unspecified,
+    };
+    let (code, message) = (Code(said.code), string(&said.message));
+    // Some say in words what the number says.
+    let says_more = message != text_of(said.code);
+    FlowError { part, code, message: if says_more { message } else { String::new() } }
+}
+
+/// An error to be filled in.
+fn no_error() -> sys::ss_flow_error {
+    // SAFETY: all-zero is a value of the structure, which holds numbers alone.
+    unsafe { std::mem::zeroed() }
 }

@@ -11,6 +11,7 @@ mod eal;
 mod error;
 mod flow;
 mod interrupt;
+mod kernel;
 mod merged;
 mod pool;
 mod port;

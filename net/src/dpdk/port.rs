@@ -4,8 +4,9 @@
 //! closes when its owner, all its queues, its rules and everything received from it have gone; its pools go after it.
 #![allow(unsafe_code)]
 
-use super::eal::{Eal, text_of};
+use super::eal::Eal;
 use super::error::{Code, DpdkError, FlowError, NoInterrupts, RulePart, Stage};
+use super::flow::isolate;
 use super::interrupt::Interrupts;
 use super::pool::Pool;
 use super::queue::QueuePair;
@@ -44,6 +45,8 @@ pub struct PortInfo {
     pub fills: (bool, bool),
     /// Whether it sends values from where they are stored; if not, they are copied into its packets.
     pub sends_shares: bool,
+    /// Whether it can be shared with the kernel ([`PortOptions::isolate`]); of a port that is not open, whether it might.
+    pub isolates: bool,
     /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
     pub spreads: bool,
 }
@@ -52,8 +55,10 @@ pub struct PortInfo {
 const MEMIF: &str = "net_memif";
 /// The driver of AF_XDP, an interface of the kernel's.
 const XDP: &str = "net_af_xdp";
+/// The driver of the kernel's tap devices, which may take from another of its interfaces.
+const TAP: &str = "net_tap";
 /// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is registered nowhere will do.
-const READ_BY_PROCESSOR: [&str; 5] = [MEMIF, "net_ring", "net_null", "net_tap", "net_af_packet"];
+const READ_BY_PROCESSOR: [&str; 5] = [MEMIF, "net_ring", "net_null", TAP, "net_af_packet"];
 /// Drivers that have no interrupts, and that would be started twice if they were asked: with memif to be started is to be connected.
 const NEVER_INTERRUPT: [&str; 5] = [MEMIF, XDP, "net_ring", "net_null", "net_af_packet"];
 /// Drivers whose frames go from memory to memory, and are read by processors alone.
@@ -209,7 +214,7 @@ impl Claim {
         configure(port, options, info, pools, interrupts)?;
         if options.isolate {
             // Not earlier: net_tap forgets it where it has no queues yet, and keeps taking all.
-            isolate(port, true)?;
+            isolate(port, true).map_err(|why| DpdkError::Isolation { port, why })?;
         }
         // SAFETY: the port is claimed and configured.
         let failed = unsafe { sys::rte_eth_dev_start(port) };
@@ -237,7 +242,7 @@ impl Drop for Claim {
     }
 }
 
-fn string(from: &[c_char]) -> String {
+pub(super) fn string(from: &[c_char]) -> String {
     let bytes: Vec<u8> = from.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -261,11 +266,13 @@ pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
     let driver = string(&said.driver);
     // A real device reads memory by itself, and only what it was told of beforehand.
     let reads_all = READ_BY_PROCESSOR.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
+    let isolates = driver != TAP || can(sys::SS_HAS_REMOTE);
     Ok(PortInfo {
         port,
         name: string(&said.name),
         driver,
         sends_shares: reads_all && can(sys::SS_CAN_SEND_SEGMENTS),
+        isolates,
         node: u32::try_from(said.socket).ok(),
         mac: Mac(if said.mac == Mac::ZERO.0 { own_mac(port) } else { said.mac }),
         mtu: said.mtu,
@@ -297,9 +304,12 @@ impl Port {
         let most = kept(options, &info);
         let buffer = usize::from(mtu) + usize::from(FRAME_OVERHEAD);
         let kept = (0..options.queues).map(|_| Arc::new(Kept::new(most, buffer))).collect();
+        // Asked for what it does anyway, it says whether it knows of this at all.
+        let isolates = if info.isolates { isolate(port, false) } else { Err(no_remote()) };
+        info.isolates = isolates.is_ok();
         if options.isolate {
             // Refused before anything is set up, so that the port can be had without.
-            isolate(port, false)?;
+            isolates.map_err(|why| DpdkError::Isolation { port, why })?;
         }
         claim.start(options, &info, &pools)?;
         // memif has no such setting, and its packets are as large as their places: both sides' own matter.
@@ -452,14 +462,10 @@ pub(super) fn find(eal: &Eal, which: &str) -> Result<PortInfo, DpdkError> {
     }
 }
 
-fn isolate(port: u16, on: bool) -> Result<(), DpdkError> {
-    let mut error = no_error();
-    // SAFETY: the port is claimed; the error is filled in.
-    let failed = unsafe { sys::ss_flow_isolate(port, i32::from(on), &mut error) };
-    if failed == 0 {
-        return Ok(());
-    }
-    Err(DpdkError::Configure { port, stage: Stage::Isolation, code: Code::of(failed) })
+/// net_tap without an interface to share says yes to isolation, and then drops what no rule names.
+fn no_remote() -> FlowError {
+    let message = "its arguments name no interface to share: add remote=NAME to its --vdev".to_owned();
+    FlowError { part: RulePart::Unspecified, code: Code(libc::ENOTSUP), message }
 }
 
 /// Buffers of each queue that may be kept.
@@ -535,29 +541,6 @@ fn configure(
     Err(DpdkError::Configure { port, stage, code: Code::of(failed) })
 }
 
-/// An error to be filled in.
-pub(super) fn no_error() -> sys::ss_flow_error {
-    // SAFETY: all-zero is a value of the structure, which holds numbers alone.
-    unsafe { std::mem::zeroed() }
-}
-
-/// What the driver said of a rule.
-pub(super) fn flow_error(said: &sys::ss_flow_error) -> FlowError {
-    // The numbers of `enum rte_flow_error_type`, which only grows at its end.
-    let part = match said.kind {
-        2 => RulePart::Rule,
-        3..=8 => RulePart::Attributes,
-        9..=13 => RulePart::Pattern,
-        14..=16 => RulePart::Action,
-        17 => RulePart::State,
-        _ => RulePart::Unspecified,
-    };
-    let (code, message) = (Code(said.code), string(&said.message));
-    // Some say in words what the number says.
-    let says_more = message != text_of(said.code);
-    FlowError { part, code, message: if says_more { message } else { String::new() } }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -576,6 +559,7 @@ mod tests {
             checks: (false, false),
             fills: (false, false),
             sends_shares: false,
+            isolates: false,
             spreads: false,
         };
         for (asked, mtu, max_mtu, set) in [

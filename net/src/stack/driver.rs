@@ -58,7 +58,9 @@ impl<P: FramePort> StackDriver<P> {
         let waiter = Waiter::on_terms(told.or(interrupt), Arc::clone(&terms))
             .map_err(|error| StackError::Signal(index, error.to_string()))?;
         let waker = waiter.waker();
-        if !port.listen(&interface.groups()) && interface.v6.is_some() {
+        // A device that the kernel shares has the kernel's groups.
+        let listens = interface.options.isolated || port.listen(&interface.groups());
+        if !listens && interface.v6.is_some() {
             return Err(StackError::Groups);
         }
         if !inbox.own(waker.clone()) {

@@ -156,7 +156,12 @@ pub(crate) fn frames(bytes: &[u8]) {
             };
             let mut headers = ArrayVec::new();
             match worker.route(now_us, peer, [input, &[]], &mut None, &mut headers) {
-                Out::Frame => check_own(&[headers[0].bytes(), input].concat()),
+                Out::Frame => {
+                    let frame = [headers[0].bytes(), input].concat();
+                    check_own(&frame);
+                    let to = Ethernet::read(&frame).map(|(ethernet, _)| ethernet.to);
+                    assert!(!isolated || to == Ok(OTHER), "all that was heard came from one: {to:?}");
+                }
                 Out::Hold(_) if isolated => panic!("nobody answers there"),
                 Out::Hold(hop) => worker.hold(now_us, hop, peer, [input, &[]]),
                 Out::Dropped(_) => {}

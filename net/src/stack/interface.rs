@@ -370,7 +370,7 @@ impl Interface {
 
     /// The groups of Ethernet whose frames are wanted.
     pub(super) fn groups(&self) -> Vec<Mac> {
-        let groups = if self.options.isolated { Vec::new() } else { self.groups6() };
+        let groups = self.groups6();
         let all = (!groups.is_empty()).then_some(ALL_NODES);
         groups.into_iter().chain(all).map(group_of).collect()
     }

@@ -54,17 +54,14 @@ pub(super) fn asked(eal: &str) -> Result<Vec<Finding>, Failure> {
             findings.push(Finding::new(what, State::Good, told, ""));
             continue;
         }
-        let wanted = PortOptions::new(info.max_queues.clamp(1, 2));
-        let isolated = Port::open(&eal, &info.name, &PortOptions { isolate: true, ..wanted });
-        let shares = isolated.is_ok();
-        let (port, _queues) = match isolated.or_else(|_| Port::open(&eal, &info.name, &wanted)) {
+        let (port, _queues) = match Port::open(&eal, &info.name, &PortOptions::new(info.max_queues.clamp(1, 2))) {
             Ok(opened) => opened,
             Err(error) => {
                 findings.push(Finding::new(what, State::Bad, told, error.to_string()));
                 continue;
             }
         };
-        let (state, steering) = steering(&port, shares);
+        let (state, steering) = steering(&port);
         findings.push(Finding::new(what, state, format!("{told}; {steering}"), of_driver(&info.driver)));
     }
     Ok(findings)
@@ -72,10 +69,11 @@ pub(super) fn asked(eal: &str) -> Result<Vec<Finding>, Failure> {
 
 /// Who brings packets to their workers there.
 #[cfg(feature = "dpdk")]
-fn steering(port: &Port, shares: bool) -> (State, String) {
-    match port.validate(&UdpRule::any(false, 7400, 0)) {
-        Ok(()) => {
-            let rest = if shares { "; can leave the rest to the kernel (isolate)" } else { "" };
+fn steering(port: &Port) -> (State, String) {
+    // Some find a rule right that they then cannot make.
+    match port.create(UdpRule::any(false, 7400, 0)) {
+        Ok(_until_here) => {
+            let rest = if port.info().isolates { "; can leave the rest to the kernel (isolate)" } else { "" };
             (State::Good, format!("takes rules: packets come to their worker{rest}"))
         }
         Err(why) if port.info().spreads => {

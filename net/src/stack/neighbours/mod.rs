@@ -15,15 +15,15 @@ mod tests;
 use super::Mac;
 use crate::driver::rate::Rate;
 use crate::limits::{
-    NEIGHBOUR_HOLD_US, NEIGHBOUR_LOCK_US, NEIGHBOUR_PROBES, NEIGHBOUR_QUESTIONS_PER_S, NEIGHBOUR_REACHABLE_US,
-    NEIGHBOUR_RETRIES_US, NEIGHBOUR_SEEN_US, NEIGHBOUR_YIELD_US, NEIGHBOURS_PER_BUCKET,
+    NEIGHBOUR_HOLD_US, NEIGHBOUR_LOCK_US, NEIGHBOUR_LOCKS, NEIGHBOUR_PROBES, NEIGHBOUR_QUESTIONS_PER_S,
+    NEIGHBOUR_REACHABLE_US, NEIGHBOUR_RETRIES_US, NEIGHBOUR_SEEN_US, NEIGHBOUR_YIELD_US, NEIGHBOURS_PER_BUCKET,
 };
 use slot::{Entry, Slot, State, address, number};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the table says of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,8 @@ pub(super) struct Neighbours {
     /// Grows when an address becomes known that somebody waits for.
     news: AtomicU64,
     routers: Vec<u128>,
+    /// See [`Neighbours::seen_lock`].
+    seen: [Mutex<()>; NEIGHBOUR_LOCKS],
 }
 
 impl Neighbours {
@@ -112,6 +114,7 @@ impl Neighbours {
             }),
             news: AtomicU64::new(0),
             routers: routers.iter().copied().map(number).collect(),
+            seen: std::array::from_fn(|_| Mutex::new(())),
         };
         for ip in &table.routers {
             if let Some(slot) = table.bucket(*ip).iter().find(|slot| slot.load().state == State::Empty) {
@@ -152,7 +155,7 @@ impl Neighbours {
         self.lock().counters
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
+    fn lock(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -259,24 +262,37 @@ impl Neighbours {
 
     #[cold]
     fn now_seen(&self, now_us: u64, ip: u128, mac: Mac) {
-        let _book = self.lock();
         let bucket = self.bucket(ip);
+        let _nobody_else_changes_it = self.seen_lock(bucket);
         let own = bucket.iter().find(|slot| slot.find(ip).is_some());
-        // Free places have the time 0.
-        let place = own.or_else(|| bucket.iter().min_by_key(|slot| slot.load().confirmed_us));
-        if let Some(slot) = place {
-            slot.store(&Entry { ip, mac, state: State::Known, asked: 0, confirmed_us: now_us, quiet_us: now_us });
+        // Who was heard once gives way before who was heard again, as those of a flood are not; free places have the time 0.
+        let rank = |slot: &&Slot| {
+            let Entry { asked, confirmed_us, .. } = slot.load();
+            let is_of_late = now_us.saturating_sub(confirmed_us) < NEIGHBOUR_REACHABLE_US;
+            (asked > 0 && is_of_late, confirmed_us)
+        };
+        if let Some(slot) = own.or_else(|| bucket.iter().min_by_key(rank)) {
+            let asked = u8::from(own.is_some());
+            slot.store(&Entry { ip, mac, state: State::Known, asked, confirmed_us: now_us, quiet_us: now_us });
         }
+    }
+
+    /// Where nobody is asked, each bucket has one of these locks, not all of them that of the book: every new sender takes it.
+    fn seen_lock(&self, bucket: &[Slot]) -> MutexGuard<'_, ()> {
+        let offset = bucket.as_ptr().addr().wrapping_sub(self.slots.as_ptr().addr());
+        let number = offset / (size_of::<Slot>() * NEIGHBOURS_PER_BUCKET) % self.seen.len();
+        self.seen[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the last datagram of this address came from.
     #[inline]
     pub(super) fn seen_at(&self, ip: IpAddr) -> Option<Mac> {
         let ip = number(ip);
-        let look = || self.bucket(ip).iter().find_map(|slot| slot.find(ip)).map(|entry| entry.mac);
+        let bucket = self.bucket(ip);
+        let look = || bucket.iter().find_map(|slot| slot.find(ip)).map(|entry| entry.mac);
         look().or_else(|| {
             // It may be changing just now.
-            let _book = self.lock();
+            let _nobody_changes_it = self.seen_lock(bucket);
             look()
         })
     }
@@ -311,6 +327,7 @@ impl Neighbours {
     /// All neighbours that are known, with the time of their last answer (0: none yet).
     pub(super) fn list(&self) -> Vec<(IpAddr, Mac, u64)> {
         let _book = self.lock();
+        let _seen: Vec<_> = self.seen.iter().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner)).collect();
         let entries =
             self.slots.iter().map(Slot::load).filter(|entry| matches!(entry.state, State::Known | State::Doubted));
         entries.map(|entry| (address(entry.ip), entry.mac, entry.confirmed_us)).collect()

@@ -301,3 +301,31 @@ fn a_claim_right_after_an_answer_is_looked_into_a_little_later() {
     assert_eq!(table.find(START + NEIGHBOUR_LOCK_US, ip(1)), Found::Doubtful(mac(1)));
     assert_eq!(table.ask(START + NEIGHBOUR_LOCK_US, ip(1)), Ask::One(mac(1)));
 }
+
+/// Two workers hear one peer by two routers, others make places beside it, and a third looks where it is: always at one of both.
+#[test]
+fn where_a_peer_was_seen_is_found_while_it_changes() {
+    let table = Neighbours::new(8, &[]);
+    table.seen(START, ip(1), mac(1));
+    table.seen(START + SECOND, ip(1), mac(1));
+    let rounds = if cfg!(miri) { 100 } else { 100_000 };
+    std::thread::scope(|scope| {
+        for router in [1, 2] {
+            let table = &table;
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let now_us = START + SECOND + u64::from(round);
+                    table.seen(now_us, ip(1), mac(router));
+                    table.seen(now_us, ip(10 + round * 2 + router), mac(9));
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                let at = table.seen_at(ip(1));
+                assert!(at == Some(mac(1)) || at == Some(mac(2)), "{at:?}");
+            }
+        });
+    });
+    assert_eq!(table.list().len(), 8);
+}
