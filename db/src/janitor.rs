@@ -61,19 +61,22 @@ fn sweep(directory: &Directory, participant: &mut crate::store::Participant) {
     }
 }
 
-/// What of a device was logged last: whether its link is up, and what wakes workers.
-type Told = Option<(bool, String)>;
+/// What of a device was logged last: whether its link is up, what wakes workers, and why it reads no more of the tables.
+type Told = Option<(bool, String, Option<String>)>;
 
-/// Logs when the link of the workers' device, if they have one, goes down or comes up, and when something else wakes them than before.
+/// Logs when the link of the workers' device, if they have one, goes down or comes up, when something else wakes them than before, and when it cannot
+/// be told of more memory, or can again.
 fn look_at_device(metrics: &Metrics, told: &mut Told) {
     let Some(state) = metrics.device() else { return };
-    let now = (state.up, state.wakes.clone());
+    let now = (state.up, state.wakes.clone(), state.refused.clone());
     if told.as_ref() == Some(&now) {
         return;
     }
-    let other_wakes = told.replace(now).is_some_and(|(_, wakes)| wakes != state.wakes);
+    let before = told.replace(now);
+    let other_wakes = before.as_ref().is_some_and(|(_, wakes, _)| *wakes != state.wakes);
+    let refuses = state.refused.is_some() && before.is_none_or(|(.., refused)| refused != state.refused);
     // Where a process is at the other end, that it is not there yet, or any more, is nothing to warn of.
-    if (state.up || state.comes_and_goes) && !other_wakes {
+    if (state.up || state.comes_and_goes) && !other_wakes && !refuses {
         tracing::info!("network: {state}");
     } else {
         tracing::warn!("network: {state}");

@@ -131,7 +131,8 @@ pub const RANGE_EXPIRED_PER_COMMIT: usize = 4096;
 pub const RANGE_EXPIRED_KEY_BYTES_PER_COMMIT: usize = 4 << 20;
 
 /// Memory that slabs come from, bytes: a huge page, so that 14,000 records of 150 bytes need one translation.
-pub const EXTENT_BYTES: usize = 2 << 20;
+/// What a device can be told to read is handed out in the same pieces.
+pub const EXTENT_BYTES: usize = sandstorm_net::limits::DMA_EXTENT_BYTES;
 
 /// A slab of records of one size, bytes. Sizes that are hardly used hold one each (12 MB with all of them); its header is a
 /// thousandth of it.
@@ -140,6 +141,13 @@ pub const SLAB_BYTES: usize = 64 << 10;
 /// Free memory in slabs that some size has, bytes, beyond which (if it is also more than half of what is used) records come from the
 /// system's allocator: a slab with one record left serves that record's size alone, and nobody is charged for the rest of it.
 pub const SLAB_WASTE_BYTES: usize = 256 << 20;
+
+/// Where a device reads tables by itself, records that are larger than the largest in slabs lie in extents, too, at multiples of this, bytes: a cache
+/// line.
+pub const SPAN_STEP_BYTES: usize = 64;
+
+/// Free memory kept when such an extent goes back, bytes: to have a device forget one, and told of it again, takes some 100 us.
+pub const SPARE_SPAN_BYTES: usize = 8 << 20;
 
 /// Free slabs kept when an extent goes back to the kernel: that costs about 50 us each way.
 pub const SPARE_SLABS: usize = 64;

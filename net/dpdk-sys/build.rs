@@ -22,7 +22,7 @@ mod bind {
     const LIBRARIES: [&str; 6] = ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_net_ring"];
     /// Functions that DPDK exports and we call.
     const FUNCTIONS: &str = "ss_.*|rte_eal_(init|cleanup|process_type)|rte_eth_dev_(count_avail|start|stop|close|is_valid_port|socket_id|\
-        rx_intr_enable|rx_intr_disable|rx_intr_ctl_q_get_fd)|rte_eth_(find_next|promiscuous_enable|allmulticast_enable)|rte_strerror|\
+        rx_intr_enable|rx_intr_disable|rx_intr_ctl_q_get_fd)|rte_eth_(find_next|promiscuous_enable|allmulticast_enable|tx_done_cleanup)|rte_strerror|\
         rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|in_use_count)|rte_mp_disable|rte_thread_(register|unregister)|rte_version";
 
     /// What pkg-config says of DPDK.
@@ -73,7 +73,7 @@ mod bind {
             .allowlist_type("ss_.*")
             .allowlist_var("SS_.*")
             // Their insides are the shim's business; some cannot be said in Rust.
-            .opaque_type("rte_mempool|rte_mbuf|rte_flow")
+            .opaque_type("rte_mempool|rte_mbuf|rte_flow|rte_device")
             .wrap_unsafe_ops(true)
             .layout_tests(true)
             .generate_comments(false)

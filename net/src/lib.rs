@@ -2,13 +2,14 @@
 //!
 //! [`rpc`] is what stands inside a message, [`r2p2`] carries messages over datagrams, [`once`] runs each request at most
 //! once, [`seal`] hides them from others on the way, [`driver`] moves datagrams, [`stack`] is a driver over Ethernet frames; [`share`] is bytes that
-//! are sent from where they lie, [`kept`] counts the packet buffers in which such lie.
+//! are sent from where they lie, [`extents`] memory where a device can read them, [`kept`] counts the packet buffers in which such lie.
 //! `trust` is for those who ask a port that speaks HTTPS. All but these three are free of sockets and clocks.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod driver;
+pub mod extents;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod kept;

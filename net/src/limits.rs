@@ -286,6 +286,14 @@ pub const DPDK_LINK_LOOK_MS: u64 = 1000;
 pub const DPDK_CONNECTIONS: usize = 64;
 /// Ports of which a client past the kernel begins at one, as the kernel chooses them; [`DPDK_CONNECTIONS`] follow the last of them.
 pub const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_935;
+/// Memory of which a device is told at a time, bytes: a huge page.
+pub const DMA_EXTENT_BYTES: usize = 2 << 20;
+/// Extents of which a device is told at most: Linux' `dma_entry_limit`. What lies beyond is copied.
+pub const DMA_EXTENTS: usize = 65_535;
+/// Milliseconds after which a device that could not be told of more memory is told again: it costs some calls, and DPDK logs each failure.
+pub const DMA_RETRY_MS: u64 = 1000;
+/// Receives in a row that brought nothing, after which a device is asked to let go of what it has sent: a value stays as long as its packet does.
+pub const DPDK_EMPTY_BEFORE_CLEANUP: u32 = 1000;
 /// Bytes of one of DPDK's arguments.
 pub const DPDK_NAME_BYTES: usize = 4096;
 

@@ -5,7 +5,7 @@
 #![cfg(feature = "dpdk")]
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_net::dpdk::{Code, DpdkError, Eal, NoInterrupts, Port, PortOptions, QueuePair, UdpRule};
+use sandstorm_net::dpdk::{Code, DpdkError, Eal, NoDma, NoInterrupts, Port, PortOptions, QueuePair, UdpRule};
 use sandstorm_net::limits::BURST;
 use sandstorm_net::stack::{Fill, FramePort, Mac, OutFrame, Part};
 use std::collections::VecDeque;
@@ -112,6 +112,20 @@ fn a_rule_that_a_driver_refuses_is_refused_in_words() {
         let (other, _queues) = Port::open(&eal, "net_null1", &asks).expect("a refused device is not taken");
         assert_eq!(other.without_interrupts(), Some(NoInterrupts::Driver));
         assert_eq!(port.without_interrupts(), Some(NoInterrupts::Unasked));
+    });
+}
+
+/// DPDK's bus of virtual devices says of each that it maps memory for it, and does nothing: behind this one there might be a device that reads by itself.
+#[test]
+fn a_virtual_device_that_says_that_it_maps_memory_is_told_of_none() {
+    alone("a_virtual_device_that_says_that_it_maps_memory_is_told_of_none", || {
+        let eal = eal(&["net_failsafe0,dev(net_ring1)", "net_ring0"]);
+        let options = PortOptions { reads_tables: true, ..PortOptions::new(1) };
+        let (both, _queues) = Port::open(&eal, "net_failsafe0", &options).unwrap();
+        assert!(both.info().sends_segments && both.dma().is_none(), "{:?}", both.info());
+        assert_eq!(both.copies(), Some(NoDma::NoVfio));
+        let (ring, _queues) = Port::open(&eal, "net_ring0", &options).unwrap();
+        assert!(ring.dma().is_none() && ring.copies().is_none(), "a processor reads it");
     });
 }
 

@@ -174,6 +174,7 @@ fn refused(socket: &Path, memory: &str, queues: Option<u16>) -> DeviceError {
         checksums: true,
         kept_buffers: 0,
         sleeps: true,
+        reads_tables: true,
         isolate: false,
     };
     ClientDevice::open(&options, "10.9.0.1:7400".parse().unwrap(), queues).unwrap_err()

@@ -187,6 +187,7 @@ impl NetSettings {
             checksums,
             kept_buffers,
             sleeps,
+            reads_tables: self.zero_copy,
             isolate,
         }
     }

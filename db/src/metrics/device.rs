@@ -25,6 +25,14 @@ pub struct DeviceState {
     pub kept: u64,
     /// Packets that were copied since as many buffers were kept as may be, or were to wait as copies.
     pub not_kept: u64,
+    /// Packets whose last bytes were sent from where they are stored.
+    pub in_place: u64,
+    /// Packets whose last bytes were copied, though they are stored where they stay.
+    pub copied: u64,
+    /// Bytes of tables that the device reads by itself.
+    pub reads_bytes: u64,
+    /// Why it was told of no more memory of tables; none: it was told of all.
+    pub refused: Option<String>,
     /// Interrupts that workers had asked for and that came.
     pub interrupts: u64,
 }
@@ -53,15 +61,25 @@ pub const DEVICE: &[Metric] = &[
         "device_not_kept",
         "Large packets that were copied since as many buffers were kept as may be, or they had to wait and who sent them is a stranger or had its part.",
     ),
+    counter("device_in_place", "Packets with a large value, or a part of one, that was sent from where it is stored."),
+    counter(
+        "device_copied",
+        "Packets with a large value, or a part of one, that was copied into the packet: the device does not read where it is stored, or there was no buffer to chain it to.",
+    ),
+    gauge(
+        "device_reads_bytes",
+        "Bytes of tables that the device reads by itself; they stay in memory. 0 where a processor reads what is sent.",
+    ),
     counter("device_interrupts", "Interrupts that sleeping workers had asked the device for, and that came."),
 ];
 
 impl DeviceState {
     /// The readings of [`DEVICE`].
     pub fn readings(&self) -> Vec<Reading> {
-        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, not_kept, interrupts, .. } = *self;
-        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, not_kept, interrupts];
-        readings(DEVICE, values.into_iter().map(|value| vec![value]).collect())
+        let DeviceState { up, missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = *self;
+        let values = [u64::from(up), missed, no_buffer, receive_errors, send_errors, kept, not_kept];
+        let values = values.into_iter().chain([self.in_place, self.copied, self.reads_bytes, self.interrupts]);
+        readings(DEVICE, values.map(|value| vec![value]).collect())
     }
 }
 
@@ -79,6 +97,12 @@ impl fmt::Display for DeviceState {
                 write!(f, ", {count} packets {what}")?;
             }
         }
+        if let Some(why) = &self.refused {
+            write!(
+                f,
+                "; reads no more of the tables, whose values are copied: {why}; look at `ulimit -l` and vfio's dma_entry_limit"
+            )?;
+        }
         write!(f, "; wakes: {}", self.wakes)
     }
 }
@@ -92,5 +116,38 @@ pub(super) struct Network {
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Network").field("about", &self.about).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reading_has_its_name_and_what_is_wrong_is_said() {
+        let state = DeviceState {
+            up: true,
+            wakes: "interrupt".to_owned(),
+            missed: 1,
+            no_buffer: 2,
+            receive_errors: 3,
+            send_errors: 4,
+            kept: 5,
+            not_kept: 6,
+            in_place: 7,
+            copied: 8,
+            reads_bytes: 9,
+            interrupts: 10,
+            ..DeviceState::default()
+        };
+        let names = "link_up missed no_buffer receive_errors send_errors kept_buffers not_kept in_place copied reads_bytes interrupts";
+        let wanted: Vec<_> =
+            names.split(' ').map(|name| format!("device_{name}")).zip([1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).collect();
+        let said: Vec<_> =
+            state.readings().iter().map(|reading| (reading.metric.name.to_owned(), reading.values[0])).collect();
+        assert_eq!(said, wanted);
+        assert!(state.to_string().ends_with("4 packets could not be sent; wakes: interrupt"), "{state}");
+        let refused = DeviceState { refused: Some("no memory".to_owned()), ..DeviceState::default() };
+        assert!(refused.to_string().contains("values are copied: no memory; look at `ulimit -l`"), "{refused}");
     }
 }

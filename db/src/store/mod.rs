@@ -19,7 +19,7 @@ mod types;
 
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
 pub use record::RecordRef;
-pub use slabs::slab_bytes;
+pub use slabs::{slab_bytes, take_extents_from};
 #[cfg(test)]
 pub(crate) use table::hashed;
 pub use table::{BATCH_AHEAD, Change, Exclusive, Looks, NotOrdered, Progress, Span, Stripes, Table, Tablet, Value};

@@ -48,8 +48,9 @@ pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
     let device = device.as_ref()?;
     let (watch, comes_and_goes) = (device.watch(), device.info().is_shared_memory());
     Some(Box::new(move || {
-        let PortState { up, counters, without_interrupts } = watch.look()?;
-        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept, interrupts, .. } = counters;
+        let PortState { up, refused, counters, without_interrupts } = watch.look()?;
+        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = counters;
+        let PortCounters { in_place, copied, reads_bytes, interrupts, .. } = counters;
         let wakes = match without_interrupts {
             None => "interrupt".to_owned(),
             Some(NoInterrupts::Unasked) => "nothing (workers never sleep)".to_owned(),
@@ -65,6 +66,10 @@ pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
             send_errors,
             kept,
             not_kept,
+            in_place,
+            copied,
+            reads_bytes,
+            refused: refused.map(|why| why.to_string()),
             interrupts,
         })
     }))
@@ -119,6 +124,9 @@ pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> 
             let sleeps = !options.poll;
             let wanted = sandstorm_net::dpdk::DeviceOptions { port, workers, sleeps, ..device.clone() };
             let (device, drivers) = sandstorm_net::dpdk::Device::open(&wanted)?;
+            if let Some(dma) = device.dma() {
+                crate::store::take_extents_from(Arc::<sandstorm_net::dpdk::Dma>::clone(dma));
+            }
             let about = format!("DPDK, {device}");
             tracing::info!("network: {about}");
             let kept = drivers.iter().map(|driver| driver.port().kept().cloned()).collect();

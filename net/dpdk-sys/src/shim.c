@@ -400,6 +400,60 @@ int ss_attach(struct rte_mempool *pool, struct ss_frame *frame, const uint8_t *d
 	return 0;
 }
 
+struct rte_device *ss_device(uint16_t port)
+{
+	struct rte_eth_dev_info dev;
+
+	return rte_eth_dev_info_get(port, &dev) ? NULL : dev.device;
+}
+
+bool ss_maps_as_here(void)
+{
+	return rte_eal_iova_mode() == RTE_IOVA_VA;
+}
+
+/* Not everything that fails says why. */
+static int why(int failed)
+{
+	if (!failed)
+		return 0;
+	return rte_errno ? -rte_errno : -EIO;
+}
+
+int ss_dma_register(void *at, size_t len, size_t page)
+{
+	rte_errno = 0;
+	return why(rte_extmem_register(at, len, NULL, len / page, page));
+}
+
+int ss_dma_unregister(void *at, size_t len)
+{
+	rte_errno = 0;
+	return why(rte_extmem_unregister(at, len));
+}
+
+int ss_dma_map(struct rte_device *device, void *at, size_t len)
+{
+	rte_errno = 0;
+	return why(rte_dev_dma_map(device, at, (uintptr_t)at, len));
+}
+
+int ss_dma_unmap(struct rte_device *device, void *at, size_t len)
+{
+	rte_errno = 0;
+	return why(rte_dev_dma_unmap(device, at, (uintptr_t)at, len));
+}
+
+bool ss_reads_own(const uint8_t *data, uint16_t len)
+{
+	const struct rte_memseg_list *list;
+
+	if (!ss_maps_as_here() || !len)
+		return false;
+	list = rte_mem_virt2memseg_list(data);
+	return list && !list->external && list == rte_mem_virt2memseg_list(data + len - 1);
+}
+
 uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count)
 {
 	struct rte_mbuf *mbufs[SS_BURST];

@@ -5,11 +5,14 @@
 #ifndef SANDSTORM_DPDK_SHIM_H
 #define SANDSTORM_DPDK_SHIM_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct rte_mempool;
 struct rte_mbuf;
 struct rte_flow;
+struct rte_device;
 
 /* Flags of a frame. Received: what the port says of its checksums. To be sent: what the port is to fill in. */
 static const uint32_t SS_IP_GOOD = 1;
@@ -150,6 +153,18 @@ uint16_t ss_hold_bytes(void);
  */
 int ss_attach(struct rte_mempool *pool, struct ss_frame *frame, const uint8_t *data, uint16_t len, void *owner,
 	      void (*release)(void *owner));
+/* The device behind a port; null: it has none. */
+struct rte_device *ss_device(uint16_t port);
+/* Whether devices are to read DPDK's memory by the addresses that it has in this process. */
+bool ss_maps_as_here(void);
+/* Makes addresses known to DPDK, of which memory may be mapped for a device later, in pages of so many bytes. Less than 0: why not. */
+int ss_dma_register(void *at, size_t len, size_t page);
+int ss_dma_unregister(void *at, size_t len);
+/* Has a device read, and not read any more, what is mapped there, by the same addresses. Less than 0: why not. */
+int ss_dma_map(struct rte_device *device, void *at, size_t len);
+int ss_dma_unmap(struct rte_device *device, void *at, size_t len);
+/* Whether all of these bytes are DPDK's own memory, and the device reads them by the same addresses. */
+bool ss_reads_own(const uint8_t *data, uint16_t len);
 /* Returns how many of the first left; the others stay the caller's. */
 uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count);
 /* Sends these, behind each other, as one frame of several segments; for a device that gives back what was sent. Returns 1 if it left. */

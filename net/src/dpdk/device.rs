@@ -4,7 +4,7 @@ use super::kernel::check_shared;
 use super::port::{FRAME_OVERHEAD, find};
 use super::shared::SharedPort;
 use super::{
-    DpdkError, Eal, Flow, FlowError, Merged, NoInterrupts, Port, PortCounters, PortInfo, PortOptions, QueuePair,
+    Dma, DpdkError, Eal, Flow, FlowError, Merged, NoInterrupts, Port, PortCounters, PortInfo, PortOptions, QueuePair,
     UdpRule, Watch,
 };
 use crate::driver::{AnyDriver, Burst, Driver, DriverCounters, Drivers, Outbox, Pressure, Waiter, Waker};
@@ -39,6 +39,8 @@ pub struct DeviceOptions {
     pub kept_buffers: u32,
     /// Whether workers sleep when there is nothing to do: then the device is asked for interrupts.
     pub sleeps: bool,
+    /// See [`PortOptions::reads_tables`].
+    pub reads_tables: bool,
     /// Take the workers' datagrams alone, by rules, and leave all else on the device to the kernel, which has the same addresses. Of a server's device.
     pub isolate: bool,
 }
@@ -227,6 +229,11 @@ impl Device {
         self.port.buffers_in_use()
     }
 
+    /// Memory that the device reads by itself, for tables whose values it is to send from where they are stored. None: any will do, or none does.
+    pub fn dma(&self) -> Option<&Arc<Dma>> {
+        self.port.dma()
+    }
+
     /// What the workers share.
     pub fn interface(&self) -> &Arc<Interface> {
         &self.interface
@@ -235,8 +242,12 @@ impl Device {
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PortInfo { name, driver, mac, mtu, sends_shares, .. } = self.info();
-        let values = if *sends_shares { "sent from where they are stored" } else { "copied into packets" };
+        let PortInfo { name, driver, mac, mtu, .. } = self.info();
+        let values = match (self.port.copies(), self.dma()) {
+            (None, None) => "sent from where they are stored".to_owned(),
+            (None, Some(_)) => "sent from where they are stored, which the device reads".to_owned(),
+            (Some(why), _) => format!("copied into packets, since {why}"),
+        };
         write!(f, "{name} ({driver}, {mac}, packets of {mtu} bytes, large values {values}): {}", self.steering)
     }
 }
@@ -253,8 +264,9 @@ fn open(
     let info = find(&eal, &options.device)?;
     check_places(&info, options)?;
     let queues = queues(&info)?;
-    let DeviceOptions { mtu, checksums, kept_buffers, sleeps: interrupts, isolate, .. } = *options;
-    let port_options = PortOptions { mtu, checksums, kept_buffers, interrupts, isolate, ..PortOptions::new(queues) };
+    let DeviceOptions { mtu, checksums, kept_buffers, sleeps: interrupts, isolate, reads_tables, .. } = *options;
+    let port_options =
+        PortOptions { mtu, checksums, kept_buffers, interrupts, isolate, reads_tables, ..PortOptions::new(queues) };
     let opened = Port::open(&eal, &options.device, &port_options).map_err(|error| match error {
         DpdkError::Isolation { why, .. } => {
             DeviceError::Isolation { device: info.name.clone(), driver: info.driver.clone(), why }
@@ -390,7 +402,7 @@ impl ClientDevice {
     /// memory that is nobody's.
     pub fn open(options: &DeviceOptions, server: SocketAddr, queues: Option<u16>) -> Result<ClientDevice, DeviceError> {
         // Whoever waits for a client's connection looks at the device by the clock: it is another's turn at it meanwhile.
-        let options = &DeviceOptions { sleeps: false, isolate: false, ..options.clone() };
+        let options = &DeviceOptions { sleeps: false, isolate: false, reads_tables: false, ..options.clone() };
         let (port, pairs) = open(options, |info| client_queues(info, queues, options.workers))?;
         // What is announced before there is a link is lost; and who talked from this address before would be believed to have it still.
         let begun = Instant::now();

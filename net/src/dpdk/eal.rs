@@ -5,8 +5,9 @@
 //! stays, too, until the process ends. A port is opened once at a time.
 #![allow(unsafe_code)]
 
+use super::dma::Dma;
 use super::error::{Code, DpdkError};
-use super::port::{PortInfo, describe};
+use super::info::{PortInfo, describe};
 use crate::limits::DPDK_NAME_BYTES;
 use sandstorm_dpdk_sys as sys;
 use std::cell::Cell;
@@ -27,6 +28,8 @@ pub struct Eal {
     /// Dropped to have the thread end DPDK.
     end: Option<mpsc::Sender<bool>>,
     thread: Option<JoinHandle<()>>,
+    /// Memory of tables that a device reads: of the first that can.
+    dma: Mutex<Option<Arc<Dma>>>,
 }
 
 /// What of DPDK is in use.
@@ -120,9 +123,12 @@ impl Eal {
             })
             .map_err(DpdkError::Thread)?;
         match started.recv() {
-            Ok(Ok(())) => {
-                Ok(Arc::new(Eal { state: Mutex::new(State::default()), end: Some(end), thread: Some(thread) }))
-            }
+            Ok(Ok(())) => Ok(Arc::new(Eal {
+                state: Mutex::default(),
+                end: Some(end),
+                thread: Some(thread),
+                dma: Mutex::default(),
+            })),
             Ok(Err(NotBegun::Secondary)) => Err(DpdkError::Secondary),
             failed => {
                 let code = match failed {
@@ -166,6 +172,11 @@ impl Eal {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a device was told to read, for whoever tells it: one at a time.
+    pub(super) fn dma(&self) -> MutexGuard<'_, Option<Arc<Dma>>> {
+        self.dma.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Claims a port for one owner.

@@ -5,7 +5,8 @@
 
 use super::eal::text_of;
 use super::error::{Code, FlowError, RulePart};
-use super::port::{OpenPort, Port, string};
+use super::info::string;
+use super::port::{OpenPort, Port};
 use sandstorm_dpdk_sys as sys;
 use std::net::IpAddr;
 use std::ptr::NonNull;

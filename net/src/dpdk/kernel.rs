@@ -1,7 +1,7 @@
 //! What the kernel has of a device that it shares with the server.
 
 use super::device::DeviceError;
-use super::port::PortInfo;
+use super::info::PortInfo;
 use crate::stack::{Network, kernels_addresses};
 use std::fs;
 use std::net::IpAddr;
@@ -50,6 +50,7 @@ mod tests {
             checks: (false, false),
             fills: (false, false),
             sends_shares: false,
+            sends_segments: false,
             isolates: true,
             spreads: false,
         }

@@ -5,11 +5,15 @@
 //! needs, so that everything goes in the right order: rules, queues, the port, pools, DPDK. [`Device`] puts all that together for a server,
 //! [`ClientDevice`] for a client.
 
+mod arena;
 mod cable;
 mod device;
+mod dma;
 mod eal;
+mod ends;
 mod error;
 mod flow;
+mod info;
 mod interrupt;
 mod kernel;
 mod merged;
@@ -20,10 +24,12 @@ mod shared;
 
 pub use cable::Cable;
 pub use device::{ClientDevice, Device, DeviceError, DeviceOptions, Steering};
+pub use dma::{Dma, NoDma};
 pub use eal::{Eal, version};
 pub use error::{Code, DpdkError, FlowError, NoInterrupts, RulePart, Stage};
 pub use flow::{Flow, UdpRule};
+pub use info::PortInfo;
 pub use merged::Merged;
 pub use pool::Pool;
-pub use port::{Port, PortCounters, PortInfo, PortOptions, PortState, Watch};
+pub use port::{Port, PortCounters, PortOptions, PortState, Watch};
 pub use queue::{Held, QueuePair};

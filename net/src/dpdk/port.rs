@@ -4,9 +4,12 @@
 //! closes when its owner, all its queues, its rules and everything received from it have gone; its pools go after it.
 #![allow(unsafe_code)]
 
+use super::dma::{Dma, NoDma, Reads};
 use super::eal::Eal;
+use super::ends::EndCounts;
 use super::error::{Code, DpdkError, FlowError, NoInterrupts, RulePart, Stage};
 use super::flow::isolate;
+use super::info::{NEVER_INTERRUPT, PortInfo, XDP, describe};
 use super::interrupt::Interrupts;
 use super::pool::Pool;
 use super::queue::QueuePair;
@@ -14,68 +17,10 @@ use crate::kept::Kept;
 use crate::limits::{DPDK_DESCRIPTORS, DPDK_POOL_CACHE, DPDK_SPARE_BUFFERS, XDP_FILL_BUFFERS, XDP_HEADROOM};
 use crate::stack::Mac;
 use sandstorm_dpdk_sys as sys;
-use std::ffi::c_char;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of a frame around an IP packet: addresses and type, and one VLAN tag.
 pub(super) const FRAME_OVERHEAD: u16 = 18;
-
-/// What a device says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortInfo {
-    /// Its number.
-    pub port: u16,
-    /// Its name: a PCI address, or the name given with `--vdev`.
-    pub name: String,
-    /// The driver, such as `net_ixgbe`.
-    pub driver: String,
-    /// The memory node that it is next to; none if that does not matter.
-    pub node: Option<u32>,
-    /// Its Ethernet address.
-    pub mac: Mac,
-    /// Bytes of the largest IP packet, as set.
-    pub mtu: u16,
-    /// The most that can be set; 0 if it does not say.
-    pub max_mtu: u16,
-    /// Queues each way that it has, the fewer of both.
-    pub max_queues: u16,
-    /// Whether it checks checksums of what it receives: of IPv4 headers, of UDP.
-    pub checks: (bool, bool),
-    /// Whether it fills in checksums of what it sends: of IPv4 headers, of UDP.
-    pub fills: (bool, bool),
-    /// Whether it sends values from where they are stored; if not, they are copied into its packets.
-    pub sends_shares: bool,
-    /// Whether it can be shared with the kernel ([`PortOptions::isolate`]); of a port that is not open, whether it might.
-    pub isolates: bool,
-    /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
-    pub spreads: bool,
-}
-
-/// The driver of memif, shared memory between two processes.
-const MEMIF: &str = "net_memif";
-/// The driver of AF_XDP, an interface of the kernel's.
-const XDP: &str = "net_af_xdp";
-/// The driver of the kernel's tap devices, which may take from another of its interfaces.
-const TAP: &str = "net_tap";
-/// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is registered nowhere will do.
-const READ_BY_PROCESSOR: [&str; 5] = [MEMIF, "net_ring", "net_null", TAP, "net_af_packet"];
-/// Drivers that have no interrupts, and that would be started twice if they were asked: with memif to be started is to be connected.
-const NEVER_INTERRUPT: [&str; 5] = [MEMIF, XDP, "net_ring", "net_null", "net_af_packet"];
-/// Drivers whose frames go from memory to memory, and are read by processors alone.
-const IN_MEMORY: [&str; 3] = [MEMIF, "net_ring", "net_null"];
-
-impl PortInfo {
-    /// Whether it is memory shared with another process (memif), where both sides need the same number of queues. To open one is to connect
-    /// to that process.
-    pub fn is_shared_memory(&self) -> bool {
-        self.driver == MEMIF
-    }
-
-    /// Whether its frames never leave this machine's memory, so that no checksum has anything to find in them.
-    pub fn stays_in_memory(&self) -> bool {
-        IN_MEMORY.contains(&self.driver.as_str())
-    }
-}
 
 /// How to open a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +39,8 @@ pub struct PortOptions {
     pub isolate: bool,
     /// Buffers of all queues together that may be taken out ([`crate::stack::FramePort::take`]) and kept: pools have as many more. Default: 0.
     pub kept_buffers: u32,
+    /// Have the device, if it reads memory by itself, send from that of tables ([`Port::dma`]). Default: false.
+    pub reads_tables: bool,
     /// Have receive queues interrupt where the driver can, once [`crate::stack::FramePort::arm`] asks for it. Default: false.
     pub interrupts: bool,
 }
@@ -109,6 +56,7 @@ impl PortOptions {
             checksums: true,
             isolate: false,
             kept_buffers: 0,
+            reads_tables: false,
             interrupts: false,
         }
     }
@@ -133,6 +81,12 @@ pub struct PortCounters {
     pub kept: u64,
     /// Packets that were worth keeping and had to be copied, since as many were kept as may be, or were to wait as copies.
     pub not_kept: u64,
+    /// Packets whose last bytes were sent from where they are stored.
+    pub in_place: u64,
+    /// Packets whose last bytes were copied, though they are stored where they stay.
+    pub copied: u64,
+    /// Bytes of tables that the device reads by itself.
+    pub reads_bytes: u64,
     /// Interrupts that came to workers that waited for one.
     pub interrupts: u64,
 }
@@ -156,6 +110,10 @@ pub(super) struct OpenPort {
     pub(super) pools: Vec<Pool>,
     /// One for each queue, of buffers for what is sent from elsewhere; none if the port does not do that.
     pub(super) share_pools: Vec<Pool>,
+    /// From where it sends.
+    pub(super) reads: Reads,
+    /// What each queue has sent.
+    pub(super) ends: Vec<EndCounts>,
     /// What was taken out of each queue.
     pub(super) kept: Vec<Arc<Kept>>,
     pub(super) eal: Arc<Eal>,
@@ -242,48 +200,6 @@ impl Drop for Claim {
     }
 }
 
-pub(super) fn string(from: &[c_char]) -> String {
-    let bytes: Vec<u8> = from.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The address of a port between two ends of one process, whose device has none: of those that anybody may choose.
-fn own_mac(port: u16) -> [u8; 6] {
-    let [high, low] = port.to_be_bytes();
-    [2, 0, 0, 0, high, low]
-}
-
-/// Asks a port what it is. For modules that hold the [`Eal`].
-pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
-    // SAFETY: all-zero is a value of the structure, which holds numbers alone.
-    let mut said: sys::ss_port_info = unsafe { std::mem::zeroed() };
-    // SAFETY: DPDK is started, as the callers' `Eal` shows; it checks the number and fills the structure in.
-    let failed = unsafe { sys::ss_port_info(port, &mut said) };
-    if failed != 0 {
-        return Err(DpdkError::Info { port, code: Code::of(failed) });
-    }
-    let can = |what: u32| said.can & what != 0;
-    let driver = string(&said.driver);
-    // A real device reads memory by itself, and only what it was told of beforehand.
-    let reads_all = READ_BY_PROCESSOR.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
-    let isolates = driver != TAP || can(sys::SS_HAS_REMOTE);
-    Ok(PortInfo {
-        port,
-        name: string(&said.name),
-        driver,
-        sends_shares: reads_all && can(sys::SS_CAN_SEND_SEGMENTS),
-        isolates,
-        node: u32::try_from(said.socket).ok(),
-        mac: Mac(if said.mac == Mac::ZERO.0 { own_mac(port) } else { said.mac }),
-        mtu: said.mtu,
-        max_mtu: if said.max_mtu == u16::MAX { 0 } else { said.max_mtu },
-        max_queues: said.max_rx_queues.min(said.max_tx_queues),
-        checks: (can(sys::SS_CAN_CHECK_IP), can(sys::SS_CAN_CHECK_UDP)),
-        fills: (can(sys::SS_CAN_FILL_IP), can(sys::SS_CAN_FILL_UDP)),
-        spreads: can(sys::SS_CAN_SPREAD),
-    })
-}
-
 impl Port {
     /// Opens a port by its name, its number, or an empty string: the only one. Configures it, starts it, and hands out its queues.
     ///
@@ -299,6 +215,8 @@ impl Port {
         let (interrupts, eal) = (Interrupts::without(NoInterrupts::Unasked), Arc::clone(eal));
         let mut claim = Claim { port, configured: false, started: false, interrupts, eal: Arc::clone(&eal) };
         let mtu = mtu_to_set(options.mtu, &info);
+        let reads = Reads::of(&eal, options, &info);
+        info.sends_shares = reads.why_not().is_none();
         let node = info.node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1);
         let (pools, share_pools) = pools(&eal, options, &info, mtu, node)?;
         let most = kept(options, &info);
@@ -320,7 +238,10 @@ impl Port {
         let groups = Mutex::new(vec![Vec::new(); usize::from(options.queues)]);
         let receive_room = u32::from(options.rx_descriptors);
         let unsummed = options.checksums && info.stays_in_memory();
-        let shared = Arc::new(OpenPort { claim, info, unsummed, receive_room, groups, pools, share_pools, kept, eal });
+        let ends = (0..options.queues).map(|_| EndCounts::default()).collect();
+        let shared =
+            OpenPort { claim, info, unsummed, receive_room, groups, pools, share_pools, reads, ends, kept, eal };
+        let shared = Arc::new(shared);
         let queues = (0..options.queues).map(|queue| QueuePair::new(Arc::clone(&shared), queue)).collect();
         Ok((Port { shared }, queues))
     }
@@ -350,6 +271,16 @@ impl Port {
         self.shared.pools.iter().chain(&self.shared.share_pools).map(Pool::in_use).sum()
     }
 
+    /// Memory that the device was told of, for tables; none if a processor reads what is sent, or if it reads DPDK's memory alone.
+    pub fn dma(&self) -> Option<&Arc<Dma>> {
+        self.shared.reads.told()
+    }
+
+    /// Why values are copied into packets; none: they are sent from where they are stored.
+    pub fn copies(&self) -> Option<NoDma> {
+        self.shared.reads.why_not()
+    }
+
     /// To ask how it stands for as long as it is open, without keeping it open.
     pub fn watch(&self) -> Watch {
         Watch { port: Arc::downgrade(&self.shared) }
@@ -370,7 +301,9 @@ impl Watch {
     /// How it stands. None: the port is closed.
     pub fn look(&self) -> Option<PortState> {
         let port = self.port.upgrade()?;
-        Some(PortState { up: port.is_up(), counters: port.counters(), without_interrupts: port.interrupts().why_not() })
+        let refused = port.reads.told().and_then(|dma| dma.refused());
+        let (up, counters, without_interrupts) = (port.is_up(), port.counters(), port.interrupts().why_not());
+        Some(PortState { up, refused, counters, without_interrupts })
     }
 }
 
@@ -379,6 +312,8 @@ impl Watch {
 pub struct PortState {
     /// The other end is there.
     pub up: bool,
+    /// Why the device was told of no more memory of tables when it was last to be; none: it was.
+    pub refused: Option<Code>,
     /// What the device has counted.
     pub counters: PortCounters,
     /// Why no interrupts wake those who wait for packets; none: they do.
@@ -419,6 +354,9 @@ impl OpenPort {
             no_buffer: said.no_buffer,
             kept: self.kept.iter().map(|kept| u64::from(kept.out())).sum(),
             not_kept: self.kept.iter().map(|kept| kept.refused()).sum(),
+            in_place: self.ends.iter().map(|ends| ends.get().0).sum(),
+            copied: self.ends.iter().map(|ends| ends.get().1).sum(),
+            reads_bytes: self.reads.told().map_or(0, |dma| dma.bytes() as u64),
             interrupts: self.interrupts().came(),
         }
     }
@@ -559,6 +497,7 @@ mod tests {
             checks: (false, false),
             fills: (false, false),
             sends_shares: false,
+            sends_segments: false,
             isolates: false,
             spreads: false,
         };

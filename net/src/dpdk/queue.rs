@@ -6,11 +6,13 @@
 //! its peer can be trusted: one with fewer queues, or one that goes in the middle of a burst, has its driver touch other memory (docs/dpdk.md).
 #![allow(unsafe_code)]
 
+use super::dma::Reads;
+use super::ends::End;
 use super::pool::Pool;
 use super::port::{FRAME_OVERHEAD, OpenPort, PortCounters};
 use crate::driver::Pressure;
 use crate::kept::Kept;
-use crate::limits::{BURST, DPDK_FULL_BEFORE_LOOK, DPDK_KEPT_BYTES, DPDK_LINK_LOOK_MS};
+use crate::limits::{BURST, DPDK_EMPTY_BEFORE_CLEANUP, DPDK_FULL_BEFORE_LOOK, DPDK_KEPT_BYTES, DPDK_LINK_LOOK_MS};
 use crate::share::Share;
 use crate::stack::{Forgone, FramePort, InFrame, Mac, Offload, OutFrame, Part, Verified};
 use arrayvec::ArrayVec;
@@ -43,6 +45,8 @@ pub struct QueuePair {
     queue: u16,
     /// Sends in a row for which there was no room.
     full: u32,
+    /// Receives in a row that brought nothing, since something was sent.
+    empty: u32,
     /// Frames that could not be sent.
     send_errors: u64,
     /// Frames that were too long to be received whole.
@@ -75,6 +79,7 @@ impl QueuePair {
             offload: Offload { ip_fill, udp_fill, udp_unneeded: port.unsummed },
             queue,
             full: 0,
+            empty: 0,
             send_errors: 0,
             cut: 0,
             looked: None,
@@ -114,6 +119,15 @@ impl QueuePair {
         }
     }
 
+    /// Has a device that reads by itself let go of what it has sent, once nothing has come for a while: else it does when there is more to send.
+    fn let_go(&mut self) {
+        if self.port.reads.told().is_some() {
+            // SAFETY: the port runs, and this is the only owner of the queue. Drivers that cannot say so.
+            let _how_many_or_that_it_cannot =
+                unsafe { sys::rte_eth_tx_done_cleanup(self.port.number(), self.queue, 0) };
+        }
+    }
+
     /// Puts frames together that came in several buffers.
     #[cold]
     fn gather(&mut self, index: usize) {
@@ -131,28 +145,40 @@ impl QueuePair {
         }
     }
 
-    /// Makes a frame of a buffer that was taken for it: shared bytes at its end stay where they lie, if the port can send from there. False if
-    /// it does not fit.
-    fn make(buffer: &mut sys::ss_frame, frame: &OutFrame<'_>, shares: Option<&Pool>, longest: usize) -> bool {
-        let (Some(shares), Some((Part::Shared(share, range), before))) = (shares, frame.parts.split_last()) else {
-            return Self::write(buffer, frame);
+    /// Makes a frame of a buffer that was taken for it: shared bytes at its end stay where they lie, if the port sends from there. None if it does
+    /// not fit, otherwise how its end is sent.
+    fn make(
+        buffer: &mut sys::ss_frame,
+        frame: &OutFrame<'_>,
+        shares: Option<(&Pool, &Reads)>,
+        longest: usize,
+    ) -> Option<End> {
+        let Some((Part::Shared(share, range), before)) = frame.parts.split_last() else {
+            return Self::write(buffer, frame).then_some(End::Own);
         };
         let bytes = share.get(range.clone()).unwrap_or_default();
-        let Ok(len) = u16::try_from(bytes.len()) else { return false };
-        if len == 0 || frame.len() > longest || !Self::write(buffer, &OutFrame { parts: before, ..*frame }) {
-            return Self::write(buffer, frame);
+        let len = u16::try_from(bytes.len()).ok()?;
+        if len == 0 {
+            return Self::write(buffer, frame).then_some(End::Own);
+        }
+        let fits = frame.len() <= longest;
+        let Some((pool, _)) = shares.filter(|(_, reads)| fits && reads.reach(bytes)) else {
+            return Self::write(buffer, frame).then_some(End::Copied);
+        };
+        if !Self::write(buffer, &OutFrame { parts: before, ..*frame }) {
+            return None;
         }
         let (owner, release) = Share::clone(share).into_raw();
         // SAFETY: the pool lives, the buffer is the pair's own and holds the bytes before. The bytes stay where they are until `release` is called, which
         // is done once: by whoever frees the frame.
         let attached =
-            unsafe { sys::ss_attach(shares.pointer(), buffer, bytes.as_ptr(), len, owner.as_ptr(), Some(release)) };
+            unsafe { sys::ss_attach(pool.pointer(), buffer, bytes.as_ptr(), len, owner.as_ptr(), Some(release)) };
         if attached == 0 {
-            return true;
+            return Some(End::InPlace);
         }
         // SAFETY: nothing was attached, so the hold is still this function's, which gives it up.
         unsafe { release(owner.as_ptr()) };
-        Self::write(buffer, frame)
+        Self::write(buffer, frame).then_some(End::Copied)
     }
 
     /// Writes a frame into a buffer that was taken for it. False if it does not fit.
@@ -180,25 +206,28 @@ impl QueuePair {
     fn send(&mut self, frames: &[OutFrame<'_>]) -> usize {
         let QueuePair { outgoing: buffers, port, queue, longest, .. } = self;
         let Some(pool) = port.pools.get(usize::from(*queue)) else { return 0 };
-        let shares = port.share_pools.get(usize::from(*queue));
+        let shares = port.share_pools.get(usize::from(*queue)).map(|pool| (pool, &port.reads));
         let count = frames.len().min(BURST);
         // SAFETY: the pool lives, and there is room for so many.
         if unsafe { sys::ss_allocate(pool.pointer(), buffers.as_mut_ptr(), count as u16) } < 0 {
             return 0;
         }
         // Those that do not fit are left out; the buffers at the end are then too many.
-        let mut of = ArrayVec::<usize, BURST>::new();
+        let mut of = ArrayVec::<(usize, End), BURST>::new();
         for (index, frame) in frames.iter().take(count).enumerate() {
             if let Some(buffer) = buffers.get_mut(of.len())
-                && Self::make(buffer, frame, shares, *longest)
+                && let Some(end) = Self::make(buffer, frame, shares, *longest)
             {
-                of.push(index);
+                of.push((index, end));
             }
         }
         let written = of.len();
         // SAFETY: `written` buffers are the pair's own and hold frames. Those that left are the device's.
         let sent = unsafe { sys::ss_send(port.number(), *queue, buffers.as_ptr(), written as u16) };
         let sent = usize::from(sent).min(written);
+        if let Some(counts) = port.ends.get(usize::from(*queue)) {
+            counts.add(of.iter().take(sent).map(|(_, end)| *end));
+        }
         if let Some(kept) = buffers.get_mut(sent..count)
             && !kept.is_empty()
         {
@@ -206,7 +235,7 @@ impl QueuePair {
             unsafe { sys::ss_free(kept.as_mut_ptr(), kept.len() as u16) };
         }
         // Up to the first that fits and did not leave.
-        let dealt = if sent == written { count } else { of.get(sent).copied().unwrap_or(count) };
+        let dealt = if sent == written { count } else { of.get(sent).map_or(count, |(index, _)| *index) };
         self.send_errors += dealt.saturating_sub(sent) as u64;
         dealt
     }
@@ -242,6 +271,10 @@ impl FramePort for QueuePair {
         let received =
             unsafe { sys::ss_receive(self.port.number(), self.queue, self.frames.as_mut_ptr(), most as u16) };
         self.received = usize::from(received).min(most);
+        self.empty = if self.received == 0 { self.empty.saturating_add(1) } else { 0 };
+        if self.empty == DPDK_EMPTY_BEFORE_CLEANUP {
+            self.let_go();
+        }
         for index in 0..self.received {
             if self.frames.get(index).is_some_and(|frame| frame.len != frame.total) {
                 self.gather(index);
@@ -288,6 +321,7 @@ impl FramePort for QueuePair {
 
     fn transmit(&mut self, frames: &[OutFrame<'_>]) -> usize {
         let mut dealt = 0;
+        self.empty = 0;
         while let Some(rest) = frames.get(dealt..)
             && !rest.is_empty()
         {
@@ -455,6 +489,7 @@ mod tests {
         };
         assert_eq!(queue.transmit(&frames), frames.len());
         assert_eq!(Arc::strong_count(&value), 2 + 4, "an empty piece is not held");
+        assert_eq!(queue.port.ends[0].get(), (4, 0));
         arrive_whole(queue);
         assert_eq!(Arc::strong_count(&value), 2 + 4, "who received them reads them where they lie");
         assert_eq!((queue.receive(BURST), Arc::strong_count(&value)), (0, 2));
@@ -475,7 +510,9 @@ mod tests {
         while unsafe { sys::ss_allocate(pool, &mut one, 1) } == 0 {
             all.push(one);
         }
+        let (in_place, _) = queue.port.ends[0].get();
         assert_eq!((queue.transmit(&frames), Arc::strong_count(&value)), (frames.len(), 2));
+        assert_eq!(queue.port.ends[0].get(), (in_place, 4));
         arrive_whole(queue);
         // SAFETY: each is this function's own, and is forgotten with this.
         all.chunks_mut(BURST).for_each(|some| unsafe { sys::ss_free(some.as_mut_ptr(), some.len() as u16) });

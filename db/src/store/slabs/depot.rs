@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::extents::Extents;
+use super::extents::{Extent, Extents};
 use crate::limits::SLAB_BYTES;
 
 /// Sizes are multiples of this.
@@ -218,7 +218,18 @@ impl Depot {
 
     /// A slab that is nobody's and in no list, without an object handed out.
     fn new_slab(&self) -> Option<NonNull<Slab>> {
-        let slab: NonNull<Slab> = self.extents.lock().take()?.cast();
+        let mut extents = self.extents.lock();
+        let slab = match extents.take() {
+            Some(slab) => slab,
+            None => {
+                // Not under this lock, either.
+                let extent = MutexGuard::unlocked(&mut extents, Extent::make)?;
+                extents.add(extent);
+                extents.take()?
+            }
+        };
+        drop(extents);
+        let slab: NonNull<Slab> = slab.cast();
         self.slabs_bytes.fetch_add(SLAB_BYTES, Relaxed);
         let nothing = ptr::null_mut();
         // SAFETY: memory of a slab, aligned to its size, which is nobody else's.

@@ -1,4 +1,5 @@
-//! Memory for slabs: extents of the kernel's, each a huge page cut into slabs, given back when all of it is free.
+//! Memory for slabs: extents, each a huge page cut into slabs, given back when all of it is free. They are the kernel's, or of the memory that a network
+//! device reads by itself, if it was told of such.
 //!
 //! The lowest extent with a free slab is used first, so that the highest ones empty. A few free slabs are kept in reserve: a table
 //! that is emptied and filled again does not go to the kernel each time.
@@ -9,6 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+use sandstorm_net::extents::ExtentSource;
 
 use crate::limits::{EXTENT_BYTES, SLAB_BYTES, SPARE_SLABS};
 
@@ -16,7 +20,7 @@ const SLABS: usize = EXTENT_BYTES / SLAB_BYTES;
 const ALL_FREE: u32 = u32::MAX >> (u32::BITS as usize - SLABS);
 const _: () = assert!(EXTENT_BYTES.is_power_of_two() && SLAB_BYTES.is_power_of_two());
 
-/// One piece of the kernel's memory, unmapped when dropped.
+/// One piece of memory, given back when dropped.
 pub(super) struct Extent {
     base: NonNull<u8>,
     /// One bit for each slab that is free.
@@ -28,9 +32,56 @@ unsafe impl Send for Extent {}
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        // SAFETY: it came from `map`, and all its slabs are free, or never were handed out.
-        unsafe { unmap(self.base, EXTENT_BYTES) };
+        // SAFETY: it came from `of_source` or `map`, and nothing of it is used, or was handed out.
+        unsafe {
+            match SOURCE.get().filter(|source| source.has(self.base.as_ptr().addr())) {
+                Some(source) => source.give(self.base),
+                None => unmap(self.base, EXTENT_BYTES),
+            }
+        }
     }
+}
+
+impl Extent {
+    /// Of the memory that a device reads; none if there is no such device, or no more of it.
+    pub(super) fn of_source() -> Option<Extent> {
+        Some(Extent { base: SOURCE.get()?.take()?, free: ALL_FREE })
+    }
+
+    /// A new one; none when memory is out. Takes a while: the kernel may have to make a huge page, and a device be told of it.
+    pub(super) fn make() -> Option<Extent> {
+        Extent::of_source().or_else(Extent::map)
+    }
+
+    /// Of the kernel's.
+    pub(super) fn map() -> Option<Extent> {
+        Some(Extent { base: map()?, free: ALL_FREE })
+    }
+
+    /// Its first byte.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+/// Where extents come from before the kernel is asked.
+static SOURCE: OnceLock<Arc<dyn ExtentSource>> = OnceLock::new();
+
+/// Takes extents from there from now on, as long as it has some. Of several sources the first counts.
+pub(super) fn take_from(source: Arc<dyn ExtentSource>) {
+    let _another_is_there = SOURCE.set(source);
+}
+
+/// Whether an address is of the source's.
+#[inline]
+pub(super) fn is_of_source(at: NonNull<u8>) -> bool {
+    SOURCE.get().is_some_and(|source| source.has(at.as_ptr().addr()))
+}
+
+/// Whether there is a source.
+#[inline]
+pub(super) fn has_source() -> bool {
+    SOURCE.get().is_some()
 }
 
 /// All extents, by address.
@@ -52,12 +103,9 @@ impl Extents {
         self.all.len() * EXTENT_BYTES
     }
 
-    /// A slab; `None` when memory is out.
+    /// A slab; `None` when all are taken.
     pub(super) fn take(&mut self) -> Option<NonNull<u8>> {
-        let lowest = match self.with_free.first() {
-            Some(lowest) => *lowest,
-            None => self.grow()?,
-        };
+        let lowest = *self.with_free.first()?;
         let extent = self.all.get_mut(&lowest)?;
         let index = extent.free.trailing_zeros() as usize;
         extent.free &= !(1 << index);
@@ -69,13 +117,12 @@ impl Extents {
         Some(unsafe { extent.base.add(index * SLAB_BYTES) })
     }
 
-    fn grow(&mut self) -> Option<usize> {
-        let base = map()?;
-        let address = base.as_ptr().addr();
-        self.all.insert(address, Extent { base, free: ALL_FREE });
+    /// Adds an extent.
+    pub(super) fn add(&mut self, extent: Extent) {
+        let address = extent.base.as_ptr().addr();
+        self.all.insert(address, extent);
         self.with_free.insert(address);
         self.free_slabs += SLABS;
-        Some(address)
     }
 
     /// Takes a slab back. What is answered goes back to the kernel when it is dropped: best without the lock.
@@ -163,7 +210,13 @@ mod tests {
     #[test]
     fn slabs_are_apart_and_what_is_free_is_used_again_before_the_kernel_is_asked() {
         let mut extents = Extents::new();
-        let mut slabs: Vec<_> = (0..2 * SLABS + 1).map(|_| extents.take().expect("memory")).collect();
+        let take = |extents: &mut Extents| {
+            extents.take().unwrap_or_else(|| {
+                extents.add(Extent::map().expect("memory"));
+                extents.take().expect("a slab")
+            })
+        };
+        let mut slabs: Vec<_> = (0..2 * SLABS + 1).map(|_| take(&mut extents)).collect();
         slabs.sort_unstable();
         assert!(slabs.windows(2).all(|two| two[1].as_ptr().addr() - two[0].as_ptr().addr() >= SLAB_BYTES));
         assert!(slabs.iter().all(|slab| slab.as_ptr().addr().is_multiple_of(SLAB_BYTES)));

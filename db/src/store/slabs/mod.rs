@@ -3,7 +3,8 @@
 //! The system's allocator adds a word to each and rounds up to sixteen, which was a tenth of a record of 130 bytes; it knows nothing of
 //! huge pages, and keeps what it once had. Here memory comes in extents of a huge page each ([`extents`]), cut into slabs
 //! ([`depot`]), and every thread keeps a few free objects of each size at hand, so that it seldom takes a lock. Any thread may free
-//! what another one has allocated. What is larger than the largest size comes from the system's allocator.
+//! what another one has allocated. What is larger than the largest size comes from the system's allocator, or, where a
+//! device sends it from where it is, from [`spans`].
 //!
 //! Under miri and the sanitizers all of it comes from there (`--cfg sanitized`), so that they see each record's end; `depot` and
 //! `extents` have tests of their own for them.
@@ -14,13 +15,20 @@
 
 mod depot;
 mod extents;
+mod spans;
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sandstorm_net::extents::ExtentSource;
 
 use self::depot::{Chain, Depot, LARGEST_BYTES, SIZES, STEP, size_bytes, size_of_bytes};
-use crate::limits::{CACHED_BYTES_PER_SIZE, SLAB_WASTE_BYTES};
+use self::extents::Extent;
+use self::spans::Spans;
+use crate::limits::{CACHED_BYTES_PER_SIZE, SLAB_WASTE_BYTES, SPAN_STEP_BYTES};
 
 /// Whether everything comes from the system's allocator.
 const PLAIN: bool = cfg!(any(miri, sanitized));
@@ -29,6 +37,9 @@ const PLAIN: bool = cfg!(any(miri, sanitized));
 const SYSTEM_STEP: usize = 16;
 
 static DEPOT: Depot = Depot::new(SLAB_WASTE_BYTES);
+
+/// Larger records, where a device reads them.
+static SPANS: Mutex<Spans> = Mutex::new(Spans::new(SLAB_WASTE_BYTES));
 
 thread_local! {
     static CACHE: RefCell<Cache> = const { RefCell::new(Cache([const { Chain::EMPTY }; SIZES])) };
@@ -59,12 +70,25 @@ fn batch(size: usize) -> usize {
 
 /// Bytes that an allocation takes, with all that is lost to rounding.
 pub(super) const fn taken_bytes(bytes: usize) -> usize {
-    if bytes <= LARGEST_BYTES { size_bytes(size_of_bytes(bytes)) } else { (bytes + STEP).next_multiple_of(SYSTEM_STEP) }
+    if bytes <= LARGEST_BYTES {
+        return size_bytes(size_of_bytes(bytes));
+    }
+    // Of the system's allocator, and of a span.
+    let (system, span) = ((bytes + STEP).next_multiple_of(SYSTEM_STEP), bytes.next_multiple_of(SPAN_STEP_BYTES));
+    if system > span { system } else { span }
 }
 
-/// Bytes that the slabs of all tables have of the kernel, free ones included.
+/// Bytes that the slabs of all tables have of the kernel, free ones included; and those of larger records where a device reads them.
 pub fn slab_bytes() -> usize {
-    DEPOT.bytes()
+    DEPOT.bytes() + SPANS.lock().bytes()
+}
+
+/// Has records lie in memory from there, as long as it has some: where a device reads them by itself. Before there are any; of several sources in one
+/// process the first counts.
+pub fn take_extents_from(source: Arc<dyn ExtentSource>) {
+    if !PLAIN {
+        extents::take_from(source);
+    }
 }
 
 /// Memory of some length, for [`free`]; `None` when there is none. Not inlined, as [`free`] is not: the address of a variable of the
@@ -101,17 +125,46 @@ fn from_slab(bytes: usize, is_must: bool) -> Option<NonNull<u8>> {
     cached.unwrap_or_else(|_| DEPOT.take(size, 1, is_must).pop())
 }
 
+#[cold]
+fn from_span(bytes: usize) -> Option<NonNull<u8>> {
+    let may_grow = {
+        let mut spans = SPANS.lock();
+        if let Some(at) = spans.take(bytes) {
+            return Some(at);
+        }
+        spans.may_grow(bytes)
+    };
+    // Not under the lock: the device has to be told of it. Others may do the same meanwhile.
+    let extent = if may_grow { Extent::of_source()? } else { return None };
+    let mut spans = SPANS.lock();
+    spans.add(extent);
+    spans.take(bytes)
+}
+
 fn allocate_plain(bytes: usize) -> Option<NonNull<u8>> {
+    if extents::has_source()
+        && bytes > LARGEST_BYTES
+        && let Some(at) = from_span(bytes)
+    {
+        return Some(at);
+    }
     let layout = Layout::from_size_align(bytes, align(bytes)).ok().filter(|layout| layout.size() != 0)?;
     // SAFETY: the layout is not empty.
     NonNull::new(unsafe { alloc(layout) })
 }
 
-/// Gives back what came from the system's allocator, although it is small.
+/// Gives back what came from the system's allocator, although it is small, or is too large for a slab.
 ///
 /// # Safety
 /// `at` came from [`allocate_record`] of as many bytes, which answered true; nobody uses it any more, and it is given back once.
 pub(super) unsafe fn free_plain(at: NonNull<u8>, bytes: usize) {
+    if bytes > LARGEST_BYTES && extents::is_of_source(at) {
+        // SAFETY: the caller's promise; of the source's extents larger ones are in no slab.
+        let empty = unsafe { SPANS.lock().give(at, bytes) };
+        // Without the lock: the device has to forget it.
+        drop(empty);
+        return;
+    }
     // SAFETY: the caller's promise; the layout is the one of `allocate_plain`.
     unsafe { dealloc(at.as_ptr(), Layout::from_size_align_unchecked(bytes, align(bytes))) }
 }

@@ -1,0 +1,241 @@
+//! What a device reads by itself of the memory of tables.
+//!
+//! A real device reads memory by its address on the bus, through the IOMMU, and only where somebody has mapped it: `rte_dev_dma_map` does, on vfio-pci,
+//! here with the address that the memory has in this process, as DPDK does it with its own (`--iova-mode=va`). What is mapped stays in memory (it
+//! counts against `ulimit -l`). Elsewhere values are copied into packets: without an IOMMU nobody knows where memory lies; where DPDK has the IOMMU
+//! translate physical addresses ours could be among them; a device that is not of the PCI bus says yes and maps nothing; and mlx5, which maps
+//! memory by itself, makes all it knows anew each time some is unmapped, while others send (22.11: `mlx5_common_dev_dma_unmap`).
+//!
+//! Guarantees: memory that a device was told of is not given back to the kernel before the device was told to forget it.
+#![allow(unsafe_code)]
+
+use super::arena::{Arena, Mapper};
+use super::eal::Eal;
+use super::error::Code;
+use super::info::PortInfo;
+use super::port::PortOptions;
+use crate::extents::ExtentSource;
+use crate::limits::{DMA_EXTENT_BYTES, DMA_EXTENTS, DMA_RETRY_MS};
+use sandstorm_dpdk_sys as sys;
+use std::fmt;
+use std::fs;
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Why a device reads no memory but DPDK's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoDma {
+    /// It was not asked to.
+    Unasked,
+    /// It sends packets of one piece.
+    Segments,
+    /// It is none on vfio-pci.
+    NoVfio,
+    /// vfio without an IOMMU: nothing is translated, and nobody knows where memory lies.
+    NoIommu,
+    /// DPDK has the IOMMU translate physical addresses.
+    Physical,
+    /// No addresses to reserve.
+    Addresses,
+    /// DPDK has no room for memory of others.
+    Register(Code),
+    /// DPDK, or the kernel, does not map it.
+    Map(Code),
+    /// Another device of this process reads it.
+    Another,
+}
+
+impl fmt::Display for NoDma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoDma::Unasked => f.write_str("it was not asked to send from elsewhere"),
+            NoDma::Segments => f.write_str("its driver sends packets of one piece"),
+            NoDma::NoVfio => f.write_str("it is none on vfio-pci, and reads no memory but DPDK's"),
+            NoDma::NoIommu => f.write_str("vfio runs without an IOMMU"),
+            NoDma::Physical => f.write_str("DPDK has the IOMMU translate physical addresses (its --iova-mode)"),
+            NoDma::Addresses => f.write_str("there are no addresses to reserve"),
+            NoDma::Register(code) => write!(f, "DPDK has no room for further memory: {code}"),
+            NoDma::Map(code) => write!(f, "the kernel maps it no memory: {code}; look at `ulimit -l`"),
+            NoDma::Another => f.write_str("another device of this process reads its tables"),
+        }
+    }
+}
+
+/// The device that is told.
+struct Device {
+    device: NonNull<sys::rte_device>,
+    eal: Weak<Eal>,
+}
+
+// SAFETY: DPDK keeps the device until it ends, which `eal` is asked of before each use; on vfio mapping takes DPDK's own lock.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Mapper for Device {
+    fn map(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Code> {
+        let Some(_runs) = self.eal.upgrade() else { return Err(Code(libc::ENODEV)) };
+        // SAFETY: DPDK runs, so the device is there; the memory is mapped in this process until after `unmap`.
+        let failed = unsafe { sys::ss_dma_map(self.device.as_ptr(), at.as_ptr().cast(), bytes) };
+        if failed == 0 { Ok(()) } else { Err(Code::of(failed)) }
+    }
+
+    fn unmap(&self, at: NonNull<u8>, bytes: usize) -> bool {
+        // DPDK has ended, or ends: no port is open, nothing is sent any more, and none of these addresses gets other memory (`map`).
+        let Some(_runs) = self.eal.upgrade() else { return true };
+        // SAFETY: as in `map`.
+        unsafe { sys::ss_dma_unmap(self.device.as_ptr(), at.as_ptr().cast(), bytes) == 0 }
+    }
+}
+
+/// From where a port sends.
+#[derive(Clone, Debug)]
+pub(super) enum Reads {
+    /// From anywhere: a processor reads it.
+    All,
+    /// From what its device was told of, and from packets that are kept, if any are.
+    Told(Arc<Dma>, bool),
+    /// From DPDK's memory alone.
+    Own(NoDma),
+}
+
+impl Reads {
+    /// From where a port is to send.
+    pub(super) fn of(eal: &Arc<Eal>, options: &PortOptions, info: &PortInfo) -> Reads {
+        if info.sends_shares {
+            return Reads::All;
+        }
+        let dma = match (options.reads_tables, info.sends_segments) {
+            (_, false) => Err(NoDma::Segments),
+            (false, _) => Err(NoDma::Unasked),
+            (true, true) => Dma::of(eal, info.port, &info.name),
+        };
+        dma.map_or_else(Reads::Own, |dma| Reads::Told(dma, options.kept_buffers != 0))
+    }
+
+    /// Whether it sends these bytes from where they lie.
+    #[inline]
+    pub(super) fn reach(&self, bytes: &[u8]) -> bool {
+        match self {
+            Reads::All => true,
+            Reads::Told(dma, keeps) => dma.arena.reads(bytes) || *keeps && is_dpdks(bytes),
+            Reads::Own(_) => false,
+        }
+    }
+
+    /// The memory that its device was told of.
+    pub(super) fn told(&self) -> Option<&Arc<Dma>> {
+        match self {
+            Reads::Told(dma, _) => Some(dma),
+            _ => None,
+        }
+    }
+
+    /// Why it copies what it sends; none: it does not.
+    pub(super) fn why_not(&self) -> Option<NoDma> {
+        match self {
+            Reads::Own(why) => Some(*why),
+            _ => None,
+        }
+    }
+}
+
+/// Whether these bytes lie in a buffer of DPDK's that devices read, such as a value that stayed in its packet.
+fn is_dpdks(bytes: &[u8]) -> bool {
+    let len = u16::try_from(bytes.len()).unwrap_or_default();
+    // SAFETY: any address may be asked for.
+    unsafe { sys::ss_reads_own(bytes.as_ptr(), len) }
+}
+
+/// Memory that a device reads, for tables.
+#[derive(Debug)]
+pub struct Dma {
+    arena: Arena<Device>,
+    /// The device's name.
+    of: String,
+}
+
+impl Dma {
+    /// Memory for the device of a port, which DPDK has found. Addresses for as much as the machine has.
+    pub(super) fn of(eal: &Arc<Eal>, port: u16, name: &str) -> Result<Arc<Dma>, NoDma> {
+        let mut kept = eal.dma();
+        if let Some(dma) = &*kept {
+            return if dma.of == name { Ok(Arc::clone(dma)) } else { Err(NoDma::Another) };
+        }
+        check_vfio(name)?;
+        // SAFETY: DPDK runs.
+        if !unsafe { sys::ss_maps_as_here() } {
+            return Err(NoDma::Physical);
+        }
+        // SAFETY: DPDK runs; the number is looked up.
+        let device = NonNull::new(unsafe { sys::ss_device(port) }).ok_or(NoDma::Map(Code(libc::ENOTSUP)))?;
+        let extents = machine_bytes().div_ceil(DMA_EXTENT_BYTES).min(DMA_EXTENTS);
+        let device = Device { device, eal: Arc::downgrade(eal) };
+        let arena = Arena::reserve(extents, Duration::from_millis(DMA_RETRY_MS), device).ok_or(NoDma::Addresses)?;
+        let (base, bytes) = arena.range();
+        // SAFETY: DPDK runs; the addresses stay reserved as long as the arena.
+        let failed = unsafe { sys::ss_dma_register(base.as_ptr().cast(), bytes, DMA_EXTENT_BYTES) };
+        if failed != 0 {
+            return Err(NoDma::Register(Code::of(failed)));
+        }
+        let Some(extent) = arena.take() else {
+            // SAFETY: registered above, and nothing of it is mapped.
+            unsafe { sys::ss_dma_unregister(base.as_ptr().cast(), bytes) };
+            return Err(NoDma::Map(arena.refused().unwrap_or(Code(libc::ENOMEM))));
+        };
+        // SAFETY: just taken, and not used.
+        unsafe { arena.give(extent) };
+        let dma = Arc::new(Dma { arena, of: name.to_owned() });
+        *kept = Some(Arc::clone(&dma));
+        Ok(dma)
+    }
+
+    /// Why it was told of no more when it was last to be; none: it was.
+    pub fn refused(&self) -> Option<Code> {
+        self.arena.refused()
+    }
+
+    /// Bytes that it reads for tables.
+    pub fn bytes(&self) -> usize {
+        self.arena.bytes()
+    }
+}
+
+// SAFETY: as the arena guarantees.
+unsafe impl ExtentSource for Dma {
+    fn take(&self) -> Option<NonNull<u8>> {
+        self.arena.take()
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.arena.has(at)
+    }
+
+    unsafe fn give(&self, at: NonNull<u8>) {
+        // SAFETY: the caller's promise; whatever is on its way to the device holds its record, and a record its extent.
+        unsafe { self.arena.give(at) }
+    }
+}
+
+/// Whether a port is a PCI device on vfio-pci, behind an IOMMU. Such ports have the device's name.
+fn check_vfio(name: &str) -> Result<(), NoDma> {
+    let device = format!("/sys/bus/pci/devices/{name}");
+    let driver = fs::read_link(format!("{device}/driver")).map_err(|_| NoDma::NoVfio)?;
+    if !driver.ends_with("vfio-pci") {
+        return Err(NoDma::NoVfio);
+    }
+    match fs::read_to_string(format!("{device}/iommu_group/name")) {
+        // Groups that vfio makes where there is no IOMMU.
+        Ok(group) if group.contains("noiommu") => Err(NoDma::NoIommu),
+        _ if !fs::exists(format!("{device}/iommu_group")).unwrap_or_default() => Err(NoDma::NoIommu),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of memory that this machine has.
+fn machine_bytes() -> usize {
+    let info = rustix::system::sysinfo();
+    let bytes = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
+    usize::try_from(bytes).unwrap_or(usize::MAX / 2)
+}

@@ -1,0 +1,111 @@
+//! What a device says of itself.
+//!
+//! Guarantees: strings and numbers that a driver says are copied before anything else is asked of it.
+#![allow(unsafe_code)]
+
+use super::error::{Code, DpdkError};
+use crate::stack::Mac;
+use sandstorm_dpdk_sys as sys;
+use std::ffi::c_char;
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Its number.
+    pub port: u16,
+    /// Its name: a PCI address, or the name given with `--vdev`.
+    pub name: String,
+    /// The driver, such as `net_ixgbe`.
+    pub driver: String,
+    /// The memory node that it is next to; none if that does not matter.
+    pub node: Option<u32>,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Bytes of the largest IP packet, as set.
+    pub mtu: u16,
+    /// The most that can be set; 0 if it does not say.
+    pub max_mtu: u16,
+    /// Queues each way that it has, the fewer of both.
+    pub max_queues: u16,
+    /// Whether it checks checksums of what it receives: of IPv4 headers, of UDP.
+    pub checks: (bool, bool),
+    /// Whether it fills in checksums of what it sends: of IPv4 headers, of UDP.
+    pub fills: (bool, bool),
+    /// Whether it sends values from where they are stored; if not, they are copied into its packets.
+    pub sends_shares: bool,
+    /// Whether it sends packets of several pieces.
+    pub sends_segments: bool,
+    /// Whether it can be shared with the kernel ([`PortOptions::isolate`]); of a port that is not open, whether it might.
+    pub isolates: bool,
+    /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
+    pub spreads: bool,
+}
+
+/// The driver of memif, shared memory between two processes.
+const MEMIF: &str = "net_memif";
+/// The driver of AF_XDP, an interface of the kernel's.
+pub(super) const XDP: &str = "net_af_xdp";
+/// The driver of the kernel's tap devices, which may take from another of its interfaces.
+const TAP: &str = "net_tap";
+/// Drivers that read what they send with the processor, from wherever it lies, and within this process: memory that is registered nowhere will do.
+const READ_BY_PROCESSOR: [&str; 5] = [MEMIF, "net_ring", "net_null", TAP, "net_af_packet"];
+/// Drivers that have no interrupts, and that would be started twice if they were asked: with memif to be started is to be connected.
+pub(super) const NEVER_INTERRUPT: [&str; 5] = [MEMIF, XDP, "net_ring", "net_null", "net_af_packet"];
+/// Drivers whose frames go from memory to memory, and are read by processors alone.
+const IN_MEMORY: [&str; 3] = [MEMIF, "net_ring", "net_null"];
+
+impl PortInfo {
+    /// Whether it is memory shared with another process (memif), where both sides need the same number of queues. To open one is to connect
+    /// to that process.
+    pub fn is_shared_memory(&self) -> bool {
+        self.driver == MEMIF
+    }
+
+    /// Whether its frames never leave this machine's memory, so that no checksum has anything to find in them.
+    pub fn stays_in_memory(&self) -> bool {
+        IN_MEMORY.contains(&self.driver.as_str())
+    }
+}
+
+pub(super) fn string(from: &[c_char]) -> String {
+    let bytes: Vec<u8> = from.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The address of a port between two ends of one process, whose device has none: of those that anybody may choose.
+fn own_mac(port: u16) -> [u8; 6] {
+    let [high, low] = port.to_be_bytes();
+    [2, 0, 0, 0, high, low]
+}
+
+/// Asks a port what it is. For modules that hold the [`Eal`].
+pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
+    // SAFETY: all-zero is a value of the structure, which holds numbers alone.
+    let mut said: sys::ss_port_info = unsafe { std::mem::zeroed() };
+    // SAFETY: DPDK is started, as the callers' `Eal` shows; it checks the number and fills the structure in.
+    let failed = unsafe { sys::ss_port_info(port, &mut said) };
+    if failed != 0 {
+        return Err(DpdkError::Info { port, code: Code::of(failed) });
+    }
+    let can = |what: u32| said.can & what != 0;
+    let driver = string(&said.driver);
+    // A real device reads memory by itself, and only what it was told of: see `reads`.
+    let reads_all = READ_BY_PROCESSOR.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
+    let isolates = driver != TAP || can(sys::SS_HAS_REMOTE);
+    Ok(PortInfo {
+        port,
+        name: string(&said.name),
+        driver,
+        sends_shares: reads_all && can(sys::SS_CAN_SEND_SEGMENTS),
+        sends_segments: can(sys::SS_CAN_SEND_SEGMENTS),
+        isolates,
+        node: u32::try_from(said.socket).ok(),
+        mac: Mac(if said.mac == Mac::ZERO.0 { own_mac(port) } else { said.mac }),
+        mtu: said.mtu,
+        max_mtu: if said.max_mtu == u16::MAX { 0 } else { said.max_mtu },
+        max_queues: said.max_rx_queues.min(said.max_tx_queues),
+        checks: (can(sys::SS_CAN_CHECK_IP), can(sys::SS_CAN_CHECK_UDP)),
+        fills: (can(sys::SS_CAN_FILL_IP), can(sys::SS_CAN_FILL_UDP)),
+        spreads: can(sys::SS_CAN_SPREAD),
+    })
+}
