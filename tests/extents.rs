@@ -1,4 +1,4 @@
-//! Promise: where a device reads memory by itself, large values lie in the memory that it was told of, up to the size of an extent, and that memory goes
+//! Promise: where a device reads memory by itself, large values lie in the memory that it was told of, up to a size, and that memory goes
 //! back when they have; when there is no more of it, records lie elsewhere, and nothing else changes.
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -7,13 +7,13 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_db::limits::{EXTENT_BYTES, HELD_VALUE_BYTES, MAX_VALUE_BYTES};
+use sandstorm_db::limits::{EXTENT_BYTES, HELD_VALUE_BYTES, LONGEST_SPAN_BYTES, MAX_VALUE_BYTES};
 use sandstorm_db::store::{Condition, Epochs, Participant, Table, TableConfig, Write, slab_bytes, take_extents_from};
 use sandstorm_net::extents::ExtentSource;
 use sandstorm_net::share::Share;
 
 /// So many extents at once.
-const MOST: usize = 10;
+const MOST: usize = 4;
 
 /// Memory that a device would read. What is given back is overwritten, and stays at its address for who comes next.
 #[derive(Default)]
@@ -94,9 +94,9 @@ fn length(random: &mut SmallRng) -> usize {
         0..5 => random.random_range(0..200),
         5..10 => random.random_range(HELD_VALUE_BYTES..8_200),
         10..16 => random.random_range(8_100..40_000),
-        16..18 => random.random_range(40_000..500_000),
-        18 => random.random_range(EXTENT_BYTES - 2_000..EXTENT_BYTES + 2_000),
-        _ => random.random_range(EXTENT_BYTES..MAX_VALUE_BYTES / 2),
+        16..18 => random.random_range(40_000..LONGEST_SPAN_BYTES),
+        18 => random.random_range(LONGEST_SPAN_BYTES - 2_000..LONGEST_SPAN_BYTES + 2_000),
+        _ => random.random_range(LONGEST_SPAN_BYTES..MAX_VALUE_BYTES / 2),
     }
 }
 
@@ -163,7 +163,8 @@ fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
         let len = length(&mut random);
         world.put(key, key, len);
         let is_there = world.check(key, false);
-        assert!(is_there == Some(len < EXTENT_BYTES - 200) || len == 0 || len.abs_diff(EXTENT_BYTES) < 200, "{len}");
+        let fits = len < LONGEST_SPAN_BYTES - 200;
+        assert!(is_there == Some(fits) || len == 0 || len.abs_diff(LONGEST_SPAN_BYTES) < 200, "{len}");
         if world.source.out() == MOST {
             break;
         }
@@ -190,7 +191,7 @@ fn large_values_lie_where_the_device_reads_them_and_that_memory_goes_back() {
         world.participant.quiescent();
         assert!(world.source.out() <= MOST && slab_bytes() >= world.source.out() * EXTENT_BYTES);
     }
-    assert!(elsewhere > 0 && world.source.out() > 2, "it was scarce: {elsewhere}, {}", world.source.out());
+    assert!(elsewhere > 0 && world.source.out() >= 2, "it was scarce: {elsewhere}, {}", world.source.out());
 
     let keys: Vec<u64> = world.model.keys().copied().collect();
     for key in keys {

@@ -146,6 +146,10 @@ pub const SLAB_WASTE_BYTES: usize = 256 << 20;
 /// line.
 pub const SPAN_STEP_BYTES: usize = 64;
 
+/// The longest of those, bytes; larger ones come from the system's allocator, and are copied into packets. A packet in a device's ring holds its whole
+/// record, so a ring of 512 such packets holds 128 MiB of records at most that may be gone from their tables.
+pub const LONGEST_SPAN_BYTES: usize = 256 << 10;
+
 /// Free memory kept when such an extent goes back, bytes: to have a device forget one, and told of it again, takes some 100 us.
 pub const SPARE_SPAN_BYTES: usize = 8 << 20;
 

@@ -290,6 +290,9 @@ pub const CLIENT_PORTS: std::ops::Range<u16> = 32_768..60_935;
 pub const DMA_EXTENT_BYTES: usize = 2 << 20;
 /// Extents of which a device is told at most: Linux' `dma_entry_limit`. What lies beyond is copied.
 pub const DMA_EXTENTS: usize = 65_535;
+/// Addresses tried for memory that a device reads, the first that is free: above what DPDK takes for itself on a machine of one memory node or two,
+/// and below 2^39, as many an IOMMU translates no more.
+pub const DMA_HINTS: [usize; 3] = [1 << 38, 3 << 37, 1 << 37];
 /// Milliseconds after which a device that could not be told of more memory is told again: it costs some calls, and DPDK logs each failure.
 pub const DMA_RETRY_MS: u64 = 1000;
 /// Receives in a row that brought nothing, after which a device is asked to let go of what it has sent: a value stays as long as its packet does.

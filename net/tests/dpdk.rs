@@ -123,7 +123,7 @@ fn a_virtual_device_that_says_that_it_maps_memory_is_told_of_none() {
         let options = PortOptions { reads_tables: true, ..PortOptions::new(1) };
         let (both, _queues) = Port::open(&eal, "net_failsafe0", &options).unwrap();
         assert!(both.info().sends_segments && both.dma().is_none(), "{:?}", both.info());
-        assert_eq!(both.copies(), Some(NoDma::NoVfio));
+        assert_eq!(both.copies(), Some(NoDma::Driver));
         let (ring, _queues) = Port::open(&eal, "net_ring0", &options).unwrap();
         assert!(ring.dma().is_none() && ring.copies().is_none(), "a processor reads it");
     });

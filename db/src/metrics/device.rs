@@ -100,7 +100,7 @@ impl fmt::Display for DeviceState {
         if let Some(why) = &self.refused {
             write!(
                 f,
-                "; reads no more of the tables, whose values are copied: {why}; look at `ulimit -l` and vfio's dma_entry_limit"
+                "; cannot be told of more of the tables, so values stored from now on may be copied: {why}; look at `ulimit -l` and at vfio's dma_entry_limit"
             )?;
         }
         write!(f, "; wakes: {}", self.wakes)
@@ -148,6 +148,6 @@ mod tests {
         assert_eq!(said, wanted);
         assert!(state.to_string().ends_with("4 packets could not be sent; wakes: interrupt"), "{state}");
         let refused = DeviceState { refused: Some("no memory".to_owned()), ..DeviceState::default() };
-        assert!(refused.to_string().contains("values are copied: no memory; look at `ulimit -l`"), "{refused}");
+        assert!(refused.to_string().contains("may be copied: no memory; look at `ulimit -l`"), "{refused}");
     }
 }

@@ -412,46 +412,44 @@ bool ss_maps_as_here(void)
 	return rte_eal_iova_mode() == RTE_IOVA_VA;
 }
 
-/* Not everything that fails says why. */
+/* What fails says why in one way or the other, or not at all. */
 static int why(int failed)
 {
+	int code = rte_errno ? rte_errno : errno;
+
 	if (!failed)
 		return 0;
-	return rte_errno ? -rte_errno : -EIO;
+	return code ? -code : -EIO;
+}
+
+static void begin(void)
+{
+	rte_errno = 0;
+	errno = 0;
 }
 
 int ss_dma_register(void *at, size_t len, size_t page)
 {
-	rte_errno = 0;
+	begin();
 	return why(rte_extmem_register(at, len, NULL, len / page, page));
 }
 
 int ss_dma_unregister(void *at, size_t len)
 {
-	rte_errno = 0;
+	begin();
 	return why(rte_extmem_unregister(at, len));
 }
 
 int ss_dma_map(struct rte_device *device, void *at, size_t len)
 {
-	rte_errno = 0;
+	begin();
 	return why(rte_dev_dma_map(device, at, (uintptr_t)at, len));
 }
 
 int ss_dma_unmap(struct rte_device *device, void *at, size_t len)
 {
-	rte_errno = 0;
+	begin();
 	return why(rte_dev_dma_unmap(device, at, (uintptr_t)at, len));
-}
-
-bool ss_reads_own(const uint8_t *data, uint16_t len)
-{
-	const struct rte_memseg_list *list;
-
-	if (!ss_maps_as_here() || !len)
-		return false;
-	list = rte_mem_virt2memseg_list(data);
-	return list && !list->external && list == rte_mem_virt2memseg_list(data + len - 1);
 }
 
 uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count)

@@ -163,8 +163,6 @@ int ss_dma_unregister(void *at, size_t len);
 /* Has a device read, and not read any more, what is mapped there, by the same addresses. Less than 0: why not. */
 int ss_dma_map(struct rte_device *device, void *at, size_t len);
 int ss_dma_unmap(struct rte_device *device, void *at, size_t len);
-/* Whether all of these bytes are DPDK's own memory, and the device reads them by the same addresses. */
-bool ss_reads_own(const uint8_t *data, uint16_t len);
 /* Returns how many of the first left; the others stay the caller's. */
 uint16_t ss_send(uint16_t port, uint16_t queue, const struct ss_frame *frames, uint16_t count);
 /* Sends these, behind each other, as one frame of several segments; for a device that gives back what was sent. Returns 1 if it left. */

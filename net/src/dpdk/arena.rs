@@ -3,14 +3,14 @@
 //! A device reads what it was told of beforehand (`rte_extmem_register`, `rte_dev_dma_map`). DPDK has room for 128 registrations and, on vfio, for 256
 //! mappings, of which those that lie side by side are one. So all addresses are reserved at once, and extents are taken from the lowest on. Where
 //! there would be more than 256 pieces, with what is in use all over, DPDK does not forget one: such a place keeps its memory, is handed out
-//! first, and is tried again when another has been forgotten.
+//! first, and is tried again when another has been forgotten. The addresses are low where such are free ([`DMA_HINTS`]): an IOMMU may translate no more.
 //!
 //! Guarantees: what [`Arena::take`] answers is [`DMA_EXTENT_BYTES`] of readable and writable memory, aligned to that, which nobody else has until it is
 //! handed to [`Arena::give`], and which the device reads meanwhile. Memory leaves this process only after the device has been told to forget it.
 #![allow(unsafe_code)]
 
 use super::error::Code;
-use crate::limits::DMA_EXTENT_BYTES;
+use crate::limits::{DMA_EXTENT_BYTES, DMA_HINTS};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 use std::collections::BTreeSet;
@@ -23,8 +23,19 @@ use std::time::{Duration, Instant};
 pub(super) trait Mapper: Send + Sync {
     /// From now on the device reads these bytes, which are there. Otherwise, why it does not.
     fn map(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Code>;
-    /// From now on it does not. False: it still does.
-    fn unmap(&self, at: NonNull<u8>, bytes: usize) -> bool;
+    /// From now on it does not.
+    fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Unmapped;
+}
+
+/// What became of memory that a device was to forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmapped {
+    /// The device does not read it any more.
+    Forgotten,
+    /// It still does.
+    StillRead,
+    /// Nobody knows.
+    Unknown,
 }
 
 /// Places of extents: numbers from the base on.
@@ -36,6 +47,9 @@ struct Places {
     bare: BTreeSet<usize>,
     /// Those that nobody has and the device still reads, since it would not forget them.
     read: BTreeSet<usize>,
+    /// Which of these is tried next, and when one was tried in vain.
+    retry_from: usize,
+    in_vain: Option<Instant>,
     /// When the device last refused one, and why.
     refused: Option<(Instant, Code)>,
 }
@@ -74,7 +88,7 @@ impl<M: Mapper> Arena<M> {
     /// Reserves addresses for so many extents. None: there are none.
     pub(super) fn reserve(count: usize, retry: Duration, mapper: M) -> Option<Arena<M>> {
         let bytes = count.checked_mul(DMA_EXTENT_BYTES).filter(|bytes| *bytes != 0)?;
-        let base = reserve(bytes)?;
+        let base = DMA_HINTS.iter().find_map(|hint| reserve_at(*hint, bytes)).or_else(|| reserve(bytes))?;
         let out = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Some(Arena { base, count, places: Mutex::default(), out, mapper, retry })
     }
@@ -133,24 +147,31 @@ impl<M: Mapper> Arena<M> {
     pub(super) fn take(&self) -> Option<NonNull<u8>> {
         let mut places = self.lock();
         if let Some(place) = places.read.pop_first() {
+            places.refused = None;
             return Some(self.handed_out(place));
         }
         if places.refused.is_some_and(|(when, _)| when.elapsed() < self.retry) {
             return None;
         }
+        let refuse = |places: &mut Places, why| places.refused = Some((Instant::now(), why));
         let place = match places.bare.pop_first() {
             Some(place) => place,
             None if places.next < self.count => {
                 places.next += 1;
                 places.next - 1
             }
-            None => return None,
+            None => {
+                refuse(&mut places, Code(libc::ENOSPC));
+                return None;
+            }
         };
         // Others need not wait for the kernel, which may have to clear all of it.
         drop(places);
         let at = self.at(place);
         if !make_usable(at) {
-            self.lock().bare.insert(place);
+            let mut places = self.lock();
+            places.bare.insert(place);
+            refuse(&mut places, Code(libc::ENOMEM));
             return None;
         }
         let mapped = self.mapper.map(at, DMA_EXTENT_BYTES);
@@ -160,7 +181,7 @@ impl<M: Mapper> Arena<M> {
             places.refused = None;
             return Some(self.handed_out(place));
         };
-        places.refused = Some((Instant::now(), why));
+        refuse(&mut places, why);
         if is_bare {
             places.bare.insert(place);
         }
@@ -183,28 +204,54 @@ impl<M: Mapper> Arena<M> {
         if let Some(word) = self.out.get(place / 64) {
             word.fetch_and(!(1 << (place % 64)), Relaxed);
         }
-        // What it would not forget before it may now, as its neighbours are gone.
-        if self.forget(place)
-            && let Some(earlier) = { self.lock().read.pop_last() }
-        {
-            self.forget(earlier);
+        // What it would not forget before it may now, as its neighbours are gone: two for each, by turns, until one is in vain.
+        if self.forget(place) {
+            let _until_in_vain = (0..2).all(|_| self.next_to_forget().is_some_and(|earlier| self.forget(earlier)));
         }
+    }
+
+    /// Of the places that the device would not forget the one that is to be tried next; none for a while after one was tried in vain.
+    fn next_to_forget(&self) -> Option<usize> {
+        let mut places = self.lock();
+        if places.in_vain.is_some_and(|when| when.elapsed() < self.retry) {
+            return None;
+        }
+        let next = places.read.range(places.retry_from..).next().or_else(|| places.read.first()).copied()?;
+        places.retry_from = next + 1;
+        places.read.remove(&next);
+        Some(next)
     }
 
     /// Has the device forget a place that nobody has. False: it would not.
     fn forget(&self, place: usize) -> bool {
         let at = self.at(place);
-        let forgotten = self.mapper.unmap(at, DMA_EXTENT_BYTES);
+        let unmapped = self.mapper.unmap(at, DMA_EXTENT_BYTES);
         // Without that the device would go on reading the memory that is there now: the address must not get another.
-        let is_bare = forgotten && make_bare(at);
+        let is_bare = unmapped == Unmapped::Forgotten && make_bare(at);
         let mut places = self.lock();
-        if !forgotten {
+        if unmapped == Unmapped::StillRead {
             places.read.insert(place);
-        } else if is_bare {
+            places.in_vain = Some(Instant::now());
+        }
+        if is_bare {
             places.bare.insert(place);
         }
-        forgotten
+        // Of all else nobody knows what is there: it is not used again.
+        unmapped == Unmapped::Forgotten
     }
+}
+
+/// Reserves these addresses, if they are free.
+fn reserve_at(hint: usize, bytes: usize) -> Option<NonNull<u8>> {
+    let (hint, flags) = (std::ptr::without_provenance_mut(hint), MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: a fresh mapping that replaces none.
+    let base = unsafe { mmap_anonymous(hint, bytes, ProtFlags::empty(), flags) }.ok()?;
+    if base == hint {
+        return NonNull::new(base.cast());
+    }
+    // SAFETY: it was just mapped, and is not used.
+    let _stays_reserved = unsafe { munmap(base, bytes) };
+    None
 }
 
 /// Reserves addresses, aligned to an extent.
@@ -277,7 +324,9 @@ mod tests {
             let mut mapped = self.mapped.lock().unwrap();
             assert_eq!(bytes, DMA_EXTENT_BYTES);
             // SAFETY: it is to be readable and writable now, and nobody else's.
-            unsafe { at.as_ptr().write_bytes(1, bytes) };
+            let memory = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), bytes) };
+            assert!(memory.iter().all(|byte| *byte == 0), "fresh memory");
+            memory.fill(1);
             if mapped.len() == self.most {
                 return Err(Code(libc::ENOMEM));
             }
@@ -285,12 +334,15 @@ mod tests {
             Ok(())
         }
 
-        fn unmap(&self, at: NonNull<u8>, _bytes: usize) -> bool {
+        fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Unmapped {
+            // SAFETY: what the device reads is there.
+            let memory = unsafe { std::slice::from_raw_parts(at.as_ptr(), bytes) };
+            assert!(memory.iter().all(|byte| *byte != 0), "as it was handed out");
             if self.stubborn.load(Relaxed) {
-                return false;
+                return Unmapped::StillRead;
             }
             assert!(self.mapped.lock().unwrap().remove(&at.as_ptr().addr()), "it does not read that");
-            true
+            Unmapped::Forgotten
         }
     }
 
@@ -321,7 +373,7 @@ mod tests {
         let local = [0; 8];
         assert!(!arena.reads(&local) && !arena.has(local.as_ptr().addr()));
         assert_eq!(arena.take(), Some(second), "the lowest place");
-        assert!(bytes(second).iter().all(|byte| *byte == 1), "written by the fake, on fresh memory");
+        assert!(bytes(second).iter().all(|byte| *byte == 1), "written by the fake");
     }
 
     #[test]
@@ -389,11 +441,11 @@ mod tests {
                         if round % 3 != 2
                             && let Some(at) = arena.take()
                         {
-                            bytes(at)[64..128].fill(thread);
+                            bytes(at)[64..128].fill(thread + 1);
                             assert!(arena.reads(bytes(at)));
                             assert!(has.insert(at.as_ptr().addr(), at).is_none());
                         } else if let Some((_, at)) = has.pop_first() {
-                            assert!(bytes(at)[64..128].iter().all(|byte| *byte == thread));
+                            assert!(bytes(at)[64..128].iter().all(|byte| *byte == thread + 1));
                             // SAFETY: nobody uses it.
                             unsafe { arena.give(at) };
                         }

@@ -3,13 +3,14 @@
 //! A real device reads memory by its address on the bus, through the IOMMU, and only where somebody has mapped it: `rte_dev_dma_map` does, on vfio-pci,
 //! here with the address that the memory has in this process, as DPDK does it with its own (`--iova-mode=va`). What is mapped stays in memory (it
 //! counts against `ulimit -l`). Elsewhere values are copied into packets: without an IOMMU nobody knows where memory lies; where DPDK has the IOMMU
-//! translate physical addresses ours could be among them; a device that is not of the PCI bus says yes and maps nothing; and mlx5, which maps
-//! memory by itself, makes all it knows anew each time some is unmapped, while others send (22.11: `mlx5_common_dev_dma_unmap`).
+//! translate physical addresses ours could be among them; a device that is not of the PCI bus says yes and maps nothing; mlx5, which maps
+//! memory by itself, makes all it knows anew each time some is unmapped, while others send (22.11: `mlx5_common_dev_dma_unmap`); and not each
+//! driver waits with memory that is not its pool's until it has left, or has room for its addresses: [`DRIVERS`] do.
 //!
 //! Guarantees: memory that a device was told of is not given back to the kernel before the device was told to forget it.
 #![allow(unsafe_code)]
 
-use super::arena::{Arena, Mapper};
+use super::arena::{Arena, Mapper, Unmapped};
 use super::eal::Eal;
 use super::error::Code;
 use super::info::PortInfo;
@@ -23,6 +24,22 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// Drivers that let go of memory that is not their pool's once it has left, with addresses of 64 bits: those of DPDK 22.11 that were tried
+/// (e1000_em, virtio, vmxnet3), and Intel's others, whose rings do it in the same way.
+const DRIVERS: [&str; 11] = [
+    "net_e1000_em",
+    "net_virtio",
+    "net_vmxnet3",
+    "net_e1000_igb",
+    "net_e1000_igb_vf",
+    "net_i40e",
+    "net_iavf",
+    "net_ice",
+    "net_igc",
+    "net_ixgbe",
+    "net_ixgbe_vf",
+];
+
 /// Why a device reads no memory but DPDK's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoDma {
@@ -30,6 +47,8 @@ pub enum NoDma {
     Unasked,
     /// It sends packets of one piece.
     Segments,
+    /// Its driver is none of those that are known to.
+    Driver,
     /// It is none on vfio-pci.
     NoVfio,
     /// vfio without an IOMMU: nothing is translated, and nobody knows where memory lies.
@@ -51,12 +70,16 @@ impl fmt::Display for NoDma {
         match self {
             NoDma::Unasked => f.write_str("it was not asked to send from elsewhere"),
             NoDma::Segments => f.write_str("its driver sends packets of one piece"),
+            NoDma::Driver => f.write_str("its driver is not known to send from memory that is not DPDK's"),
             NoDma::NoVfio => f.write_str("it is none on vfio-pci, and reads no memory but DPDK's"),
             NoDma::NoIommu => f.write_str("vfio runs without an IOMMU"),
             NoDma::Physical => f.write_str("DPDK has the IOMMU translate physical addresses (its --iova-mode)"),
             NoDma::Addresses => f.write_str("there are no addresses to reserve"),
             NoDma::Register(code) => write!(f, "DPDK has no room for further memory: {code}"),
-            NoDma::Map(code) => write!(f, "the kernel maps it no memory: {code}; look at `ulimit -l`"),
+            NoDma::Map(code) => write!(
+                f,
+                "the kernel maps it no memory: {code}; look at `ulimit -l`, and at how many bits the IOMMU has"
+            ),
             NoDma::Another => f.write_str("another device of this process reads its tables"),
         }
     }
@@ -81,11 +104,16 @@ impl Mapper for Device {
         if failed == 0 { Ok(()) } else { Err(Code::of(failed)) }
     }
 
-    fn unmap(&self, at: NonNull<u8>, bytes: usize) -> bool {
+    fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Unmapped {
         // DPDK has ended, or ends: no port is open, nothing is sent any more, and none of these addresses gets other memory (`map`).
-        let Some(_runs) = self.eal.upgrade() else { return true };
+        let Some(_runs) = self.eal.upgrade() else { return Unmapped::Forgotten };
         // SAFETY: as in `map`.
-        unsafe { sys::ss_dma_unmap(self.device.as_ptr(), at.as_ptr().cast(), bytes) == 0 }
+        match -unsafe { sys::ss_dma_unmap(self.device.as_ptr(), at.as_ptr().cast(), bytes) } {
+            0 => Unmapped::Forgotten,
+            // DPDK has no room for what would be left on both sides, and has changed nothing.
+            libc::ENOMEM => Unmapped::StillRead,
+            _ => Unmapped::Unknown,
+        }
     }
 }
 
@@ -94,8 +122,8 @@ impl Mapper for Device {
 pub(super) enum Reads {
     /// From anywhere: a processor reads it.
     All,
-    /// From what its device was told of, and from packets that are kept, if any are.
-    Told(Arc<Dma>, bool),
+    /// From what its device was told of.
+    Told(Arc<Dma>),
     /// From DPDK's memory alone.
     Own(NoDma),
 }
@@ -109,9 +137,10 @@ impl Reads {
         let dma = match (options.reads_tables, info.sends_segments) {
             (_, false) => Err(NoDma::Segments),
             (false, _) => Err(NoDma::Unasked),
+            (true, true) if !DRIVERS.contains(&info.driver.as_str()) => Err(NoDma::Driver),
             (true, true) => Dma::of(eal, info.port, &info.name),
         };
-        dma.map_or_else(Reads::Own, |dma| Reads::Told(dma, options.kept_buffers != 0))
+        dma.map_or_else(Reads::Own, Reads::Told)
     }
 
     /// Whether it sends these bytes from where they lie.
@@ -119,7 +148,7 @@ impl Reads {
     pub(super) fn reach(&self, bytes: &[u8]) -> bool {
         match self {
             Reads::All => true,
-            Reads::Told(dma, keeps) => dma.arena.reads(bytes) || *keeps && is_dpdks(bytes),
+            Reads::Told(dma) => dma.arena.reads(bytes),
             Reads::Own(_) => false,
         }
     }
@@ -127,7 +156,7 @@ impl Reads {
     /// The memory that its device was told of.
     pub(super) fn told(&self) -> Option<&Arc<Dma>> {
         match self {
-            Reads::Told(dma, _) => Some(dma),
+            Reads::Told(dma) => Some(dma),
             _ => None,
         }
     }
@@ -139,13 +168,6 @@ impl Reads {
             _ => None,
         }
     }
-}
-
-/// Whether these bytes lie in a buffer of DPDK's that devices read, such as a value that stayed in its packet.
-fn is_dpdks(bytes: &[u8]) -> bool {
-    let len = u16::try_from(bytes.len()).unwrap_or_default();
-    // SAFETY: any address may be asked for.
-    unsafe { sys::ss_reads_own(bytes.as_ptr(), len) }
 }
 
 /// Memory that a device reads, for tables.

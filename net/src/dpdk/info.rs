@@ -35,7 +35,7 @@ pub struct PortInfo {
     pub sends_shares: bool,
     /// Whether it sends packets of several pieces.
     pub sends_segments: bool,
-    /// Whether it can be shared with the kernel ([`PortOptions::isolate`]); of a port that is not open, whether it might.
+    /// Whether it can be shared with the kernel ([`super::PortOptions::isolate`]); of a port that is not open, whether it might.
     pub isolates: bool,
     /// Whether it spreads packets of UDP over queues by their addresses and ports (RSS).
     pub spreads: bool,
@@ -78,7 +78,7 @@ fn own_mac(port: u16) -> [u8; 6] {
     [2, 0, 0, 0, high, low]
 }
 
-/// Asks a port what it is. For modules that hold the [`Eal`].
+/// Asks a port what it is. For modules that hold the [`super::Eal`].
 pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
     // SAFETY: all-zero is a value of the structure, which holds numbers alone.
     let mut said: sys::ss_port_info = unsafe { std::mem::zeroed() };

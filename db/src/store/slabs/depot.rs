@@ -216,20 +216,26 @@ impl Depot {
         taken
     }
 
+    /// Memory of a slab; of a new extent if there is none.
+    fn free_slab(&self) -> Option<NonNull<u8>> {
+        if let Some(slab) = { self.extents.lock().take() } {
+            return Some(slab);
+        }
+        // Not under this lock, either. Others may do the same meanwhile; then it is not needed.
+        let extent = Extent::make()?;
+        let mut extents = self.extents.lock();
+        if let Some(slab) = extents.take() {
+            drop(extents);
+            drop(extent);
+            return Some(slab);
+        }
+        extents.add(extent);
+        extents.take()
+    }
+
     /// A slab that is nobody's and in no list, without an object handed out.
     fn new_slab(&self) -> Option<NonNull<Slab>> {
-        let mut extents = self.extents.lock();
-        let slab = match extents.take() {
-            Some(slab) => slab,
-            None => {
-                // Not under this lock, either.
-                let extent = MutexGuard::unlocked(&mut extents, Extent::make)?;
-                extents.add(extent);
-                extents.take()?
-            }
-        };
-        drop(extents);
-        let slab: NonNull<Slab> = slab.cast();
+        let slab: NonNull<Slab> = self.free_slab()?.cast();
         self.slabs_bytes.fetch_add(SLAB_BYTES, Relaxed);
         let nothing = ptr::null_mut();
         // SAFETY: memory of a slab, aligned to its size, which is nobody else's.

@@ -134,9 +134,14 @@ fn from_span(bytes: usize) -> Option<NonNull<u8>> {
         }
         spans.may_grow(bytes)
     };
-    // Not under the lock: the device has to be told of it. Others may do the same meanwhile.
+    // Not under the lock: the device has to be told of it. Others may do the same meanwhile; then it is not needed.
     let extent = if may_grow { Extent::of_source()? } else { return None };
     let mut spans = SPANS.lock();
+    if let Some(at) = spans.take(bytes) {
+        drop(spans);
+        drop(extent);
+        return Some(at);
+    }
     spans.add(extent);
     spans.take(bytes)
 }

@@ -11,10 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 
 use super::extents::Extent;
-use crate::limits::{EXTENT_BYTES, SPAN_STEP_BYTES, SPARE_SPAN_BYTES};
-
-/// The longest piece.
-pub(super) const LONGEST_BYTES: usize = EXTENT_BYTES;
+use crate::limits::{EXTENT_BYTES, LONGEST_SPAN_BYTES, SPAN_STEP_BYTES, SPARE_SPAN_BYTES};
 
 /// Free bytes, as runs that never touch each other within an extent.
 #[derive(Default)]
@@ -89,9 +86,9 @@ impl Spans {
         self.extents.len() * EXTENT_BYTES
     }
 
-    /// A piece of so many bytes ([`LONGEST_BYTES`] at most); none where no run is as long.
+    /// A piece of so many bytes ([`LONGEST_SPAN_BYTES`] at most); none where no run is as long.
     pub(super) fn take(&mut self, bytes: usize) -> Option<NonNull<u8>> {
-        let bytes = rounded(bytes)?;
+        let bytes = rounded(bytes).filter(|bytes| *bytes <= LONGEST_SPAN_BYTES)?;
         let start = self.runs.take(bytes)?;
         self.free_bytes -= bytes;
         let base = start & !(EXTENT_BYTES - 1);
@@ -104,7 +101,7 @@ impl Spans {
     /// used: whoever takes many and gives back all but one of each extent is charged for that one.
     pub(super) fn may_grow(&self, bytes: usize) -> bool {
         let used = self.bytes() - self.free_bytes;
-        bytes <= LONGEST_BYTES && self.free_bytes <= self.waste_bytes.max(used / 2)
+        bytes <= LONGEST_SPAN_BYTES && self.free_bytes <= self.waste_bytes.max(used / 2)
     }
 
     /// Adds an extent.
@@ -161,7 +158,7 @@ mod tests {
         let rounds = if cfg!(miri) { 60 } else { 6000 };
         for round in 0..rounds {
             if has.len() < 40 && random.random_bool(0.55) {
-                let bytes = [8185, 9000, 16_500, 70_000, 1 << 20, EXTENT_BYTES][random.random_range(0..6)];
+                let bytes = [8185, 9000, 16_500, 70_000, 150_000, LONGEST_SPAN_BYTES][random.random_range(0..6)];
                 let at = take(&mut spans, bytes).expect("memory");
                 assert!(at.as_ptr().addr().is_multiple_of(SPAN_STEP_BYTES));
                 // SAFETY: just taken. Its ends are looked at.
@@ -195,20 +192,20 @@ mod tests {
     #[test]
     fn who_empties_all_but_one_piece_of_each_extent_gets_no_further_ones() {
         let mut spans = Spans::new(EXTENT_BYTES);
-        let half = EXTENT_BYTES / 2;
-        let pieces: Vec<_> = (0..16).map(|_| take(&mut spans, half).expect("memory")).collect();
+        let length = LONGEST_SPAN_BYTES / 2;
+        let pieces: Vec<_> = (0..128).map(|_| take(&mut spans, length).expect("memory")).collect();
         for at in pieces.iter().step_by(2) {
             // SAFETY: it came from there, and nobody uses it.
-            assert!(unsafe { spans.give(*at, half) }.is_none());
+            assert!(unsafe { spans.give(*at, length) }.is_none());
         }
         assert_eq!(spans.bytes(), 8 * EXTENT_BYTES);
-        assert!(take(&mut spans, half + 1).is_none(), "half of it is free, and in no piece as long");
-        let again = take(&mut spans, half).expect("what is free is handed out");
+        assert!(take(&mut spans, length + 1).is_none(), "half of it is free, and in no piece as long");
+        let again = take(&mut spans, length).expect("what is free is handed out");
         for at in pieces.iter().skip(1).step_by(2).chain([&again]) {
             // SAFETY: as above.
-            drop(unsafe { spans.give(*at, half) });
+            drop(unsafe { spans.give(*at, length) });
         }
-        assert!(take(&mut spans, EXTENT_BYTES).is_some());
+        assert!(take(&mut spans, LONGEST_SPAN_BYTES).is_some());
     }
 
     #[test]
@@ -216,8 +213,8 @@ mod tests {
         let mut spans = Spans::new(1 << 30);
         assert!(spans.take(9000).is_none() && spans.may_grow(9000));
         let at = take(&mut spans, 9000).expect("memory");
-        assert!(take(&mut spans, usize::MAX).is_none() && take(&mut spans, LONGEST_BYTES + 1).is_none());
-        assert!(spans.take(LONGEST_BYTES).is_none() && spans.take(9000).is_some());
+        assert!(take(&mut spans, usize::MAX).is_none() && take(&mut spans, LONGEST_SPAN_BYTES + 1).is_none());
+        assert!(spans.take(EXTENT_BYTES).is_none() && spans.take(9000).is_some());
         // SAFETY: it came from there, and nobody uses it.
         assert!(unsafe { spans.give(at, 9000) }.is_none());
     }
