@@ -109,3 +109,26 @@ pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
         spreads: can(sys::SS_CAN_SPREAD),
     })
 }
+
+#[cfg(test)]
+impl PortInfo {
+    /// A device that can nothing beyond packets.
+    pub(super) fn plain() -> PortInfo {
+        PortInfo {
+            port: 0,
+            name: String::new(),
+            driver: String::new(),
+            node: None,
+            mac: Mac::ZERO,
+            mtu: 1500,
+            max_mtu: 0,
+            max_queues: 1,
+            checks: (false, false),
+            fills: (false, false),
+            sends_shares: false,
+            sends_segments: false,
+            isolates: false,
+            spreads: false,
+        }
+    }
+}

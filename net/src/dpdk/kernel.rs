@@ -38,22 +38,7 @@ mod tests {
     use std::net::UdpSocket;
 
     fn device(mac: Mac) -> PortInfo {
-        PortInfo {
-            port: 0,
-            name: "0000:3b:00.0".to_owned(),
-            driver: "mlx5_pci".to_owned(),
-            node: None,
-            mac,
-            mtu: 1500,
-            max_mtu: 0,
-            max_queues: 1,
-            checks: (false, false),
-            fills: (false, false),
-            sends_shares: false,
-            sends_segments: false,
-            isolates: true,
-            spreads: false,
-        }
+        PortInfo { name: "0000:3b:00.0".to_owned(), mac, isolates: true, ..PortInfo::plain() }
     }
 
     fn at(mac: Mac, address: IpAddr) -> Result<(), DeviceError> {

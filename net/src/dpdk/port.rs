@@ -485,22 +485,7 @@ mod tests {
 
     #[test]
     fn a_device_keeps_the_mtu_that_it_has_and_gets_the_one_that_is_asked_for() {
-        let info = |mtu, max_mtu| PortInfo {
-            port: 0,
-            name: String::new(),
-            driver: String::new(),
-            node: None,
-            mac: Mac::ZERO,
-            mtu,
-            max_mtu,
-            max_queues: 1,
-            checks: (false, false),
-            fills: (false, false),
-            sends_shares: false,
-            sends_segments: false,
-            isolates: false,
-            spreads: false,
-        };
+        let info = |mtu, max_mtu| PortInfo { mtu, max_mtu, ..PortInfo::plain() };
         for (asked, mtu, max_mtu, set) in [
             (None, 9000, 0, 9000),
             (None, 9000, 9216, 9000),
