@@ -89,7 +89,7 @@ pub(super) fn describe(port: u16) -> Result<PortInfo, DpdkError> {
     }
     let can = |what: u32| said.can & what != 0;
     let driver = string(&said.driver);
-    // A real device reads memory by itself, and only what it was told of: see `reads`.
+    // A real device reads memory by itself, and only what it was told of: see `dma`.
     let reads_all = READ_BY_PROCESSOR.contains(&driver.as_str()) && !can(sys::SS_OWN_MEMORY_ONLY);
     let isolates = driver != TAP || can(sys::SS_HAS_REMOTE);
     Ok(PortInfo {
