@@ -5,20 +5,27 @@
 //! outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long; it does
 //! harm where the value's type is forgotten: in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
 //! alone. So do `async` blocks and closures. And
-//! addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies. [`places`] looks at
-//! what an index of an index does to the place, [`stale`] at what is used without being looked at again.
-//!
+//! addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies.
 //! The compiler's own intermediate form (`--emit=mir`, without optimisation) shows all of these: each is one line of it.
 //! Text of the tenant's that looks like such a line is refused too, which harms nobody.
+//!
+//! What a place is used for shows in that form as the borrow checker gets it, which [`mir`] reads into a structure:
+//! [`guards`] looks at what a guard or an index does to the place that was looked at, [`stale`] at what is used without being
+//! looked at again, [`places`] at indexes of indexes. A function that one of the two forms lacks is refused, and so is all
+//! that cannot be read.
 
+mod complete;
+mod guards;
+mod mir;
 mod places;
 mod stale;
 
 use std::collections::{HashMap, HashSet};
 
-use super::Source;
-use super::check::rules::{ADDRESS, ERASED, FN_POINTER, INDEX, Rule, STALE};
+use super::check::rules::{ADDRESS, ERASED, FN_POINTER, Rule, UNKNOWN_MIR};
 use super::diagnostic::Diagnostic;
+use super::{Source, limits};
+use mir::Unknown;
 
 /// Conversions of a function or closure to a pointer.
 const FUNCTION_POINTERS: [&str; 3] =
@@ -67,8 +74,60 @@ struct Known<'a> {
     plain: HashSet<&'a str>,
 }
 
+/// What is wrong with a statement.
+struct Found {
+    rule: &'static Rule,
+    what: String,
+    /// Where the statement comes from: `src/lib.rs:1:2: 3:4`.
+    from: String,
+}
+
+impl Found {
+    fn new(rule: &'static Rule, what: &str, from: &str) -> Found {
+        Found { rule, what: what.to_owned(), from: from.to_owned() }
+    }
+}
+
+/// What the compiler wrote of a source.
+pub(super) struct Forms {
+    /// All functions, as text, before optimisation.
+    pub(super) text: String,
+    /// Each function, as the borrow checker gets it.
+    pub(super) bodies: Vec<String>,
+}
+
 /// Everything that is to be refused. `parameters` are the names of all type parameters of the source.
-pub(super) fn refused(mir: &str, source: &Source, parameters: &HashSet<String>) -> Vec<Diagnostic> {
+pub(super) fn refused(forms: &Forms, source: &Source, parameters: &HashSet<String>) -> Vec<Diagnostic> {
+    let mut found = of_text(&forms.text, source, parameters);
+    let mut names = Vec::new();
+    for text in &forms.bodies {
+        let name = complete::name_of(text);
+        let wrong = looked_at(text)
+            .unwrap_or_else(|Unknown(text)| vec![Found::new(&UNKNOWN_MIR, &format!("there is {text:?}"), "")]);
+        for one in &wrong {
+            let diagnostic = refusal_from(one, name, source);
+            if !found.contains(&diagnostic) {
+                found.push(diagnostic);
+            }
+        }
+        names.push(name);
+    }
+    for missing in complete::missing(&forms.text, &names) {
+        found.push(refusal_from(&Found::new(&UNKNOWN_MIR, "it is not written down", ""), missing, source));
+    }
+    found.truncate(limits::DIAGNOSTICS);
+    found
+}
+
+/// What is wrong with a function's places.
+fn looked_at(text: &str) -> Result<Vec<Found>, Unknown> {
+    let body = mir::Body::read(text)?;
+    let found = [guards::refused(&body)?, stale::refused(&body)?, places::refused(&body)?];
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// What single lines show.
+fn of_text(mir: &str, source: &Source, parameters: &HashSet<String>) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = Vec::new();
     let bodies = bodies(mir);
     let known = Known { parameters, plain: plain_closures(&bodies, parameters) };
@@ -80,17 +139,13 @@ pub(super) fn refused(mir: &str, source: &Source, parameters: &HashSet<String>) 
                 found.push(diagnostic);
             }
         }
-        if stale::refused(&body) {
-            found.push(refusal(&STALE, "a place is used that changed after it was looked at", body.head, source));
-        }
-        found.extend(places::refused(&body).map(|what| refusal(&INDEX, what, body.head, source)));
     }
     found
 }
 
 fn bodies(mir: &str) -> Vec<Body<'_>> {
     let mut bodies: Vec<Body<'_>> = Vec::new();
-    for line in mir.lines() {
+    for line in mir.lines().map(mir::without_comment) {
         if !line.starts_with([' ', '}', '/']) && line.ends_with('{') {
             bodies.push(Body { head: line, lines: Vec::new(), locals: HashMap::new() });
             continue;
@@ -340,6 +395,35 @@ fn has_impl_trait(text: &str) -> bool {
             || behind.starts_with("::")
             || rest.starts_with("for<")
     })
+}
+
+/// A refusal of a statement, or of the function that is named, where the statement does not say where it comes from.
+fn refusal_from(found: &Found, name: &str, source: &Source) -> Diagnostic {
+    let Found { rule, what, from } = found;
+    let mut parts = from.split(':');
+    let place = parts.next().zip(parts.next()).zip(parts.next());
+    let place = place.and_then(|((path, line), column)| {
+        let file = source.files.iter().find(|file| file.path == path)?;
+        let (line, column): (usize, usize) = (line.parse().ok()?, column.parse().ok()?);
+        let start: usize = file.text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+        let text = file.text.get(start..)?.lines().next()?;
+        let inside: usize = text.chars().take(column.checked_sub(1)?).map(char::len_utf8).sum();
+        Some((file, start + inside..start + text.len().max(inside)))
+    });
+    match place {
+        Some((file, span)) => {
+            let name = last_name(name);
+            let message = format!("{}: in `{name}` {what}", rule.reason);
+            Diagnostic::refused(&file.path, &file.text, span, rule.id, &message)
+        }
+        None => refusal(rule, what, &format!("fn {name}"), source),
+    }
+}
+
+/// `read` of `module::<impl at src/lib.rs:1:2: 3:4>::read::{closure#0}`.
+fn last_name(path: &str) -> &str {
+    let is_name = |part: &&str| part.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    path.rsplit("::").find(is_name).unwrap_or(path)
 }
 
 /// A refusal at the function whose body's first line this is.

@@ -167,11 +167,15 @@ impl Build<'_> {
         // Optimised, it would also show what the standard library's own functions do.
         let unoptimised = ["-Copt-level=0", "-Funsafe_code", "--emit=mir=tenant.mir", ROOT_FILE];
         arguments.extend(unoptimised.map(OsString::from));
-        self.rustc(arguments)?;
-        let mir =
-            fs::read(self.folder.join("tenant.mir")).map_err(|error| BuildError::io("reading tenant.mir", error))?;
+        // Each function as the borrow checker gets it, with where its statements come from.
+        let bodies = ["-Zdump-mir=renumber", "-Zdump-mir-exclude-alloc-bytes", "-Zmir-include-spans=on"];
+        arguments.extend(bodies.map(OsString::from));
+        arguments.push(format!("-Zdump-mir-dir={BODIES}").into());
+        self.run_rustc(arguments, true)?;
+        let text = read_text(&self.folder.join("tenant.mir"), limits::MIR_BYTES)?;
+        let forms = audit::Forms { text, bodies: read_bodies(&self.folder.join(BODIES))? };
         let parameters = type_parameters(self.source)?;
-        let refused = audit::refused(&String::from_utf8_lossy(&mir), self.source, &parameters);
+        let refused = audit::refused(&forms, self.source, &parameters);
         if refused.is_empty() { Ok(()) } else { Err(BuildError::Refused(refused)) }
     }
 
@@ -190,12 +194,16 @@ impl Build<'_> {
 
     /// Runs the compiler; returns its warnings.
     fn rustc(&self, arguments: Vec<OsString>) -> Result<Vec<Diagnostic>, BuildError> {
+        self.run_rustc(arguments, false)
+    }
+
+    fn run_rustc(&self, arguments: Vec<OsString>, unstable: bool) -> Result<Vec<Diagnostic>, BuildError> {
         let Build { toolchain, job, folder, .. } = *self;
         let readable = vec![toolchain.rustc.sysroot.clone(), toolchain.root.clone()];
         let Left { cpu, until } = self.left.get();
         let wall = until.saturating_duration_since(Instant::now());
         let program = &toolchain.rustc.program;
-        let run = Run { program, arguments, folder, readable, limits: &job.limits, cpu, wall };
+        let run = Run { program, arguments, folder, readable, limits: &job.limits, cpu, wall, unstable };
         let outcome = job.launcher.run(&run)?;
         self.left.set(Left { cpu: cpu.saturating_sub(outcome.cpu), until });
         let mut diagnostics = diagnostic::from_rustc(&outcome.stderr);
@@ -217,6 +225,52 @@ impl Build<'_> {
         }
         Err(BuildError::Compile(diagnostics))
     }
+}
+
+/// Where the audit's run of the compiler writes functions, in the folder of the build.
+const BODIES: &str = "bodies";
+
+/// A text that the compiler wrote. Text that is no UTF-8 comes of none that it writes.
+fn read_text(path: &Path, most: u64) -> Result<String, BuildError> {
+    let wrong = |error| BuildError::io("reading the compiler's intermediate form", error);
+    let metadata = fs::symlink_metadata(path).map_err(wrong)?;
+    if !metadata.is_file() {
+        return Err(BuildError::Internal(format!("{} is no file", path.display())));
+    }
+    if metadata.len() > most {
+        let message = format!("the compiler's intermediate form has more than {} MiB", limits::MIR_BYTES >> 20);
+        return Err(BuildError::Limit(message));
+    }
+    fs::read_to_string(path).map_err(wrong)
+}
+
+/// Every function that the compiler wrote down.
+fn read_bodies(folder: &Path) -> Result<Vec<String>, BuildError> {
+    let wrong = |error| BuildError::io("reading the compiler's intermediate form", error);
+    let mut paths = Vec::new();
+    match fs::read_dir(folder) {
+        // A source without a function.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(wrong(error)),
+        Ok(entries) => {
+            for entry in entries {
+                let path = entry.map_err(wrong)?.path();
+                if path.extension().is_some_and(|extension| extension == "mir") {
+                    paths.push(path);
+                }
+            }
+        }
+    }
+    // What is refused is said in the same order each time.
+    paths.sort();
+    let mut left = limits::MIR_BYTES;
+    let mut bodies = Vec::new();
+    for path in paths {
+        let text = read_text(&path, left)?;
+        left -= text.len() as u64;
+        bodies.push(text);
+    }
+    Ok(bodies)
 }
 
 /// Every file that the compiler read must be one that was sent.

@@ -62,6 +62,9 @@ pub(super) struct Run<'a> {
     /// What is left of it for this command.
     pub(super) cpu: Duration,
     pub(super) wall: Duration,
+    /// Whether the compiler takes options that are not stable. Only for the audit: no source can use what they allow, the
+    /// checker refuses `#![feature]`, and nothing of that run is loaded.
+    pub(super) unstable: bool,
 }
 
 /// What came of it.
@@ -115,6 +118,9 @@ impl Launcher {
             [("TMPDIR", folder.as_str()), ("RUST_BACKTRACE", "0"), ("RUSTC_ICE", "0")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
+        if run.unstable {
+            environment.insert("RUSTC_BOOTSTRAP".to_owned(), "1".to_owned());
+        }
         let Launcher::Sandboxed { program, arguments, confinement } = self else {
             let mut command = Command::new(run.program);
             command.args(&run.arguments).env_clear().envs(environment);
@@ -228,6 +234,7 @@ impl Launcher {
             limits: &limits,
             cpu: limits.cpu,
             wall: limits.wall,
+            unstable: false,
         };
         let outcome = self.run(&run)?;
         if outcome.success { Ok(()) } else { Err(BuildError::Sandbox(outcome.stderr.trim().to_owned())) }

@@ -25,6 +25,10 @@ pub const DIAGNOSTICS: usize = 100;
 /// Bytes of one rendered diagnostic; the rest is cut.
 pub const RENDERED_BYTES: usize = 8 << 10;
 
+/// Bytes of the compiler's intermediate form of an extension that the audit reads: as text, and of all functions. Half a
+/// megabyte of source makes some 10 MiB; more is refused.
+pub const MIR_BYTES: u64 = 128 << 20;
+
 /// Highest version of an extension: what JSON's numbers carry exactly. Versions grow by one with each push, so none is
 /// ever short of a successor.
 pub const MAX_VERSION: u64 = 1 << 53;

@@ -20,7 +20,16 @@ fn shell(script: &str, limits: &CompileLimits) -> Option<Result<Outcome, BuildEr
     let readable = ["/bin", "/usr/bin"].map(Into::into).to_vec();
     let arguments = vec!["-c".into(), script.into()];
     let (cpu, wall) = (limits.cpu, limits.wall);
-    Some(job.launcher.run(&Run { program: bash, arguments, folder: folder.path(), readable, limits, cpu, wall }))
+    Some(job.launcher.run(&Run {
+        program: bash,
+        arguments,
+        folder: folder.path(),
+        readable,
+        limits,
+        cpu,
+        wall,
+        unstable: false,
+    }))
 }
 
 fn limits() -> CompileLimits {

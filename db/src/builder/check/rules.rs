@@ -104,6 +104,9 @@ rules! {
     STALE: "stale", "what a guard or index changes can be used as if it were checked (rust-lang issues 160599, 161578, 161852): change it before or after",
         "fn f(mut x: Option<String>) -> usize { match x { Some(_) if { x = None; false } && panic!() => 0, Some(ref x) => x.len(), None => 1 } }\nfn g(mut x: &[&[&[u8]]], y: usize) -> u8 { x[y][{ x = &[]; 0 }][{ return 1; 0 }] }",
         "fn f(mut x: Option<String>) -> usize { if let Some(y) = &x && y.is_empty() { x = None; } match x { Some(ref x) if x.len() > 1 => x.len(), _ => 1 } }\nfn g(mut x: &[u8]) -> u8 { let mut sum = 0; while let [first, rest @ ..] = x { sum += first; x = rest; } sum + x[0] }";
+    UNKNOWN_MIR: "unknown-mir", "the compiler's intermediate form of this has something that the audit cannot follow to its end: write it in a simpler way, or in smaller functions",
+        "fn f(x: REPEAT(300, &)u8) -> u8 { REPEAT(300, *)x }",
+        "fn f(x: REPEAT(9, &)u8) -> u8 { REPEAT(9, *)x }";
     FN_POINTER: "fn-pointer", "function pointers lose bounds of lifetimes (rust-lang issues 25860, 157316): take `impl Fn` instead",
         "fn call(f: fn(u8) -> u8) -> u8 { f(1) }",
         "fn call(f: impl Fn(u8) -> u8) -> u8 { f(1) }";

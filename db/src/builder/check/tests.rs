@@ -8,7 +8,7 @@ use super::*;
 /// An example as a whole source. `REPEAT(n, x)` stands for x n times.
 fn example(text: &str) -> Source {
     let mut text = text.to_owned();
-    if let Some(start) = text.find("REPEAT(") {
+    while let Some(start) = text.find("REPEAT(") {
         let end = start + text[start..].find(')').expect("a closing bracket");
         let (count, what) = text[start + 7..end].split_once(", ").expect("two arguments");
         let repeated = what.repeat(count.parse().expect("a number"));

@@ -1,0 +1,86 @@
+//! Whether the borrow checker's form is there of every function that there is.
+
+use std::collections::HashMap;
+
+use super::mir::without_comment;
+
+/// A function that does nothing but return one value needs no borrow checker: what a struct's or a variant's name is as a function.
+const TRIVIAL_LINES: usize = 4;
+
+/// Names of functions, in what the compiler wrote of the whole source, of which no body was read: one for each that is missing.
+pub(super) fn missing<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
+    let mut left: HashMap<&str, usize> = HashMap::new();
+    for name in read {
+        *left.entry(name).or_default() += 1;
+    }
+    let mut missing = Vec::new();
+    let mut lines = mir.lines().peekable();
+    // Functions that constants can call are written twice.
+    let mut again = false;
+    while let Some(line) = lines.next() {
+        if line.starts_with("// MIR FOR CTFE") {
+            again = true;
+            continue;
+        }
+        if line.is_empty() || line.starts_with([' ', '}', '/']) || !without_comment(line).ends_with('{') {
+            continue;
+        }
+        let mut inside = Vec::new();
+        while let Some(line) = lines.next_if(|line| !line.starts_with('}')) {
+            inside.push(line);
+        }
+        let name = name(line);
+        if std::mem::take(&mut again) || is_harmless(line, &inside) {
+            continue;
+        }
+        match left.get_mut(name).filter(|left| **left > 0) {
+            Some(left) => *left -= 1,
+            None => missing.push(name),
+        }
+    }
+    missing
+}
+
+/// The name of the function whose body this is.
+pub(super) fn name_of(body: &str) -> &str {
+    let head = |line: &&str| line.starts_with("fn ") || line.starts_with("const ");
+    body.lines().find(head).map(name).unwrap_or_default()
+}
+
+/// `fn NAME(`, `const NAME: `; a name holds brackets that hold anything.
+fn name(head: &str) -> &str {
+    let name = ["fn ", "const ", "static mut ", "static "].iter().find_map(|start| head.strip_prefix(start));
+    let name = name.unwrap_or(head);
+    let mut depth = 0_usize;
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'<' | b'{' | b'[' => depth += 1,
+            b'>' | b'}' | b']' => depth = depth.saturating_sub(1),
+            b'(' if depth == 0 => return name.get(..at).unwrap_or(name),
+            b':' if depth == 0 && name.get(at..).is_some_and(|rest| rest.starts_with(": ")) => {
+                return name.get(..at).unwrap_or(name);
+            }
+            _ => {}
+        }
+    }
+    name
+}
+
+/// Whether nothing can be wrong with its places: it gives one value, or is the constant part of a function that was looked at,
+/// without a choice in it.
+fn is_harmless(head: &str, inside: &[&str]) -> bool {
+    let mut statements = inside.iter().map(|line| line.trim_start()).filter(|line| {
+        let declares = ["let ", "debug ", "scope ", "//", "}"].iter().any(|start| line.starts_with(start));
+        !declares && !line.is_empty()
+    });
+    if name(head).contains("::promoted[") {
+        return statements.all(|line| !line.starts_with("switchInt("));
+    }
+    let statements: Vec<&str> = statements.collect();
+    statements.len() < TRIVIAL_LINES
+        && statements.iter().enumerate().all(|(at, line)| match at {
+            0 => line.starts_with("bb0: {"),
+            1 => line.starts_with("_0 = ") && !line.contains(" -> "),
+            _ => line.starts_with("return;"),
+        })
+}

@@ -1,0 +1,194 @@
+//! What stands behind ` = `: values, borrows and calls.
+
+use std::collections::HashMap;
+
+use super::place::place;
+use super::text::Text;
+use super::{Access, Place, Unknown};
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    Value,
+    Call,
+    Yield,
+}
+
+/// Numbers of discriminants.
+const INTEGERS: [&str; 12] = ["isize", "i8", "i16", "i32", "i64", "i128", "usize", "u8", "u16", "u32", "u64", "u128"];
+
+/// Borrows: how they start, and what they are. The longer first.
+const BORROWS: [(&str, Access); 8] = [
+    ("&raw const (fake) ", Access::ForLength),
+    ("&raw mut (fake) ", Access::Changed),
+    ("&raw const ", Access::Shared),
+    ("&raw mut ", Access::Changed),
+    ("&fake shallow ", Access::Fake),
+    ("&fake deep ", Access::Fake),
+    ("&mut ", Access::Changed),
+    ("&", Access::Shared),
+];
+
+/// Reads the right side of an assignment, up to its semicolon or, of a call, its targets.
+pub(super) fn rvalue(
+    text: &mut Text<'_>,
+    accesses: &mut Vec<(Access, Place)>,
+    target: &Place,
+    locals: &HashMap<u32, String>,
+) -> Result<Done, Unknown> {
+    for (start, access) in BORROWS {
+        if text.eat(start) {
+            accesses.push((access, place(text)?));
+            return value(text);
+        }
+    }
+    if text.starts("copy ") || text.starts("move ") {
+        operand(text, accesses, b"; (")?;
+        if text.starts("(") {
+            text.expect("(")?;
+            operands(text, accesses, b')')?;
+            return Ok(Done::Call);
+        }
+        return cast(text);
+    }
+    if text.eat("const ") {
+        text.until(b";")?;
+        return value(text);
+    }
+    if text.eat("yield(") {
+        operands(text, accesses, b')')?;
+        return Ok(Done::Yield);
+    }
+    if text.starts("(") || text.starts("[") {
+        return list(text, accesses);
+    }
+    // A struct of the tenant's may have one of these names; what it gives then is no integer.
+    let kind = if target.way.is_empty() { locals.get(&target.local).map(String::as_str) } else { None };
+    let integer = kind.is_some_and(|kind| INTEGERS.contains(&kind));
+    if integer && (text.starts("discriminant(_") || text.starts("discriminant((")) {
+        text.expect("discriminant(")?;
+        accesses.push((Access::Discriminant, place(text)?));
+        text.expect(")")?;
+        return value(text);
+    }
+    if integer && kind == Some("usize") && text.starts("PtrMetadata(") {
+        text.expect("PtrMetadata(")?;
+        let mut read = Vec::new();
+        operand(text, &mut read, b")")?;
+        text.expect(")")?;
+        for (access, pointer) in read {
+            accesses.push((Access::Length, pointer.pointed_at()));
+            accesses.push((access, pointer));
+        }
+        return value(text);
+    }
+    named(text, accesses)
+}
+
+fn value(text: &Text<'_>) -> Result<Done, Unknown> {
+    if text.starts(";") { Ok(Done::Value) } else { Err(text.unknown()) }
+}
+
+/// `;`, or ` as Type (Kind);`
+fn cast(text: &mut Text<'_>) -> Result<Done, Unknown> {
+    if text.eat(" as ") {
+        text.until(b";")?;
+    }
+    value(text)
+}
+
+/// `(move _1, copy _2)`, `[move _1; 3]`.
+fn list(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<Done, Unknown> {
+    let close = if text.eat("(") { b')' } else { b']' };
+    if close == b']' {
+        text.expect("[")?;
+    }
+    operands(text, accesses, close)?;
+    value(text)
+}
+
+/// A value or call whose name stands first: `Some(copy _1)`, `Lt(move _1, const 2)`, `Path { field: copy _1 }`, `f(copy _1) -> …`.
+fn named(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<Done, Unknown> {
+    // A closure's or a future's type: `{closure@src/lib.rs:1:2: 3:4} { x: copy _1 }`.
+    if text.starts("{") {
+        text.expect("{")?;
+        let kind = text.until(b"}")?;
+        if !["closure@", "coroutine@", "async ", "coroutine-closure@"].iter().any(|start| kind.starts_with(start)) {
+            return Err(Unknown::of(kind));
+        }
+        text.expect("}")?;
+    }
+    text.until(b"( ;{")?;
+    loop {
+        if text.eat("(") {
+            operands(text, accesses, b')')?;
+            return if text.starts(" -> ") { Ok(Done::Call) } else { value(text) };
+        }
+        if text.eat(" { ") {
+            fields(text, accesses)?;
+            return value(text);
+        }
+        if text.starts("{") {
+            // `f::{closure#0}(…)`
+            text.expect("{")?;
+            text.until(b"}")?;
+            text.expect("}")?;
+            text.until(b"( ;{")?;
+            continue;
+        }
+        return value(text);
+    }
+}
+
+/// `x: copy _1, y: move _2 }`.
+fn fields(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<(), Unknown> {
+    loop {
+        let field = text.until(b":")?;
+        if !field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'#') {
+            return Err(Unknown::of(field));
+        }
+        text.expect(": ")?;
+        operand(text, accesses, b",}")?;
+        // A constant goes on to the bracket.
+        text.eat(" ");
+        if text.eat("}") {
+            return Ok(());
+        }
+        text.expect(", ")?;
+    }
+}
+
+/// Operands up to what closes them, which is read too.
+pub(super) fn operands(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>, close: u8) -> Result<(), Unknown> {
+    let stops = [b',', b';', close];
+    let closing = if close == b')' { ")" } else { "]" };
+    loop {
+        if text.eat(closing) {
+            return Ok(());
+        }
+        operand(text, accesses, &stops)?;
+        if text.eat("; ") {
+            // How often: a constant.
+            text.until(&[close])?;
+        } else if text.eat(",") {
+            // `(copy _1,)` is a tuple of one.
+            text.eat(" ");
+        } else if !text.starts(closing) {
+            return Err(text.unknown());
+        }
+    }
+}
+
+/// One operand: a place that is copied or moved, or a constant, which ends at one of these bytes.
+pub(super) fn operand(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>, stops: &[u8]) -> Result<(), Unknown> {
+    if text.eat("copy ") {
+        accesses.push((Access::Copied, place(text)?));
+        return Ok(());
+    }
+    if text.eat("move ") {
+        accesses.push((Access::Moved, place(text)?));
+        return Ok(());
+    }
+    let constant = text.until(stops)?;
+    if constant.is_empty() { Err(text.unknown()) } else { Ok(()) }
+}

@@ -1,0 +1,138 @@
+//! Reads a text from its start, with brackets and quotes that close each other.
+
+use super::Unknown;
+
+/// Brackets inside brackets in one text. Reaching it is a refusal.
+const NESTING: usize = 512;
+
+/// What is left to read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Text<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Text<'a> {
+    pub(super) fn new(rest: &'a str) -> Text<'a> {
+        Text { rest }
+    }
+
+    pub(super) fn rest(&self) -> &'a str {
+        self.rest
+    }
+
+    pub(super) fn starts(&self, with: &str) -> bool {
+        self.rest.starts_with(with)
+    }
+
+    pub(super) fn eat(&mut self, expected: &str) -> bool {
+        match self.rest.strip_prefix(expected) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(super) fn expect(&mut self, expected: &str) -> Result<(), Unknown> {
+        if self.eat(expected) { Ok(()) } else { Err(self.unknown()) }
+    }
+
+    /// What stands here is not known.
+    pub(super) fn unknown(&self) -> Unknown {
+        Unknown::of(self.rest)
+    }
+
+    pub(super) fn number(&mut self) -> Result<u32, Unknown> {
+        let length = self.rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (digits, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.unknown())?;
+        let number = digits.parse().map_err(|_| self.unknown())?;
+        self.rest = rest;
+        Ok(number)
+    }
+
+    /// The text up to the first of these bytes that is in no bracket and no quotes; that byte is left.
+    pub(super) fn until(&mut self, stops: &[u8]) -> Result<&'a str, Unknown> {
+        let bytes = self.rest.as_bytes();
+        let mut open: Vec<u8> = Vec::new();
+        let mut at = 0_usize;
+        while let Some(byte) = bytes.get(at).copied() {
+            if open.is_empty() && stops.contains(&byte) {
+                break;
+            }
+            match byte {
+                b'"' => at = self.behind_quotes(at)?,
+                b'\'' => at = self.behind_quote(at)?,
+                b'(' => open.push(b')'),
+                b'[' => open.push(b']'),
+                b'{' => open.push(b'}'),
+                b'<' => open.push(b'>'),
+                // An arrow.
+                b'>' if at > 0 && matches!(bytes.get(at - 1), Some(b'-' | b'=')) => {}
+                b')' | b']' | b'}' | b'>' if open.pop() != Some(byte) => return Err(self.unknown()),
+                _ => {}
+            }
+            if open.len() > NESTING {
+                return Err(self.unknown());
+            }
+            at += 1;
+        }
+        let (found, rest) = self.rest.split_at_checked(at).ok_or_else(|| self.unknown())?;
+        if !open.is_empty() || rest.is_empty() {
+            return Err(self.unknown());
+        }
+        self.rest = rest;
+        Ok(found)
+    }
+
+    /// The byte that closes a string which opens here.
+    fn behind_quotes(&self, start: usize) -> Result<usize, Unknown> {
+        let bytes = self.rest.as_bytes();
+        let mut at = start + 1;
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'"' => return Ok(at),
+                b'\\' => at += 2,
+                _ => at += 1,
+            }
+        }
+        Err(self.unknown())
+    }
+
+    /// The last byte of a character in quotes, or the quote before a lifetime's name.
+    fn behind_quote(&self, start: usize) -> Result<usize, Unknown> {
+        let rest = self.rest.get(start + 1..).unwrap_or_default();
+        let mut characters = rest.char_indices();
+        let Some((_, first)) = characters.next() else { return Err(self.unknown()) };
+        if first == '\\' {
+            // `'\''`, `'\n'`, `'\u{1f}'`: the quote that closes it is none of the first two.
+            let end = rest.get(2..).and_then(|rest| rest.find('\'')).ok_or_else(|| self.unknown())?;
+            return Ok(start + 1 + 2 + end);
+        }
+        match characters.next() {
+            Some((at, '\'')) => Ok(start + 1 + at),
+            _ => Ok(start),
+        }
+    }
+}
+
+/// A line without the comment that says where it comes from: what stands behind ` // ` that is in no quotes. A line whose quotes
+/// do not close is left as it is.
+pub(in super::super) fn without_comment(line: &str) -> &str {
+    let text = Text::new(line);
+    let bytes = line.as_bytes();
+    let mut at = 0_usize;
+    while let Some(byte) = bytes.get(at) {
+        let end = match byte {
+            b'"' => text.behind_quotes(at),
+            b'\'' => text.behind_quote(at),
+            b'/' if bytes.get(at + 1) == Some(&b'/') => return line.get(..at).unwrap_or(line).trim_end(),
+            _ => Ok(at),
+        };
+        match end {
+            Ok(end) => at = end + 1,
+            Err(_) => return line,
+        }
+    }
+    line
+}
