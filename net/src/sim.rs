@@ -216,11 +216,14 @@ impl Run {
         }
         match client {
             None => self.seal = self.seal.as_ref().map(|_| new_seal()),
-            Some(client) => {
-                let address = [10, 0, 2 + self.dice.below(100) as u8, client as u8];
-                self.clients[client].peer = Peer::from((address, 9000));
-            }
+            Some(client) => self.move_client(client),
         }
+    }
+
+    /// A client has another address from here on.
+    fn move_client(&mut self, client: usize) {
+        let address = [10, 0, 2 + self.dice.below(100) as u8, client as u8];
+        self.clients[client].peer = Peer::from((address, 9000));
     }
 
     /// Another server takes the place of the one that was there: it knows nobody, and what that one had under way is lost.
@@ -283,6 +286,9 @@ impl Run {
             let out = &mut In(&mut client.seal, &mut sent);
             let due_us = client.endpoint.poll_timers(self.now_us, out, &mut |end| ended.push(end));
             next_us = [next_us, due_us, seal_us].into_iter().flatten().min();
+            if self.world.moves > 0 && !sent.is_empty() && self.dice.below(1000) < self.world.moves {
+                self.move_client(index);
+            }
             self.carry(sent, Some(index));
             for end in ended {
                 let client = &mut self.clients[index];

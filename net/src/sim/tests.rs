@@ -190,3 +190,14 @@ fn in_worlds_without_restarts_no_request_is_stale_however_often_ports_change() {
         assert_eq!((report.stale, report.timed_out), (0, 0), "seed {seed}: {report:?}");
     }
 }
+
+#[test]
+fn a_sealed_client_that_moves_all_the_time_is_answered() {
+    for seed in 0..30 {
+        let drawn = World::drawn(seed);
+        let moving = World { upsets: 0, moves: 1000, sealed: true, loss: 5, restarts: 0, longest: 400, ..drawn };
+        let moving = World { timeout_us: 10_000_000, duplication: 5, ..moving };
+        let report = checked(moving);
+        assert_eq!((report.stale, report.timed_out), (0, 0), "seed {seed}: {report:?}");
+    }
+}

@@ -37,6 +37,8 @@ pub struct World {
     pub corruption: u64,
     /// Sealed sessions that the server forgets, clients that change their address, in thousandths per datagram.
     pub upsets: u64,
+    /// Repeats of clients before which they change their address, in thousandths.
+    pub moves: u64,
     /// Restarts of the server, in thousandths per datagram: it forgets all but what has run.
     pub server_restarts: u64,
     /// Datagrams of which another copy comes much later, percent.
@@ -72,6 +74,7 @@ impl World {
             sealed: false,
             corruption: 0,
             upsets: 0,
+            moves: 0,
             server_restarts: 0,
             late: 0,
             late_us: 3_000_000,
