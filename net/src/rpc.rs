@@ -89,6 +89,8 @@ pub const RANGE_MORE: u64 = 1 << 32;
 /// Operation flag of a multiget or a range: all records as they were at one moment, so that of a transaction it finds all or nothing.
 pub const OP_FLAG_SNAPSHOT: u8 = 0x02;
 
+/// Where the number stands in an operation's header.
+pub const NUMBER_AT: usize = 24;
 /// Number of a hello: the session's messages will be bound to the server's start, and the session is to be known by its number from any address.
 pub const HELLO_BINDS: u64 = 1;
 /// Number of an answer [`Status::Stale`]: the session belongs to an earlier start of the server, so all of its requests are stale.

@@ -53,9 +53,17 @@ impl Directory {
             kept.tenants.values().for_each(|tenant| grants::restore(snapshot, &kept.tenants, tenant));
             Ok(())
         });
+        if !kept.tenants.is_empty() {
+            self.restored.store(true, std::sync::atomic::Ordering::Release);
+        }
         // Whoever looks for graces finds out whether there are any.
         self.graces.store(true, std::sync::atomic::Ordering::Release);
         restored.map_err(|error| (of, error))
+    }
+
+    /// Whether a server with this directory ran before: there may be requests under way that were meant for it.
+    pub fn was_there_before(&self) -> bool {
+        self.restored.load(std::sync::atomic::Ordering::Acquire)
     }
 
     /// A tenant as it was, without its grants.

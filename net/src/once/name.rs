@@ -14,11 +14,11 @@ pub const fn start_of(sequence: u64) -> u32 {
     (sequence >> 32) as u32
 }
 
-/// The address that a session belongs to which numbers its messages so. A bound session is the same wherever its packets come from: a NAT
+/// The address that stands for a session in what is known of it. A bound session is the same wherever its packets come from: a NAT
 /// may give its client another port at any time. A sealed session appears under an address of its own in any case.
 #[inline]
-pub fn home_of(peer: Peer, sequence: u64) -> Peer {
-    if start_of(sequence) != 0 && session_of(peer).is_none() { ANYWHERE } else { peer }
+pub fn home_of(peer: Peer, is_bound: bool) -> Peer {
+    if is_bound && session_of(peer).is_none() { ANYWHERE } else { peer }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Name {
     /// The session of that number that sends from there and numbers its messages so.
     #[inline]
     pub(super) fn of(peer: Peer, tenant: u32, session: u64, sequence: u64) -> Name {
-        Name { peer: home_of(peer, sequence), tenant, session }
+        Name { peer: home_of(peer, start_of(sequence) != 0), tenant, session }
     }
 }
 
