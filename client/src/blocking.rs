@@ -11,7 +11,7 @@
 //! # }
 //! ```
 
-use crate::{Batch, Config, Direction, Error, KeyedRecord, PutOptions, RangePage, Record, Reply};
+use crate::{Batch, Config, Direction, Error, KeyedRecord, PutOptions, PutOutcome, RangePage, Record, Reply};
 use bytes::Bytes;
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
@@ -94,6 +94,11 @@ impl Client {
     /// Writes a record; gives its new version.
     pub fn put(&self, table: u64, key: &[u8], value: &[u8], options: &PutOptions) -> Result<u64, Error> {
         self.runtime.block_on(self.client.put(table, key, value).options(*options).into_future())
+    }
+
+    /// See [`crate::Put::outcome`].
+    pub fn put_outcome(&self, table: u64, key: &[u8], value: &[u8], options: &PutOptions) -> Result<PutOutcome, Error> {
+        self.runtime.block_on(self.client.put(table, key, value).options(*options).outcome())
     }
 
     /// See [`crate::Client::delete`].

@@ -1,7 +1,7 @@
 //! The async client.
 
 use crate::driver::Mover;
-use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, RangePage, Record, Reply};
+use crate::message::{self, Direction, KeyedRecord, Message, PutOptions, PutOutcome, RangePage, Record, Reply};
 use crate::session::Login;
 use crate::{Error, limits};
 use sandstorm_net::driver::Drivers;
@@ -341,7 +341,7 @@ impl Client {
         self.delete_when(table, key, None).await
     }
 
-    /// Deletes the record under `key` if it has that version; [`Error::Conflict`] when it has another.
+    /// Deletes the record under `key` if it has that version; `false` when there is none, [`Error::Conflict`] when it has another.
     pub async fn delete_if_version(&self, table: u64, key: &[u8], version: u64) -> Result<bool, Error> {
         self.delete_when(table, key, Some(version)).await
     }
@@ -470,6 +470,15 @@ impl<'a> Put<'a> {
         self.options.flags = flags;
         self
     }
+
+    /// Sends it as `.await` does; that its condition does not hold is an outcome and no error, and tells the version that the record has:
+    /// to try again with that costs no read.
+    pub async fn outcome(self) -> Result<PutOutcome, Error> {
+        let mut message = Message::new();
+        message.put(self.table, self.key, self.value, &self.options);
+        let response = self.client.mover.request(message, self.client.deadline).await?;
+        message::put_outcome(&response)
+    }
 }
 
 impl<'a> IntoFuture for Put<'a> {
@@ -478,11 +487,9 @@ impl<'a> IntoFuture for Put<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let mut message = Message::new();
-            message.put(self.table, self.key, self.value, &self.options);
-            match self.client.single(message).await? {
-                Reply::Written(version) => Ok(version),
-                other => Err(unexpected("put", &other)),
+            match self.outcome().await? {
+                PutOutcome::Written { version } => Ok(version),
+                PutOutcome::Conflict { .. } => Err(Error::Conflict),
             }
         })
     }

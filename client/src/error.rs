@@ -1,6 +1,6 @@
 //! What can go wrong with a data request.
 
-use sandstorm_net::rpc::{KillCause, Operation, Status};
+use sandstorm_net::rpc::{KillCause, Op, Operation, Status};
 use std::borrow::Cow;
 use std::time::Duration;
 use thiserror::Error;
@@ -103,8 +103,8 @@ pub enum Error {
         /// How many.
         waiting: usize,
     },
-    /// The server could not read the request.
-    #[error("the server could not read the request: {text}; are client and server of the same version?")]
+    /// The request, or an operation of it, is not as the server asks for; nothing was run of what is not.
+    #[error("the server refuses the request: {text}")]
     Malformed {
         /// The server's words.
         text: String,
@@ -139,6 +139,11 @@ impl Error {
         Some(match answer.status {
             Status::Ok | Status::NotFound => return None,
             Status::Conflict => Error::Conflict,
+            // Of a message that could not be read there is no operation to answer.
+            Status::Malformed if answer.op == Op::Ping => {
+                let text = format!("it could not be read ({}); are client and server of the same version?", text());
+                Error::Malformed { text }
+            }
             Status::Malformed => Error::Malformed { text: text() },
             Status::Version => Error::Version { text: text() },
             Status::Unauthenticated => Error::Unauthenticated,

@@ -28,11 +28,13 @@ pub(crate) struct Options {
     pub(crate) twice: f64,
     /// A port that is bound but silent.
     pub(crate) deaf_worker: Option<u32>,
+    /// No session has to say hello.
+    pub(crate) open: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { workers: 1, home: 0, loss: 0.0, twice: 0.0, deaf_worker: None }
+        Options { workers: 1, home: 0, loss: 0.0, twice: 0.0, deaf_worker: None, open: false }
     }
 }
 
@@ -187,7 +189,7 @@ struct Port {
     worker: u32,
     endpoint: ServerEndpoint,
     once: OnceWindow,
-    sessions: HashSet<(Peer, u64)>,
+    sessions: HashSet<u64>,
     life: u64,
     epoch: Instant,
     net: Lossy,
@@ -228,7 +230,7 @@ impl Port {
             socket,
             worker,
             endpoint: ServerEndpoint::new(ServerLimits::default()),
-            once: OnceWindow::new(OnceLimits::default()),
+            once: OnceWindow::new(OnceLimits::default()).of_start(0, 1, false),
             sessions: HashSet::new(),
             life: 0,
             epoch: Instant::now(),
@@ -267,10 +269,14 @@ impl Port {
         let life = self.shared.life.load(Relaxed);
         if self.life != life {
             self.life = life;
-            self.endpoint = ServerEndpoint::new(ServerLimits::default());
-            self.once = OnceWindow::new(OnceLimits::default());
+            self.endpoint = ServerEndpoint::new(ServerLimits::default()).of_start(self.start());
+            self.once = OnceWindow::new(OnceLimits::default()).of_start(0, self.start(), true);
             self.sessions.clear();
         }
+    }
+
+    fn start(&self) -> u32 {
+        self.life as u32 + 1
     }
 
     fn datagram(&mut self, now_us: u64, peer: Peer, datagram: &[u8]) {
@@ -285,17 +291,23 @@ impl Port {
                 Admit::Running => return,
                 Admit::Answered(answer) => Some(answer.to_vec()),
                 Admit::Stale => Some(whole(&header, &operations, Status::Stale)),
+                Admit::Former => {
+                    let number = STALE_FORMER;
+                    let answers: Vec<Operation<'_>> =
+                        operations.iter().map(|asked| Operation { number, ..asked.answer(Status::Stale) }).collect();
+                    Some(message(&header, &answers))
+                }
             }
         } else {
             None
         };
         let response = response.unwrap_or_else(|| {
-            let known = self.sessions.contains(&(peer, header.session));
+            let known = self.shared.options.open || self.sessions.contains(&header.session);
             let hello = operations.iter().any(|operation| operation.op == Op::Hello);
             let (response, ran) = if header.tenant != TENANT {
                 (whole(&header, &operations, Status::UnknownTenant), false)
             } else if hello {
-                (self.hello(peer, &header, &operations), false)
+                (self.hello(&header, &operations), false)
             } else if known {
                 (self.run(&header, &operations), true)
             } else {
@@ -312,15 +324,16 @@ impl Port {
         self.endpoint.respond(now_us, peer, request.request_id, &response, &mut self.net);
     }
 
-    fn hello(&mut self, peer: Peer, header: &MessageHeader, operations: &[Operation<'_>]) -> Vec<u8> {
+    fn hello(&mut self, header: &MessageHeader, operations: &[Operation<'_>]) -> Vec<u8> {
         if operations[0].value != TOKEN.as_bytes() {
             return whole(header, operations, Status::Unauthenticated);
         }
-        self.sessions.insert((peer, header.session));
+        assert_eq!(operations[0].number, HELLO_BINDS);
+        self.sessions.insert(header.session);
         let Options { workers, home, .. } = self.shared.options;
         let value = [workers.to_le_bytes(), home.to_le_bytes()].concat();
-        let answer = Operation { number: u64::from(self.worker), value: &value, ..Operation::new(Op::Hello) };
-        message(header, &[answer])
+        let (number, user_flags) = (u64::from(self.worker), self.start());
+        message(header, &[Operation { number, user_flags, value: &value, ..Operation::new(Op::Hello) }])
     }
 
     fn run(&mut self, header: &MessageHeader, operations: &[Operation<'_>]) -> Vec<u8> {

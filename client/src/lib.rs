@@ -85,5 +85,5 @@ mod tests;
 pub use bytes::Bytes;
 pub use client::{Batch, Client, Config, Put, Route, Sealing, Stats};
 pub use error::{Error, cause_name};
-pub use message::{Direction, KeyedRecord, PutOptions, RangePage, Record, Reply};
+pub use message::{Direction, KeyedRecord, PutOptions, PutOutcome, RangePage, Record, Reply};
 pub use sandstorm_net::rpc::{Condition, KillCause};

@@ -3,8 +3,9 @@
 use crate::{Error, limits};
 use bytes::Bytes;
 use sandstorm_net::rpc::{
-    Condition, FLAG_IDEMPOTENT, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN, MESSAGE_HEADER_LEN,
-    MessageHeader, OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, RANGE_MORE, Rows, Status, op_header,
+    Condition, FLAG_IDEMPOTENT, HELLO_BINDS, MAX_KEY_LEN, MAX_MESSAGE_LEN, MAX_OPERATIONS, MAX_VALUE_LEN,
+    MESSAGE_HEADER_LEN, MessageHeader, OP_FLAG_SNAPSHOT, OP_FLAG_TTL, OP_HEADER_LEN, Op, Operation, RANGE_MORE, Rows,
+    Status, op_header,
 };
 use std::time::Duration;
 
@@ -84,6 +85,21 @@ impl PutOptions {
         (self.condition, self.version) = (Condition::Present, 0);
         self
     }
+}
+
+/// What became of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutOutcome {
+    /// The record was written.
+    Written {
+        /// Its version now.
+        version: u64,
+    },
+    /// The put's condition did not hold, and nothing was written.
+    Conflict {
+        /// The version that the record has instead; `None`: there is no record.
+        version: Option<u64>,
+    },
 }
 
 /// What one operation of a batch answered.
@@ -169,7 +185,7 @@ impl Message {
     }
 
     pub(crate) fn hello(&mut self, token: &[u8]) {
-        self.push(&Operation::new(Op::Hello), [token, &[]]);
+        self.push(&Operation { number: HELLO_BINDS, ..Operation::new(Op::Hello) }, [token, &[]]);
     }
 
     /// Appends a get.
@@ -324,6 +340,24 @@ pub(crate) fn only_reply(response: &Bytes) -> Result<Reply, Error> {
     }
 }
 
+/// The outcome of a put alone.
+pub(crate) fn put_outcome(response: &Bytes) -> Result<PutOutcome, Error> {
+    let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
+    match operations.next() {
+        Some(Ok(answer)) if answer.op == Op::Put => match answer.status {
+            Status::Conflict | Status::NotFound => {
+                Ok(PutOutcome::Conflict { version: Some(answer.number).filter(|version| *version != 0) })
+            }
+            _ => Error::of(&answer).map_or(Ok(PutOutcome::Written { version: answer.number }), Err),
+        },
+        Some(Ok(answer)) => {
+            Err(Error::of(&answer).unwrap_or_else(|| protocol("a put was answered as another operation")))
+        }
+        Some(Err(error)) => Err(protocol(error.to_string())),
+        None => Err(protocol("a response without operations")),
+    }
+}
+
 fn reply(response: &Bytes, answer: &Operation<'_>) -> Result<Reply, Error> {
     if let Some(error) = Error::of(answer) {
         return Err(error);
@@ -384,8 +418,16 @@ fn page(response: &Bytes, answer: &Operation<'_>) -> Result<RangePage, Error> {
     Ok(RangePage { records, on })
 }
 
-/// What a `Hello` answers: number of workers, home worker.
-pub(crate) fn hello_answer(response: &[u8]) -> Result<(u32, u32), Error> {
+/// What a `Hello` answers.
+pub(crate) struct Greeting {
+    pub(crate) workers: u32,
+    pub(crate) home_worker: u32,
+    /// The server's start, which requests are bound to; 0: the server does not tell.
+    pub(crate) start: u32,
+}
+
+/// Reads the answer to a `Hello`.
+pub(crate) fn hello_answer(response: &[u8]) -> Result<Greeting, Error> {
     let (_, mut operations) = MessageHeader::decode(response).map_err(|error| protocol(error.to_string()))?;
     let answer = match operations.next() {
         Some(Ok(answer)) => answer,
@@ -398,7 +440,8 @@ pub(crate) fn hello_answer(response: &[u8]) -> Result<(u32, u32), Error> {
         [w0, w1, w2, w3, h0, h1, h2, h3] => {
             let workers = u32::from_le_bytes([w0, w1, w2, w3]).clamp(1, limits::MAX_WORKERS);
             let home = u32::from_le_bytes([h0, h1, h2, h3]);
-            Ok((workers, if home < workers { home } else { 0 }))
+            let home_worker = if home < workers { home } else { 0 };
+            Ok(Greeting { workers, home_worker, start: answer.user_flags })
         }
         _ => Err(protocol("the answer to a hello is not 8 bytes")),
     }

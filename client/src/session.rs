@@ -5,16 +5,21 @@
 //! most `window` numbers lie between the oldest unanswered one and the newest, which is what the server remembers. A
 //! message that is given up counts as answered: should it arrive late after all, the server finds it acknowledged and
 //! does not run it.
+//!
+//! The answer to the hello names the server's start, and every sequence after it is bound to that: a server that restarts runs nothing that
+//! was meant for the one before. It says so, and what follows goes in a new session.
 
-use crate::message::{Message, hello_answer, is_idempotent, stamp};
+use crate::message::{Greeting, Message, hello_answer, is_idempotent, stamp};
 use crate::{Error, limits};
 use rand::RngCore;
 use sandstorm_net::limits::{ClientLimits, FIRST_RTO_US, usual_datagram};
 use sandstorm_net::r2p2::{self, Asked, ClientCounters, ClientEndpoint, Ended, Failure, Peer, RequestError, Transmit};
-use sandstorm_net::rpc::{MESSAGE_HEADER_LEN, Status};
 use sandstorm_net::seal::{ClientSeal, OVERHEAD, Refusal, Through};
 use std::collections::VecDeque;
 use std::time::Duration;
+use unknown::Unknown;
+
+mod unknown;
 
 /// An answer as it comes from the network: borrowed from its datagram, or assembled from several.
 pub(crate) type Answer<'p> = r2p2::Message<'p>;
@@ -102,6 +107,8 @@ pub(crate) struct Session<T> {
     login: Login,
     phase: Phase,
     id: u64,
+    /// The server's start that sequences are bound to, by their upper half; 0: none.
+    start: u32,
     /// The last sequence number given out.
     sequence: u64,
     acked: u64,
@@ -146,6 +153,7 @@ impl<T> Session<T> {
             login,
             phase: Phase::Fresh,
             id: rand::rng().next_u64(),
+            start: 0,
             sequence: 0,
             acked: 0,
             done: VecDeque::new(),
@@ -333,6 +341,10 @@ impl<T> Session<T> {
         self.endpoint.ask(now_us, life_us, pending, &mut Way::of(&mut self.seal, tx))?;
         self.sequence = sequence;
         self.done.push_back(false);
+        if sequence as u32 == u32::MAX {
+            // The next number would be bound to another start.
+            self.renew();
+        }
         Ok(())
     }
 
@@ -401,8 +413,8 @@ impl<T> Session<T> {
             self.greeted(pending, &answer, out);
             self.endpoint.seek_size(now_us);
             self.recycle(answer);
-        } else if is_unauthenticated(&answer) {
-            self.forgotten(now_us, pending, out);
+        } else if let Some(unknown) = Unknown::of(&answer) {
+            self.forgotten(now_us, pending, unknown, out);
         } else {
             self.finish(pending, Ok(answer), out);
         }
@@ -417,8 +429,15 @@ impl<T> Session<T> {
             return;
         }
         match hello_answer(answer) {
-            Ok((workers, home_worker)) => {
+            Ok(Greeting { start, .. }) if self.phase == Phase::Ready && start != self.start => self.restarted(),
+            Ok(Greeting { workers, home_worker, start }) => {
                 self.server = Some(Server { workers, home_worker });
+                if self.phase != Phase::Ready && start != 0 {
+                    self.start = start;
+                    self.sequence = u64::from(start) << 32;
+                    self.acked = self.sequence;
+                    self.done.clear();
+                }
                 self.phase = Phase::Ready;
             }
             Err(_) if self.phase == Phase::Ready => {}
@@ -435,20 +454,31 @@ impl<T> Session<T> {
     fn renew(&mut self) {
         self.phase = Phase::Fresh;
         self.id = rand::rng().next_u64();
-        (self.sequence, self.acked) = (0, 0);
+        (self.start, self.sequence, self.acked) = (0, 0, 0);
         self.done.clear();
     }
 
-    /// The server does not know the session of this request: it restarted, or forgot us. The request was not run by this
-    /// transmission; it may have been by an earlier one, if there was one.
-    fn forgotten(&mut self, now_us: u64, mut pending: Pending<T>, out: &mut impl FnMut(T, Result<Answer<'_>, Error>)) {
+    /// Begins anew because the server does not know the session any more.
+    fn restarted(&mut self) {
+        self.renew();
+        self.renewed += 1;
+    }
+
+    /// The server does not know the session of this request: it restarted, or forgot us. Unless it is merely stale, the request was not run by
+    /// this transmission; it may have been by an earlier one, if there was one.
+    fn forgotten(
+        &mut self,
+        now_us: u64,
+        mut pending: Pending<T>,
+        unknown: Unknown,
+        out: &mut impl FnMut(T, Result<Answer<'_>, Error>),
+    ) {
         if pending.mark.session == self.id && self.phase == Phase::Ready {
-            self.renew();
-            self.renewed += 1;
+            self.restarted();
         }
-        let sent_once = now_us.saturating_sub(pending.mark.sent_us) < FIRST_RTO_US;
+        let sent_once = now_us.saturating_sub(pending.mark.sent_us) < FIRST_RTO_US && unknown != Unknown::Stale;
         if pending.mark.restarts >= limits::MAX_RESTARTS {
-            self.finish(pending, Err(Error::Unauthenticated), out);
+            self.finish(pending, Err(unknown.error()), out);
         } else if sent_once || is_idempotent(&pending.message) {
             pending.mark.restarts += 1;
             self.queue.push_front(pending);
@@ -564,11 +594,6 @@ impl<T> Session<T> {
             self.finish(pending, Err(error.clone()), out);
         }
     }
-}
-
-/// Whether the first operation of a response was refused for want of a log-in: then all were.
-fn is_unauthenticated(answer: &[u8]) -> bool {
-    answer.get(MESSAGE_HEADER_LEN + 2).is_some_and(|status| *status == Status::Unauthenticated as u8)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ fn config(fake: &Fake) -> Config {
     Config::new(fake.address, TENANT).token(TOKEN).deadline(Duration::from_secs(30))
 }
 
-const LOSSY: Options = Options { workers: 1, home: 0, loss: 0.1, twice: 0.1, deaf_worker: None };
+const LOSSY: Options = Options { workers: 1, home: 0, loss: 0.1, twice: 0.1, deaf_worker: None, open: false };
 
 async fn every_operation(client: &Client) {
     assert_eq!(client.get(TABLE, b"k").await.unwrap(), None);
@@ -190,21 +190,25 @@ async fn a_restarted_server_is_greeted_anew() {
 
 #[tokio::test]
 async fn what_may_have_run_before_a_restart_is_not_run_again() {
-    let fake = Fake::start(Options::default());
-    let client = Client::connect(config(&fake)).await.unwrap();
-    fake.stall(true);
-    let increment = tokio::spawn({
-        let client = client.clone();
-        async move { client.increment(TABLE, b"n", 1).await }
-    });
-    // Long enough for the client to have repeated it.
-    while client.stats().retransmissions == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    // A server that knows no sessions of an open tenant tells by what a request is bound to.
+    for open in [false, true] {
+        let fake = Fake::start(Options { open, ..Options::default() });
+        let client = Client::connect(config(&fake)).await.unwrap();
+        fake.stall(true);
+        let increment = tokio::spawn({
+            let client = client.clone();
+            async move { client.increment(TABLE, b"n", 1).await }
+        });
+        // Long enough for the client to have repeated it.
+        while client.stats().retransmissions == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        fake.restart();
+        fake.stall(false);
+        assert_eq!(increment.await.unwrap(), Err(Error::Stale));
+        assert_eq!(client.increment(TABLE, b"n", 1).await, Ok(1), "and the next one runs");
+        assert_eq!(client.stats().sessions_renewed, 1);
     }
-    fake.restart();
-    fake.stall(false);
-    assert_eq!(increment.await.unwrap(), Err(Error::Stale));
-    assert_eq!(client.increment(TABLE, b"n", 1).await, Ok(1), "and the next one runs");
 }
 
 #[tokio::test]

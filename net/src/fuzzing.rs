@@ -346,6 +346,7 @@ pub fn once_tight(bytes: &[u8]) {
                     }
                     Admit::Running => assert!(matches!(ran.get(&name), Some((_, None)))),
                     Admit::Stale => {}
+                    Admit::Former => panic!("no message is bound to a start"),
                 }
             }
         }

@@ -13,15 +13,24 @@
 //! holds its part. So a tenant that opens sessions without end loses its own, and when too many of those were lost lately it
 //! alone is refused new ones.
 //!
-//! A server that restarts forgets its sessions together with the records that their requests wrote.
+//! A server that restarts forgets its sessions together with the records that their requests wrote. What was sent to the server before it
+//! must not run: a session is *bound* to one start of the server by the upper half of its sequences, which the server tells with its hello.
+//! Messages that are bound to another start are [`Admit::Former`]. A bound session is known by its number alone, not by its address. Of
+//! sessions that are bound to none, those that acknowledge answers which this server has not given are former, too, for as long as a
+//! client may repeat what it asked of the server before ([`OnceWindow::of_start`]).
 
 use crate::limits::OnceLimits;
 use crate::r2p2::Peer;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use name::Name;
+pub use name::{home_of, start_of};
 use owners::Owners;
-use std::hash::{BuildHasher, Hash, Hasher};
+use start::Start;
+use std::hash::BuildHasher;
 
+mod name;
 mod owners;
+mod start;
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +43,8 @@ pub enum Admit<'w> {
     Answered(&'w [u8]),
     /// It is below the window, or its answer was forgotten: it may or may not have run.
     Stale,
+    /// Its session belongs to an earlier start of the server: it is not run, but may have been before.
+    Former,
 }
 
 /// What a window has counted since it began.
@@ -81,28 +92,6 @@ const FIRST_RING: usize = 16;
 /// One owner may have this part of the tombstones.
 const OWNERS_OF_TOMBS: usize = 8;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Name {
-    peer: Peer,
-    tenant: u32,
-    session: u64,
-}
-
-impl Hash for Name {
-    /// In whole words; the derived way feeds an address in piece by piece (measured: 24 ns per admit and complete, 20 so).
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match self.peer {
-            Peer::V4(address) => state.write_u64(u64::from(address.ip().to_bits()) << 16 | u64::from(address.port())),
-            Peer::V6(address) => {
-                state.write_u128(address.ip().to_bits());
-                state.write_u64(u64::from(address.scope_id()) << 16 | u64::from(address.port()));
-            }
-        }
-        state.write_u64(self.session ^ u64::from(self.tenant).rotate_left(32));
-    }
-}
-
 #[derive(Debug)]
 struct Session {
     name: Name,
@@ -137,6 +126,7 @@ pub struct OnceWindow {
     /// The session that is looked at next for being over, and when one was.
     look: usize,
     looked_us: u64,
+    start: Start,
     counters: OnceCounters,
 }
 
@@ -224,8 +214,24 @@ impl OnceWindow {
             turned_us: 0,
             look: 0,
             looked_us: 0,
+            start: Start::default(),
             counters: OnceCounters::default(),
         }
+    }
+
+    /// The window of that start of a server, a random number: messages that are bound to another one are [`Admit::Former`]. If the server
+    /// `was_there_before`, unknown sessions that are bound to none and acknowledge answers are so, too, until nobody repeats what was asked
+    /// then; but for those that have greeted this server.
+    #[must_use]
+    pub fn of_start(mut self, now_us: u64, start: u32, was_there_before: bool) -> OnceWindow {
+        let doubtful_us = if was_there_before { now_us.saturating_add(self.limits.life_us) } else { 0 };
+        self.start = Start::new(start, doubtful_us);
+        self
+    }
+
+    /// A session says hello to this server.
+    pub fn greet(&mut self, now_us: u64, peer: Peer, tenant: u32, session: u64, sequence: u64) {
+        self.start.greet(now_us, Name::of(peer, tenant, session, sequence), sequence);
     }
 
     /// What was counted.
@@ -256,9 +262,17 @@ impl OnceWindow {
         acked: u64,
     ) -> Admit<'_> {
         self.age(now_us);
-        let name = Name { peer, tenant, session };
+        if self.start.is_other(sequence) {
+            self.counters.stale += 1;
+            return Admit::Former;
+        }
+        let name = Name::of(peer, tenant, session, sequence);
         let slot = match self.find(&name) {
             Some(slot) => slot,
+            None if self.start.may_be_former(now_us, &name, sequence, acked) => {
+                self.counters.stale += 1;
+                return Admit::Former;
+            }
             None => match self.open(now_us, name, sequence, acked) {
                 Some(slot) => slot,
                 None => {
@@ -346,7 +360,7 @@ impl OnceWindow {
 
     #[inline]
     fn running(&mut self, peer: Peer, tenant: u32, session: u64, sequence: u64) -> Option<u32> {
-        let slot = self.find(&Name { peer, tenant, session })?;
+        let slot = self.find(&Name::of(peer, tenant, session, sequence))?;
         let entry = self.sessions.get_mut(slot as usize)?.entry(sequence)?;
         (entry.sequence == sequence && entry.state == State::Running).then_some(slot)
     }
@@ -426,6 +440,7 @@ impl OnceWindow {
             self.tombs[0].clear();
             self.owners.turn();
             self.turned_us = now_us;
+            self.start.age(now_us);
         }
         if now_us == self.looked_us {
             return;

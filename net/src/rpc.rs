@@ -11,7 +11,8 @@
 //!
 //! A session is one client endpoint's life towards one server port: a random number that the client picks. `sequence`
 //! counts its messages from 1; `acked` says that every message up to it has been answered, so the server may forget
-//! those answers. Together they make a repeated request run once (see [`crate::once`]).
+//! those answers. Together they make a repeated request run once (see [`crate::once`]). The upper half of both names the
+//! start of the server that the session is bound to, as a hello's answer tells it; 0 there: it is bound to none.
 
 use thiserror::Error;
 
@@ -53,8 +54,8 @@ pub const FLAG_IDEMPOTENT: u8 = 0x02;
 pub enum Op {
     /// Nothing; answers `Ok`. Value: echoed back.
     Ping = 0,
-    /// Presents the tenant's token (value) for this session on this port. Answers with `number` = the worker that serves
-    /// this port and value = `workers u32 | home worker u32` little-endian ([`HelloAnswer`]).
+    /// Presents the tenant's token (value) for this session on this port; number = [`HELLO_BINDS`] or 0. Answers with `number` = the worker that
+    /// serves this port, value = `workers u32 | home worker u32` little-endian ([`HelloAnswer`]), and user flags = the server's start.
     Hello = 1,
     /// Reads the record under key. Answer: value, user flags, number = version.
     Get = 2,
@@ -87,6 +88,13 @@ pub const RANGE_BACKWARD: u64 = 1 << 32;
 pub const RANGE_MORE: u64 = 1 << 32;
 /// Operation flag of a multiget or a range: all records as they were at one moment, so that of a transaction it finds all or nothing.
 pub const OP_FLAG_SNAPSHOT: u8 = 0x02;
+
+/// Where the number stands in an operation's header.
+pub const NUMBER_AT: usize = 24;
+/// Number of a hello: the session's messages will be bound to the server's start, and the session is to be known by its number from any address.
+pub const HELLO_BINDS: u64 = 1;
+/// Number of an answer [`Status::Stale`]: the session belongs to an earlier start of the server, so all of its requests are stale.
+pub const STALE_FORMER: u64 = 1;
 
 /// Condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -1,11 +1,12 @@
 //! A seeded simulator without sockets or clocks: one server endpoint with its at-most-once window and a small store, several
-//! clients, and a network between them that loses, duplicates, delays and reorders. A run depends on its [`World`] alone;
+//! clients, and a network between them that loses, duplicates, delays and reorders. The server may restart, and clients may change their
+//! address. A run depends on its [`World`] alone;
 //! [`World::check`] runs it and, if a promise was broken, runs it again and gives one line per event.
 
-use crate::limits::{ClientLimits, OnceLimits, ServerLimits};
+use crate::limits::ClientLimits;
 use crate::once::{Admit, OnceWindow};
 use crate::r2p2::{ClientEndpoint, Failure, Peer, ServerEndpoint};
-use crate::rpc::{FLAG_IDEMPOTENT, MessageHeader, Op, Operation, encode_message};
+use crate::rpc::{FLAG_IDEMPOTENT, MessageHeader, Op, Operation, STALE_FORMER, encode_message};
 use crate::seal::{ClientSeal, ServerSeal};
 use sealed::{CLOCK_MS, Door, In, Out, TOKEN, flood, new_seal};
 use std::cmp::Reverse;
@@ -14,6 +15,9 @@ use stored::Stored;
 
 mod sealed;
 mod stored;
+mod world;
+
+pub use world::{Report, World};
 
 /// Deterministic random numbers (splitmix64).
 #[derive(Clone, Debug)]
@@ -45,118 +49,21 @@ impl Dice {
     }
 }
 
-/// What a run is like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct World {
-    /// Seed of everything that is random.
-    pub seed: u64,
-    /// Datagrams lost, percent.
-    pub loss: u64,
-    /// Datagrams duplicated, percent.
-    pub duplication: u64,
-    /// Least time under way, microseconds.
-    pub least_delay_us: u64,
-    /// Further time under way, at most, microseconds: reorders.
-    pub jitter_us: u64,
-    /// Longest time that a request takes at the server, microseconds.
-    pub service_us: u64,
-    /// Clients.
-    pub clients: usize,
-    /// Requests of each client.
-    pub requests: u64,
-    /// Requests that a client has in flight, at most.
-    pub in_flight: usize,
-    /// Restarts of clients, in thousandths per request: same address, new session.
-    pub restarts: u64,
-    /// Longest message, bytes; most are far shorter.
-    pub longest: u64,
-    /// Life of a request, microseconds.
-    pub timeout_us: u64,
-    /// Whether all go in sealed sessions.
-    pub sealed: bool,
-    /// Datagrams in which a bit is changed or that are cut, percent; for sealed sessions only (UDP's checksum does not
-    /// keep those away that an attacker makes).
-    pub corruption: u64,
-    /// Sealed sessions that the server forgets, clients that change their address, in thousandths per datagram.
-    pub upsets: u64,
-    /// Forged hellos, each from an address of its own, that come before each datagram for the server.
-    pub flood: u64,
-    /// Limits of the server.
-    pub server: ServerLimits,
-    /// Limits of its window.
-    pub once: OnceLimits,
-}
-
-impl World {
-    /// A world of ordinary size whose faults are drawn from `seed`.
-    pub fn drawn(seed: u64) -> World {
-        let mut dice = Dice::new(seed ^ 0x5EED);
-        let fault = |dice: &mut Dice, most: u64| if dice.percent(40) { 0 } else { dice.below(most + 1) };
-        World {
-            seed,
-            loss: fault(&mut dice, 25),
-            duplication: fault(&mut dice, 25),
-            least_delay_us: dice.below(500),
-            jitter_us: fault(&mut dice, 20_000),
-            service_us: fault(&mut dice, 60_000),
-            clients: 1 + dice.below(4) as usize,
-            requests: 20 + dice.below(60),
-            in_flight: 1 + dice.below(24) as usize,
-            restarts: fault(&mut dice, 30),
-            longest: [1000, 20_000, 400_000][dice.below(3) as usize],
-            timeout_us: 60_000_000,
-            sealed: false,
-            corruption: 0,
-            upsets: 0,
-            flood: 0,
-            server: ServerLimits::default(),
-            once: OnceLimits::default(),
-        }
-    }
-
-    /// Runs the world and checks every promise.
-    ///
-    /// # Errors
-    /// What was broken, the seed, and the last events, one line each.
-    pub fn check(self) -> Result<Report, String> {
-        match Run::new(self, false).play() {
-            Ok(report) => Ok(report),
-            Err(broken) => {
-                let mut run = Run::new(self, true);
-                let again = run.play().err().unwrap_or_else(|| "(not broken when run again)".into());
-                let from = run.trace.len().saturating_sub(400);
-                let lines = run.trace.get(from..).unwrap_or_default().join("\n");
-                Err(format!("{lines}\nseed {}: {broken}\nagain: {again}\n{self:?}", self.seed))
-            }
-        }
-    }
-}
-
-/// What happened in a run that kept its promises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Requests answered.
-    pub answered: u64,
-    /// Requests whose time was up.
-    pub timed_out: u64,
-    /// Requests answered as stale.
-    pub stale: u64,
-    /// Requests abandoned by a restart.
-    pub abandoned: u64,
-    /// Datagrams that the network carried.
-    pub datagrams: u64,
-    /// Virtual time, microseconds.
-    pub took_us: u64,
-}
-
 enum Event {
     ToServer(Peer, Vec<u8>),
     ToClient(usize, Vec<u8>),
-    Served { peer: Peer, request_id: u16, message: Vec<u8> },
+    /// By that start of the server.
+    Served {
+        start: u32,
+        peer: Peer,
+        request_id: u16,
+        message: Vec<u8>,
+    },
 }
 
 /// What a client knows of a request in flight.
 struct Asked {
+    session: u64,
     sequence: u64,
     answer_len: usize,
     once: bool,
@@ -181,6 +88,8 @@ struct Run {
     events: BinaryHeap<Reverse<(u64, u64)>>,
     bodies: HashMap<u64, Event>,
     made: u64,
+    /// Which start of the server this is.
+    start: u32,
     server: ServerEndpoint,
     seal: Option<ServerSeal>,
     once: OnceWindow,
@@ -206,9 +115,10 @@ impl Run {
             events: BinaryHeap::new(),
             bodies: HashMap::new(),
             made: 0,
+            start: 1,
             server: ServerEndpoint::new(world.server),
             seal: world.sealed.then(new_seal),
-            once: OnceWindow::new(world.once),
+            once: OnceWindow::new(world.once).of_start(0, 1, false),
             stored: Stored::default(),
             runs: HashMap::new(),
             counter: 0,
@@ -234,8 +144,8 @@ impl Run {
             seal,
             endpoint: ClientEndpoint::new(Peer::from(SERVER), limits),
             session: self.dice.any(),
-            sequence: 0,
-            acked: 0,
+            sequence: first_of(self.start),
+            acked: first_of(self.start),
             done: Vec::new(),
             asked: HashMap::new(),
             left,
@@ -283,21 +193,49 @@ impl Run {
                 };
                 self.at(time_us, event);
             }
+            if self.world.late > 0 && self.dice.percent(self.world.late) {
+                let time_us = self.now_us + self.dice.below(self.world.late_us);
+                let from = from.and_then(|client| self.clients.get(client)).map(|client| client.peer);
+                let there = self.clients.iter().position(|client| client.peer == to);
+                if let Some(peer) = from {
+                    self.at(time_us, Event::ToServer(peer, datagram));
+                } else if let Some(client) = there {
+                    self.at(time_us, Event::ToClient(client, datagram));
+                }
+            }
         }
     }
 
     /// The server forgets all sealed sessions, or a client moves.
     fn upset(&mut self, client: Option<usize>) {
+        if self.world.server_restarts > 0 && self.dice.below(1000) < self.world.server_restarts {
+            self.restart_server();
+        }
         if self.dice.below(1000) >= self.world.upsets {
             return;
         }
         match client {
             None => self.seal = self.seal.as_ref().map(|_| new_seal()),
-            Some(client) => {
-                let address = [10, 0, 2 + self.dice.below(100) as u8, client as u8];
-                self.clients[client].peer = Peer::from((address, 9000));
-            }
+            Some(client) => self.move_client(client),
         }
+    }
+
+    /// A client has another address from here on.
+    fn move_client(&mut self, client: usize) {
+        let address = [10, 0, 2 + self.dice.below(100) as u8, client as u8];
+        self.clients[client].peer = Peer::from((address, 9000));
+    }
+
+    /// Another server takes the place of the one that was there: it knows nobody, and what that one had under way is lost.
+    fn restart_server(&mut self) {
+        self.start += 1;
+        self.report.server_restarts += 1;
+        self.server = ServerEndpoint::new(self.world.server).of_start(self.start);
+        self.once = OnceWindow::new(self.world.once).of_start(self.now_us, self.start, true);
+        self.seal = self.seal.as_ref().map(|_| new_seal());
+        self.stored = Stored::default();
+        let start = self.start;
+        self.say(|| format!("the server restarts: it is start {start}"));
     }
 
     fn play(&mut self) -> Result<Report, String> {
@@ -348,6 +286,9 @@ impl Run {
             let out = &mut In(&mut client.seal, &mut sent);
             let due_us = client.endpoint.poll_timers(self.now_us, out, &mut |end| ended.push(end));
             next_us = [next_us, due_us, seal_us].into_iter().flatten().min();
+            if self.world.moves > 0 && !sent.is_empty() && self.dice.below(1000) < self.world.moves {
+                self.move_client(index);
+            }
             self.carry(sent, Some(index));
             for end in ended {
                 let client = &mut self.clients[index];
@@ -357,7 +298,7 @@ impl Run {
                 let refused = end.failure == Failure::Refused;
                 self.say(|| format!("client {index} gives up {} (refused: {refused})", asked.sequence));
                 if asked.once {
-                    self.ran_at_most_once(index, asked.sequence)?;
+                    self.ran_at_most_once(index, &asked)?;
                 }
             }
         }
@@ -395,7 +336,7 @@ impl Run {
             let mut sent = Sent::new();
             let asked = client.endpoint.request(self.now_us, &message, &mut In(&mut client.seal, &mut sent));
             let id = asked.map_err(|error| format!("a request was not taken: {error}"))?;
-            client.asked.insert(id, Asked { sequence, answer_len, once });
+            client.asked.insert(id, Asked { session, sequence, answer_len, once });
             self.say(|| {
                 format!("client {index} asks {sequence} as {id}: {request_len} bytes for {answer_len}, once: {once}")
             });
@@ -430,7 +371,8 @@ impl Run {
                 }
                 self.carry(sent, None);
             }
-            Event::Served { peer, request_id, message } => {
+            Event::Served { start, .. } if start != self.start => {}
+            Event::Served { peer, request_id, message, .. } => {
                 let (header, _) = MessageHeader::decode(&message).map_err(|error| error.to_string())?;
                 let out = &mut Out(&mut self.seal, &mut sent);
                 if header.flags & FLAG_IDEMPOTENT == 0 {
@@ -481,9 +423,10 @@ impl Run {
                     self.server.respond(self.now_us, peer, request_id, answer, out);
                     return Ok(());
                 }
-                Admit::Stale => {
+                refused @ (Admit::Stale | Admit::Former) => {
+                    let number = if refused == Admit::Former { STALE_FORMER } else { 0 };
                     let mut message = Vec::new();
-                    let answer = operation.answer(crate::rpc::Status::Stale);
+                    let answer = Operation { number, ..operation.answer(crate::rpc::Status::Stale) };
                     encode_message(&header.response(1), &[answer], &mut message);
                     self.server.respond(self.now_us, peer, request_id, &message, out);
                     return Ok(());
@@ -503,7 +446,7 @@ impl Run {
         encode_message(&header.response(1), &[answer], &mut message);
         self.server.recycle(request.message);
         let time_us = self.now_us + self.dice.below(self.world.service_us + 1);
-        self.at(time_us, Event::Served { peer, request_id, message });
+        self.at(time_us, Event::Served { start: self.start, peer, request_id, message });
         Ok(())
     }
 
@@ -512,7 +455,7 @@ impl Run {
         let asked = client.asked.remove(&id).ok_or_else(|| format!("an answer to {id}, which is not open"))?;
         let (header, mut operations) = MessageHeader::decode(message).map_err(|error| error.to_string())?;
         let answer = operations.next().ok_or("no operation")?.map_err(|error| error.to_string())?;
-        if (header.session, header.sequence) != (client.session, asked.sequence) {
+        if (header.session, header.sequence) != (asked.session, asked.sequence) {
             return Err(format!("client {index} got the answer to {} for {}", header.sequence, asked.sequence));
         }
         let sequence = asked.sequence;
@@ -520,7 +463,10 @@ impl Run {
         if answer.status == crate::rpc::Status::Stale {
             self.report.stale += 1;
             self.say(|| format!("client {index} hears that {sequence} is stale"));
-            return self.ran_at_most_once(index, sequence);
+            if answer.number == STALE_FORMER && self.clients[index].session == asked.session {
+                self.begin_anew(index);
+            }
+            return self.ran_at_most_once(index, &asked);
         }
         self.report.answered += 1;
         self.say(|| format!("client {index} has the answer to {sequence}"));
@@ -536,9 +482,20 @@ impl Run {
         Ok(())
     }
 
+    /// A client says hello to the server that there is now, in a new session.
+    fn begin_anew(&mut self, index: usize) {
+        let (session, first) = (self.dice.any(), first_of(self.start));
+        let client = &mut self.clients[index];
+        (client.session, client.sequence, client.acked) = (session, first, first);
+        client.done.clear();
+    }
+
     /// Moves the client's `acked` on.
     fn settle(&mut self, index: usize, asked: &Asked) {
         let client = &mut self.clients[index];
+        if asked.session != client.session {
+            return;
+        }
         client.done.push(asked.sequence);
         while let Some(at) = client.done.iter().position(|done| *done == client.acked + 1) {
             client.done.swap_remove(at);
@@ -546,10 +503,10 @@ impl Run {
         }
     }
 
-    fn ran_at_most_once(&self, index: usize, sequence: u64) -> Result<(), String> {
-        let runs = self.runs.get(&(self.clients[index].session, sequence)).copied().unwrap_or(0);
+    fn ran_at_most_once(&self, index: usize, asked: &Asked) -> Result<(), String> {
+        let runs = self.runs.get(&(asked.session, asked.sequence)).copied().unwrap_or(0);
         if runs > 1 {
-            return Err(format!("request {sequence} of client {index} ran {runs} times"));
+            return Err(format!("request {} of client {index} ran {runs} times", asked.sequence));
         }
         Ok(())
     }
@@ -582,6 +539,11 @@ impl Run {
         }
         Ok(self.report)
     }
+}
+
+/// What the sequences of a session begin behind that is bound to that start of the server.
+const fn first_of(start: u32) -> u64 {
+    (start as u64) << 32
 }
 
 /// Bytes that belong to `name`.

@@ -48,5 +48,5 @@ mod transaction;
 
 pub use db::{Cursor, Db, Delete, Get, GetMany, Increment, Put, Record, ScanPage, TableId, YieldNow, yield_now};
 pub use error::{Error, ErrorKind};
-pub use range::{Direction, Keys, Range, RangeKeys};
+pub use range::{Direction, Keys, KeysIntoIter, KeysIter, Range, RangeKeys};
 pub use transaction::{Seen, Transaction};

@@ -87,6 +87,18 @@ impl<'a> Future for Range<'a, '_> {
 }
 
 /// Keys that follow each other in an ordered table; see [`Db::range_keys`](crate::Db::range_keys).
+///
+/// ```
+/// # use sandstorm_api::Keys;
+/// # fn lengths(keys: Keys) -> usize {
+/// let mut bytes = 0;
+/// for key in &keys {
+///     bytes += key.len(); // a slice of what all keys lie in
+/// }
+/// # bytes
+/// # }
+/// # assert_eq!(lengths(Keys::default()), 0);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     pub(crate) bytes: Vec<u8>,
@@ -115,8 +127,8 @@ impl Keys {
     }
 
     /// All of them, in the order in which they were met.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.len()).filter_map(|at| self.get(at))
+    pub fn iter(&self) -> KeysIter<'_> {
+        KeysIter { keys: self, left: 0..self.len() }
     }
 
     fn place(&self, at: usize) -> Option<ops::Range<usize>> {
@@ -127,6 +139,79 @@ impl Keys {
     /// Where the last one lies.
     pub(crate) fn last_place(&self) -> Option<ops::Range<usize>> {
         self.place(self.len().checked_sub(1)?)
+    }
+}
+
+/// Goes through [`Keys`]: each a slice of what all of them lie in.
+#[derive(Clone, Debug)]
+pub struct KeysIter<'k> {
+    keys: &'k Keys,
+    left: ops::Range<usize>,
+}
+
+impl<'k> Iterator for KeysIter<'k> {
+    type Item = &'k [u8];
+
+    fn next(&mut self) -> Option<&'k [u8]> {
+        self.keys.get(self.left.next()?)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for KeysIter<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.keys.get(self.left.next_back()?)
+    }
+}
+
+impl ExactSizeIterator for KeysIter<'_> {}
+
+impl<'k> IntoIterator for &'k Keys {
+    type Item = &'k [u8];
+    type IntoIter = KeysIter<'k>;
+
+    fn into_iter(self) -> KeysIter<'k> {
+        self.iter()
+    }
+}
+
+/// Goes through [`Keys`] that nobody needs any more: each copied, since they lie in one piece.
+#[derive(Clone, Debug)]
+pub struct KeysIntoIter {
+    keys: Keys,
+    left: ops::Range<usize>,
+}
+
+impl Iterator for KeysIntoIter {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        self.keys.get(self.left.next()?).map(<[u8]>::to_vec)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for KeysIntoIter {
+    fn next_back(&mut self) -> Option<Vec<u8>> {
+        self.keys.get(self.left.next_back()?).map(<[u8]>::to_vec)
+    }
+}
+
+impl ExactSizeIterator for KeysIntoIter {}
+
+impl IntoIterator for Keys {
+    type Item = Vec<u8>;
+    type IntoIter = KeysIntoIter;
+
+    fn into_iter(self) -> KeysIntoIter {
+        let left = 0..self.len();
+        KeysIntoIter { keys: self, left }
     }
 }
 

@@ -368,7 +368,8 @@ fn a_load_that_may_not_log_in_says_why() {
 
 #[test]
 fn a_raw_connection_pipelines_and_each_message_runs_once_on_a_bad_network() {
-    let fake = Fake::start(fake::Options { workers: 2, home: 1, loss: 0.1, twice: 0.1, deaf_worker: None });
+    let fake =
+        Fake::start(fake::Options { workers: 2, home: 1, loss: 0.1, twice: 0.1, deaf_worker: None, open: false });
     let mut connection = raw::Connection::connect(&config(&fake).window(100)).unwrap();
     assert_eq!(connection.server(), Some((2, 1)));
     let (mut sent, mut answered) = (0, 0);

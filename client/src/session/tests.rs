@@ -2,8 +2,9 @@
 
 use super::*;
 use proptest::prelude::*;
+use sandstorm_net::limits::FIRST_RTO_US;
 use sandstorm_net::r2p2::header::{Kind, SINGLE_HEADER_LEN, single};
-use sandstorm_net::rpc::{FLAG_RESPONSE, MessageHeader, Op, Operation, encode_message};
+use sandstorm_net::rpc::{FLAG_RESPONSE, MessageHeader, Op, Operation, STALE_FORMER, Status, encode_message};
 use sandstorm_net::seal::{Doorkeeper, SealLimits, ServerSeal, TokenKeys, Verifier};
 
 const SERVER: &str = "127.0.0.1:7000";
@@ -30,12 +31,17 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn answer(datagram: &[u8], status: Status) -> Vec<u8> {
+    numbered(datagram, status, 0, 0)
+}
+
+/// An answer with that number; of a hello, the server's start.
+fn numbered(datagram: &[u8], status: Status, number: u64, user_flags: u32) -> Vec<u8> {
     let (head, message) = datagram.split_at(SINGLE_HEADER_LEN);
     let request_id = u16::from_be_bytes([head[4], head[5]]);
     let (header, mut operations) = MessageHeader::decode(message).unwrap();
     let asked = operations.next().unwrap().unwrap();
     let value = if asked.op == Op::Hello { &[1, 0, 0, 0, 0, 0, 0, 0][..] } else { &[] };
-    let done = Operation { status, value, ..Operation::new(asked.op) };
+    let done = Operation { status, value, number, user_flags, ..Operation::new(asked.op) };
     let mut bytes = single(Kind::Response, request_id).to_vec();
     encode_message(&MessageHeader { flags: FLAG_RESPONSE, ..header }, &[done], &mut bytes);
     bytes
@@ -153,6 +159,76 @@ impl Lonely {
 }
 
 const TOKEN: &str = "a token";
+
+/// Session, sequence and acked of the message that was sent last.
+fn last(lonely: &Lonely) -> (u64, u64, u64) {
+    let (_, datagram) = lonely.sent.last().unwrap();
+    let (header, _) = MessageHeader::decode(&datagram[SINGLE_HEADER_LEN..]).unwrap();
+    (header.session, header.sequence, header.acked)
+}
+
+/// Answers what was sent last.
+fn reply(lonely: &mut Lonely, status: Status, number: u64, start: u32) {
+    let datagram = numbered(&lonely.sent.last().unwrap().1, status, number, start);
+    lonely.receive(&datagram);
+}
+
+#[test]
+fn requests_are_bound_to_the_start_that_the_hello_was_told_and_go_on_with_the_next_one() {
+    let mut lonely = Lonely::new(None);
+    lonely.ask();
+    let (first, hello, _) = last(&lonely);
+    assert_eq!(hello, 1, "a hello is bound to nothing yet");
+    reply(&mut lonely, Status::Ok, 0, 7);
+    assert_eq!(last(&lonely), (first, 7 << 32 | 1, 7 << 32));
+    reply(&mut lonely, Status::Ok, 0, 0);
+    lonely.ask();
+    assert_eq!(last(&lonely), (first, 7 << 32 | 2, 7 << 32 | 1));
+    // The server has restarted. What was sent just now, once, was not run before: it is sent again, in a new session.
+    reply(&mut lonely, Status::Stale, STALE_FORMER, 0);
+    let (second, hello, acked) = last(&lonely);
+    assert!(second != first && (hello, acked) == (1, 0));
+    reply(&mut lonely, Status::Ok, 0, 9);
+    assert_eq!(last(&lonely), (second, 9 << 32 | 1, 9 << 32));
+    reply(&mut lonely, Status::Ok, 0, 0);
+    assert_eq!((lonely.ended.as_slice(), lonely.session.renewed()), (&[true, true][..], 1));
+    // What was repeated may have run; and so may what a server that is the same has forgotten.
+    for (number, pause_us) in [(STALE_FORMER, FIRST_RTO_US), (0, 0)] {
+        lonely.ask();
+        lonely.now_us += pause_us;
+        reply(&mut lonely, Status::Stale, number, 0);
+        assert_eq!(lonely.ended.pop(), Some(false));
+        lonely.ask();
+        assert!(messages(&lonely.sent).last().unwrap().1, "what follows begins with a hello");
+        reply(&mut lonely, Status::Ok, 0, 9);
+        reply(&mut lonely, Status::Ok, 0, 0);
+        assert_eq!(lonely.ended.pop(), Some(true));
+    }
+}
+
+#[test]
+fn a_session_whose_numbers_are_used_up_is_followed_by_another() {
+    let mut lonely = Lonely::new(None);
+    lonely.ask();
+    reply(&mut lonely, Status::Ok, 0, 7);
+    reply(&mut lonely, Status::Ok, 0, 0);
+    (lonely.session.sequence, lonely.session.acked) = ((8 << 32) - 3, (8 << 32) - 3);
+    let first = lonely.session.id;
+    for number in [(8 << 32) - 2, (8 << 32) - 1] {
+        lonely.ask();
+        assert_eq!(last(&lonely), (first, number, number - 1));
+        if number == (8 << 32) - 2 {
+            reply(&mut lonely, Status::Ok, 0, 0);
+        }
+    }
+    reply(&mut lonely, Status::Ok, 0, 0);
+    lonely.ask();
+    assert!(last(&lonely).0 != first && messages(&lonely.sent).last().unwrap().1);
+    reply(&mut lonely, Status::Ok, 0, 7);
+    assert_eq!(last(&lonely).1, 7 << 32 | 1);
+    reply(&mut lonely, Status::Ok, 0, 0);
+    assert_eq!((lonely.ended.as_slice(), lonely.session.renewed()), (&[true; 4][..], 0));
+}
 
 #[test]
 fn a_session_that_hears_nothing_says_hello_again() {

@@ -31,7 +31,14 @@ struct Keys {
 struct Old {
     token: TokenHash,
     ends: Instant,
-    ends_ms: u64,
+}
+
+impl Old {
+    /// When its grace ends by the clock as it stands now, in milliseconds since 1970; `None` when it is over.
+    fn until_ms(&self) -> Option<u64> {
+        let left = self.ends.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+        Some(now_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)))
+    }
 }
 
 impl Operator {
@@ -58,17 +65,16 @@ impl Operator {
         if let Some(state) = &self.state {
             write_operator_token(state, &token)?;
         }
-        let ends_ms = now_ms().saturating_add(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
         let replaced = self.keys.load().current;
-        let old = (!grace.is_zero()).then(|| Old { token: replaced, ends: Instant::now() + grace, ends_ms });
-        let until = old.as_ref().map(|old| old.ends_ms);
+        let old = (!grace.is_zero()).then(|| Old { token: replaced, ends: Instant::now() + grace });
+        let until = old.as_ref().and_then(Old::until_ms);
         self.keys.store(Arc::new(Keys { current: TokenHash::of(token.as_bytes()), old }));
         Ok((token, until))
     }
 
     /// Until when the old token works, in milliseconds since 1970; `None` if there is none.
     pub(super) fn old_until(&self) -> Option<u64> {
-        self.keys.load().old.as_ref().filter(|old| Instant::now() < old.ends).map(|old| old.ends_ms)
+        self.keys.load().old.as_ref().and_then(Old::until_ms)
     }
 
     /// Ends the old token's grace; `false` if there was none.

@@ -11,6 +11,7 @@ use super::error::Failure;
 use super::routes::{Answer, DONE, MaybeBody, Nothing};
 use super::types::{OperatorToken, Rotate, Tenant, TokenRotated};
 use crate::limits::tenants::{OLD_TOKEN_GRACE, OLD_TOKEN_GRACE_MAX};
+use crate::tenants::OldToken;
 
 /// How long the old token is to work on.
 fn grace(rotate: Rotate) -> Result<Duration, Failure> {
@@ -31,7 +32,7 @@ pub(super) async fn rotate_token(
     let id = caller.reach_to_change(&control, &tenant)?.tenant.id;
     let token = control.directory.rotate_with_grace(id, grace(rotate)?)?;
     let snapshot = control.directory.snapshot();
-    let old_until_ms = snapshot.find(id)?.tenant.old_token().map(|old| old.ends_ms);
+    let old_until_ms = snapshot.find(id)?.tenant.old_token().map(OldToken::until_ms);
     Ok(axum::Json(TokenRotated { token, old_until_ms }))
 }
 

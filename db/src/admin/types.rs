@@ -119,7 +119,7 @@ impl Tenant {
             grants_received: view.granted.len() as u64,
             memory_bytes: view.tables.values().map(|table| table.table.stats().bytes).sum(),
             running: tenant.usage.running(),
-            old_token_until_ms: tenant.old_token().map(|old| old.ends_ms),
+            old_token_until_ms: tenant.old_token().map(|old| old.until_ms()),
             used: view.used(super::now_ms()).into_iter().map(|(name, used)| (name.to_owned(), used)).collect(),
         }
     }

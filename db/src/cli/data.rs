@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use sandstorm_client::{Direction, KeyedRecord, PutOptions, Record};
+use sandstorm_client::{Condition, Direction, KeyedRecord, PutOptions, PutOutcome, Record};
 use serde_json::json;
 
 use super::bytes::{self, for_people, for_programs, to_hex};
@@ -134,8 +134,24 @@ pub(super) fn put(session: &Session, args: &PutArgs, out: &Out) -> Result<(), Fa
     let table = session.table_id(&tenant.name, &args.table)?;
     let key = key(&args.key, session, &tenant.name)?;
     let value = bytes::parse_all(&args.value, &mut |table| session.table_id(&tenant.name, table))?;
-    let version = client.put(table, &key, &value, &options)?;
+    let version = match client.put_outcome(table, &key, &value, &options)? {
+        PutOutcome::Written { version } => version,
+        PutOutcome::Conflict { version } => return Err(conflict(&options, version)),
+    };
     out.show(&json!({"version": version}), |_| format!("version {version}\n"))
+}
+
+/// Why a put's condition did not hold.
+fn conflict(options: &PutOptions, found: Option<u64>) -> Failure {
+    let message = match (options.condition, found) {
+        (Condition::Version, Some(found)) => {
+            format!("conflict: the record has version {found}, not {}", options.version)
+        }
+        (Condition::Version | Condition::Present, None) => "conflict: there is no record".to_owned(),
+        (_, Some(found)) => format!("conflict: there is a record, of version {found}"),
+        (_, None) => "conflict: there was a record, which is gone by now".to_owned(),
+    };
+    Failure::new(message).hint("nothing was written; read the record, and decide anew").code("conflict")
 }
 
 fn put_options(args: &PutArgs) -> Result<PutOptions, Failure> {

@@ -59,6 +59,8 @@ pub struct Directory {
     waker: RwLock<Option<Waker>>,
     /// Whether some tenant may have an old token that still works; see [`Directory::end_graces`].
     pub(super) graces: AtomicBool,
+    /// See [`Directory::was_there_before`].
+    pub(super) restored: AtomicBool,
     /// Dropped tables that someone may still be using; freed by [`Directory::reap`].
     dropped: Mutex<Vec<Arc<TableEntry>>>,
 }
@@ -94,6 +96,7 @@ impl Directory {
             generation: CachePadded::default(),
             waker: RwLock::new(None),
             graces: AtomicBool::new(false),
+            restored: AtomicBool::new(false),
             dropped: Mutex::default(),
         })
     }

@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashMap;
 
 use super::directory::Next;
 use super::error::DirectoryError;
 use super::grants::FIRST_GRANTED_ID;
-use super::kept::{Change, Journal, KeptError, KeptOldToken, KeptSuspension, KeptTable, KeptTenant, KeptToken, State};
-use super::rotation::OldToken;
+use super::kept::{Change, Journal, KeptError, KeptSuspension, KeptTable, KeptTenant, KeptToken, State};
+use super::rotation::{Moment, OldToken};
 use super::snapshot::Snapshot;
 use super::suspension::Suspension;
 use super::usage::Usage;
 use super::{Directory, TableEntry, Tenant, TenantView, grants};
-use crate::limits::tenants::OLD_TOKEN_GRACE_MAX;
 use crate::store::{Table, TableConfig};
 
 impl Directory {
@@ -53,9 +51,17 @@ impl Directory {
             kept.tenants.values().for_each(|tenant| grants::restore(snapshot, &kept.tenants, tenant));
             Ok(())
         });
+        if !kept.tenants.is_empty() {
+            self.restored.store(true, std::sync::atomic::Ordering::Release);
+        }
         // Whoever looks for graces finds out whether there are any.
         self.graces.store(true, std::sync::atomic::Ordering::Release);
         restored.map_err(|error| (of, error))
+    }
+
+    /// Whether a server with this directory ran before: there may be requests under way that were meant for it.
+    pub fn was_there_before(&self) -> bool {
+        self.restored.load(std::sync::atomic::Ordering::Acquire)
     }
 
     /// A tenant as it was, without its grants.
@@ -64,7 +70,7 @@ impl Directory {
         let options = self.options();
         let quotas = kept.quotas.apply(&options.quotas)?;
         let token = kept.token.read().ok_or(DirectoryError::Token)?;
-        let old = kept.old_token.as_ref().and_then(|old| old_token(next, old));
+        let old = kept.old_token.as_ref().and_then(|old| OldToken::restored(old, next.credential(), Moment::now()));
         let workers = options.workers.max(1);
         let tenant = Tenant {
             id: kept.id,
@@ -183,14 +189,6 @@ fn kept(next: &Next, view: &TenantView) -> KeptTenant {
         suspended: view.suspended.iter().map(|(name, why)| (name.to_string(), suspension(why))).collect(),
         versions: view.versions.as_ref().clone(),
     }
-}
-
-/// An old token whose grace is not over. The clock may have been set back meanwhile: no grace becomes longer than any may be.
-fn old_token(next: &mut Next, kept: &KeptOldToken) -> Option<OldToken> {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let left = Duration::from_millis(kept.ends_ms.saturating_sub(now_ms)).min(OLD_TOKEN_GRACE_MAX);
-    let token = kept.token.read().filter(|_| !left.is_zero())?;
-    Some(OldToken { token, credential: next.credential(), ends: Instant::now() + left, ends_ms: kept.ends_ms })
 }
 
 impl TenantView {

@@ -402,7 +402,7 @@ fn an_old_token_works_until_its_grace_ends_or_is_ended() {
     let shown = |token: &str| directory.snapshot().shown(token.as_bytes()).map(|(_, shown)| shown);
     assert_eq!((shown(&first), shown(&second)), (Some(Shown::Old), Some(Shown::Current)));
     let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    assert!(now.old_token().unwrap().ends_ms.abs_diff(wall + 3_600_000) < 600_000);
+    assert!(now.old_token().unwrap().until_ms().abs_diff(wall + 3_600_000) < 600_000);
     directory.end_graces();
     assert!(tenant().old_token().is_some(), "it is not over yet");
 

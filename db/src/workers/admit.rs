@@ -5,9 +5,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use sandstorm_net::once::Admit;
+use sandstorm_net::once::{Admit, home_of, start_of};
 use sandstorm_net::r2p2::{Peer, Request};
-use sandstorm_net::rpc::{Malformed, MessageHeader, Op, Operation, Operations, Status, encode_operation};
+use sandstorm_net::rpc::{
+    HELLO_BINDS, MESSAGE_HEADER_LEN, Malformed, MessageHeader, NUMBER_AT, Op, Operation, Operations, STALE_FORMER,
+    Status, encode_operation,
+};
 use sandstorm_net::seal::session_of;
 use sandstorm_net::share::Share;
 
@@ -180,11 +183,11 @@ pub(super) fn admit<'d>(
     let Some(view) = door.tenant(header.tenant) else {
         return tenantless(door, request, survey.pings, desk, response);
     };
-    if let Err(no) = authenticate(door, view, request.peer, header.session, (first.op, first.value), desk) {
+    if let Err(no) = authenticate(door, view, request.peer, &header, &first, desk) {
         return unauthenticated(door, request, no, desk, response);
     }
-    if survey.hello && session_of(request.peer).is_none() {
-        desk.known.note(request.peer, header.tenant, door.now_us);
+    if survey.hello {
+        greet(door, request.peer, &header, desk);
     }
     if survey.keys > MULTIGET_KEYS {
         return too_many_keys(door, request, header, response);
@@ -211,6 +214,15 @@ pub(super) fn admit<'d>(
     let (packet, ranges, is_stored) = (incoming.packet, Ranges::new(), Cell::new(false));
     admitted.push(Admitted { number, ticket, origin, view, first, others, requests, ranges, packet, is_stored });
     Verdict::Run
+}
+
+/// A session that may act for its tenant says hello.
+#[cold]
+fn greet(door: &Door<'_, '_>, peer: Peer, header: &MessageHeader, desk: &mut Desk) {
+    if session_of(peer).is_none() {
+        desk.known.note(peer, header.tenant, door.now_us);
+    }
+    desk.once.greet(door.now_us, peer, header.tenant, header.session, header.sequence);
 }
 
 /// Whom to answer what is not let in.
@@ -333,6 +345,11 @@ fn run_before(
             let text = "the request is too old to tell whether it ran; read before you repeat it";
             refuse(door, request, Status::Stale, Text::Whole(text), response);
         }
+        Admit::Former => {
+            let text = "the session is of an earlier start of this server, which may have run the request; say hello in a new one";
+            refuse(door, request, Status::Stale, Text::Whole(text), response);
+            number_first(response, STALE_FORMER);
+        }
     }
     Some(Verdict::Answer(origin(request, header)))
 }
@@ -363,11 +380,11 @@ fn authenticate(
     door: &Door<'_, '_>,
     view: &TenantView,
     peer: Peer,
-    session: u64,
-    (op, token): (Op, &[u8]),
+    header: &MessageHeader,
+    first: &Operation<'_>,
     desk: &mut Desk,
 ) -> Result<(), (Status, &'static str)> {
-    let tenant = &view.tenant;
+    let (tenant, session, token) = (&view.tenant, header.session, first.value);
     let no = |text| Err((Status::Unauthenticated, text));
     let sealed = session_of(peer);
     if sealed.is_some_and(|(of, _)| of != tenant.id) {
@@ -379,18 +396,23 @@ fn authenticate(
     if sealed.is_none() && !door.allow_plaintext && !peer.ip().to_canonical().is_loopback() {
         return Err((Status::SealRequired, SEAL_REQUIRED));
     }
-    let credential = match op {
+    let is_bound = if first.op == Op::Hello { first.number == HELLO_BINDS } else { start_of(header.sequence) != 0 };
+    let home = home_of(peer, is_bound);
+    let credential = match first.op {
         Op::Hello if sealed.is_some() => {
             desk.seal.credential(peer).filter(|opened_with| tenant.has_credential(*opened_with))
         }
         Op::Hello => tenant.credential_of(token),
-        _ if desk.sessions.shown(peer, session, tenant.id).is_some_and(|shown| tenant.has_credential(shown)) => {
+        _ if desk.sessions.shown(home, session, tenant.id).is_some_and(|shown| tenant.has_credential(shown)) => {
+            if desk.sessions.heard(peer) {
+                desk.known.note(peer, tenant.id, door.now_us);
+            }
             return Ok(());
         }
         _ => return no("the session has not shown the tenant's token: send a hello first"),
     };
     let Some(credential) = credential else { return no("this is not the tenant's token") };
-    desk.sessions.admit(peer, session, tenant.id, credential);
+    desk.sessions.admit((home, peer), session, tenant.id, credential);
     Ok(())
 }
 
@@ -424,6 +446,13 @@ fn refuse(
         plain::refuse(&operation, status, std::mem::take(&mut text), response);
     }
     header
+}
+
+/// Gives a number to the first operation of a response.
+fn number_first(response: &mut [u8], number: u64) {
+    if let Some(place) = response.get_mut(MESSAGE_HEADER_LEN + NUMBER_AT..).and_then(<[u8]>::first_chunk_mut) {
+        *place = number.to_le_bytes();
+    }
 }
 
 /// Answers a message of pings. Tells its header.

@@ -72,6 +72,8 @@ struct Shared {
     stop: AtomicBool,
     /// Where the workers' microseconds start.
     epoch: Instant,
+    /// A random number, not 0, by which this start of the server is told from others.
+    start: u32,
     /// Never sleep.
     poll: bool,
     /// See [`WorkerOptions::steal`].

@@ -184,6 +184,7 @@ fn put(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
     };
     match put {
         Ok(version) => done(operation, version, response),
+        Err(StoreError::Conflict) => conflict(context, table, operation, hash, response),
         Err(error) => refuse_store(operation, error, response),
     }
 }
@@ -201,8 +202,26 @@ fn delete(
             encode_operation(&operation.answer(Status::NotFound), response);
             Status::NotFound
         }
+        Err(StoreError::Conflict) => conflict(context, table, operation, hash, response),
         Err(error) => refuse_store(operation, error, response),
     }
+}
+
+/// The answer to a write whose condition did not hold, with the version that the record has by now, so that its writer need not ask.
+/// To delete what is not there asks for nothing, whatever its version should have been.
+#[cold]
+fn conflict(
+    context: &Context<'_>,
+    table: &Table,
+    operation: &Operation<'_>,
+    hash: u64,
+    response: &mut Vec<u8>,
+) -> Status {
+    let found =
+        table.get(&context.participant.guard(), hash, operation.key, context.now_ms).map(|record| record.version());
+    let status = if operation.op == Op::Delete && found.is_none() { Status::NotFound } else { Status::Conflict };
+    encode_operation(&Operation { number: found.unwrap_or(0), ..operation.answer(status) }, response);
+    status
 }
 
 fn increment(

@@ -350,7 +350,8 @@ impl Worker {
     /// Tells a client which worker it has reached, how many there are, and which is its tenant's home.
     fn hello(&self, view: &TenantView, response: &mut Vec<u8>) -> Status {
         let value = HelloAnswer { workers: self.shared.ports.len() as u32, home: view.tenant.home_worker }.encode();
-        let answer = Operation { number: self.index as u64, value: &value, ..Operation::new(Op::Hello) };
+        let (number, user_flags) = (self.index as u64, self.shared.start);
+        let answer = Operation { number, user_flags, value: &value, ..Operation::new(Op::Hello) };
         encode_operation(&answer, response);
         Status::Ok
     }

@@ -2,23 +2,37 @@
 //! session has to be looked for then. Bounded, and fairly: where there is no room, the tenant that has the most sessions
 //! loses its oldest, so one that opens sessions without end loses its own. A client that is told `Unauthenticated` presents
 //! its token again.
+//!
+//! A session has a home, which is a part of its name: the address that its token came from, or, of a bound session, one that stands for all
+//! addresses ([`sandstorm_net::once::home_of`]). Of such a session it is known where it was heard last.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
 
 use hashbrown::HashMap;
 
-/// Authenticated sessions of one port, by peer, session number and tenant.
+/// Home, session number and tenant.
+type Name<P> = (P, u64, u32);
+
+/// What is known of a session.
+#[derive(Clone, Copy)]
+struct Shown<P> {
+    credential: u64,
+    /// Where its last message came from.
+    heard: P,
+}
+
+/// Authenticated sessions of one port.
 pub(crate) struct Sessions<P> {
     limit: usize,
     /// The credentials that were shown.
-    shown: HashMap<(P, u64, u32), u64>,
+    shown: HashMap<Name<P>, Shown<P>>,
     /// Each tenant's sessions in the order in which they were let in.
     tenants: HashMap<u32, VecDeque<(P, u64)>>,
     /// The tenants by the number of their sessions.
     by_number: BTreeSet<(usize, u32)>,
     /// The session that was looked up last: packets come in runs.
-    last: Option<((P, u64, u32), u64)>,
+    last: Option<(Name<P>, Shown<P>)>,
 }
 
 impl<P: Copy + Eq + Hash> Sessions<P> {
@@ -28,19 +42,19 @@ impl<P: Copy + Eq + Hash> Sessions<P> {
     }
 
     /// Lets a session act for a tenant under this credential from here on, and under no other of that tenant.
-    pub(crate) fn admit(&mut self, peer: P, session: u64, tenant: u32, credential: u64) {
+    pub(crate) fn admit(&mut self, (home, heard): (P, P), session: u64, tenant: u32, credential: u64) {
         self.last = None;
-        if self.shown.insert((peer, session, tenant), credential).is_some() {
+        if self.shown.insert((home, session, tenant), Shown { credential, heard }).is_some() {
             return;
         }
-        let name = (peer, session);
+        let name = (home, session);
         self.change(tenant, |own| own.push_back(name));
         while self.shown.len() > self.limit {
             let Some(&(_, largest)) = self.by_number.last() else { return };
             let mut oldest = None;
             self.change(largest, |own| oldest = own.pop_front());
-            let Some((peer, session)) = oldest else { return };
-            self.shown.remove(&(peer, session, largest));
+            let Some((home, session)) = oldest else { return };
+            self.shown.remove(&(home, session, largest));
         }
     }
 
@@ -58,26 +72,37 @@ impl<P: Copy + Eq + Hash> Sessions<P> {
 
     /// The credential of the tenant that the session has shown.
     #[inline]
-    pub(crate) fn shown(&mut self, peer: P, session: u64, tenant: u32) -> Option<u64> {
+    pub(crate) fn shown(&mut self, home: P, session: u64, tenant: u32) -> Option<u64> {
         match &self.last {
-            Some(((last, of, by), shown)) if (*of, *by) == (session, tenant) && *last == peer => Some(*shown),
-            _ => self.shown_by_other((peer, session, tenant)),
+            Some(((last, of, by), shown)) if (*of, *by) == (session, tenant) && *last == home => Some(shown.credential),
+            _ => self.shown_by_other((home, session, tenant)),
         }
     }
 
     /// The same of a session that is not the last one.
-    fn shown_by_other(&mut self, name: (P, u64, u32)) -> Option<u64> {
+    fn shown_by_other(&mut self, name: Name<P>) -> Option<u64> {
         let shown = *self.shown.get(&name)?;
         self.last = Some((name, shown));
-        Some(shown)
+        Some(shown.credential)
+    }
+
+    /// A message of the session that was looked up last comes from there. Tells whether it is another place than before.
+    #[inline]
+    pub(crate) fn heard(&mut self, from: P) -> bool {
+        let Some((name, shown)) = self.last.as_mut().filter(|(_, shown)| shown.heard != from) else { return false };
+        shown.heard = from;
+        if let Some(known) = self.shown.get_mut(name) {
+            known.heard = from;
+        }
+        true
     }
 }
 
 #[cfg(test)]
 impl<P: Copy + Eq + Hash> Sessions<P> {
     /// Whether the session has shown that credential of the tenant.
-    fn allows(&mut self, peer: P, session: u64, tenant: u32, credential: u64) -> bool {
-        self.shown(peer, session, tenant) == Some(credential)
+    fn allows(&mut self, home: P, session: u64, tenant: u32, credential: u64) -> bool {
+        self.shown(home, session, tenant) == Some(credential)
     }
 }
 
@@ -88,20 +113,32 @@ mod tests {
     #[test]
     fn a_session_acts_for_the_tenant_whose_token_it_showed_and_no_other() {
         let mut sessions = Sessions::new(10);
-        sessions.admit(1u8, 100, 1, 7);
+        sessions.admit((1u8, 1), 100, 1, 7);
         assert!(sessions.allows(1, 100, 1, 7));
         assert!(!sessions.allows(1, 100, 1, 8) && !sessions.allows(1, 101, 1, 7) && !sessions.allows(2, 100, 1, 7));
         assert!(!sessions.allows(1, 100, 2, 7));
-        sessions.admit(1, 100, 1, 8);
+        sessions.admit((1, 1), 100, 1, 8);
         assert!(sessions.allows(1, 100, 1, 8) && !sessions.allows(1, 100, 1, 7));
+    }
+
+    #[test]
+    fn a_session_that_is_heard_from_elsewhere_is_known_to_have_moved() {
+        let mut sessions = Sessions::new(10);
+        sessions.admit((0u8, 1), 100, 1, 7);
+        assert!(sessions.allows(0, 100, 1, 7) && !sessions.heard(1), "where its token came from");
+        assert!(sessions.heard(2) && !sessions.heard(2));
+        sessions.admit((0, 5), 101, 1, 7);
+        assert!(sessions.allows(0, 101, 1, 7) && !sessions.heard(5));
+        assert!(sessions.allows(0, 100, 1, 7) && !sessions.heard(2), "each of its own");
+        assert!(!sessions.allows(0, 102, 1, 7));
     }
 
     #[test]
     fn the_oldest_sessions_leave_when_there_is_no_room() {
         let mut sessions = Sessions::new(3);
         for session in 0..10 {
-            sessions.admit(1u8, session, 1, 7);
-            sessions.admit(1u8, session, 1, 7);
+            sessions.admit((1u8, 1), session, 1, 7);
+            sessions.admit((1u8, 1), session, 1, 7);
         }
         let left: Vec<u64> = (0..10).filter(|session| sessions.allows(1, *session, 1, 7)).collect();
         assert_eq!(left, [7, 8, 9]);
@@ -112,12 +149,12 @@ mod tests {
     fn a_tenant_that_opens_sessions_without_end_pushes_out_its_own() {
         let mut sessions = Sessions::new(100);
         for session in 0..20 {
-            sessions.admit(1u8, session, 1, 7);
+            sessions.admit((1u8, 1), session, 1, 7);
         }
         for session in 0..100_000 {
-            sessions.admit(2u8, session, 2, 8);
+            sessions.admit((2u8, 2), session, 2, 8);
             if session % 1000 == 0 {
-                sessions.admit(3u8, session, 3, 9);
+                sessions.admit((3u8, 3), session, 3, 9);
             }
         }
         assert!((0..20).all(|session| sessions.allows(1, session, 1, 7)), "who holds little keeps it");

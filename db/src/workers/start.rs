@@ -134,6 +134,7 @@ impl Workers {
             started_ms: clock_ms(),
             connections: room.limit(),
         };
+        let restart = (rand::random::<u32>().max(1), directory.was_there_before());
         let deques: Vec<Deque<_>> = drivers.iter().map(|_| Deque::new_lifo()).collect();
         let shared = Arc::new(Shared {
             stealers: deques.iter().map(Deque::stealer).collect(),
@@ -141,11 +142,12 @@ impl Workers {
             inboxes: drivers.iter().map(|_| Default::default()).collect(),
             room,
             facts,
-            ports: drivers.into_iter().zip(kept).map(|(driver, kept)| port(driver, kept)).collect(),
+            ports: drivers.into_iter().zip(kept).map(|(driver, kept)| port(driver, kept, restart)).collect(),
             directory,
             idle: Default::default(),
             stop: AtomicBool::new(false),
             epoch: Instant::now(),
+            start: restart.0,
             poll: options.poll,
             steal: options.steal,
             interleave: options.interleave,
@@ -306,11 +308,12 @@ fn clock_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-fn port(driver: AnyDriver, kept: Option<Arc<Kept>>) -> Port {
+/// A port of that start of the server; whether there was one before.
+fn port(driver: AnyDriver, kept: Option<Arc<Kept>>, (start, was_there_before): (u32, bool)) -> Port {
     let (max_datagram, largest_datagram) = (driver.usual_datagram(), driver.max_datagram());
     let limits = net_limits::ServerLimits { max_datagram, largest_datagram, ..Default::default() };
-    let endpoint = ServerEndpoint::new(limits);
-    let once = OnceWindow::new(net_limits::OnceLimits::default());
+    let endpoint = ServerEndpoint::new(limits).of_start(start);
+    let once = OnceWindow::new(net_limits::OnceLimits::default()).of_start(0, start, was_there_before);
     // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
     let seal = ServerSeal::new(SealLimits::default(), clock_ms());
     let outbox = driver.outbox();

@@ -132,3 +132,61 @@ fn tenants_with_one_session_number_at_one_address_have_two_sessions() {
     window.complete(peer(1), 1, 7, 1, b"secret");
     assert_eq!(window.admit(0, peer(1), 2, 7, 1, 0), Admit::Run);
 }
+
+/// A sequence of a session that is bound to that start.
+const fn bound(start: u32, number: u64) -> u64 {
+    (start as u64) << 32 | number
+}
+
+#[test]
+fn a_bound_session_is_the_same_wherever_its_packets_come_from() {
+    let mut window = OnceWindow::new(OnceLimits::default()).of_start(0, 9, false);
+    let (first, second, acked) = (bound(9, 1), bound(9, 2), bound(9, 0));
+    assert_eq!(window.admit(0, peer(1), 1, 7, first, acked), Admit::Run);
+    assert_eq!(window.admit(1, peer(2), 1, 7, first, acked), Admit::Running, "it came from another port as well");
+    window.complete(peer(1), 1, 7, first, b"one");
+    assert_eq!(window.admit(2, peer(3), 1, 7, first, acked), Admit::Answered(b"one"));
+    assert_eq!(window.admit(2, peer(3), 2, 7, first, acked), Admit::Run, "of another tenant it is another");
+    assert_eq!(window.admit(3, peer(4), 1, 7, second, first), Admit::Run);
+    assert_eq!(
+        window.admit(4, peer(1), 1, 7, first, acked),
+        Admit::Stale,
+        "the client has said that it has the answer"
+    );
+    window.cancel(peer(5), 1, 7, second);
+    assert_eq!(window.admit(5, peer(6), 1, 7, second, first), Admit::Run);
+    let sealed = [1, 2].map(|number| crate::seal::session_peer(1, number));
+    let ran = sealed.map(|peer| window.admit(6, peer, 1, 7, second, first) == Admit::Run);
+    assert_eq!(ran, [true, true], "a sealed session is a peer of its own");
+}
+
+#[test]
+fn what_is_bound_to_another_start_of_the_server_never_runs() {
+    let mut window = OnceWindow::new(OnceLimits::default()).of_start(0, 9, true);
+    for (number, acked) in [(1, 0), (1, bound(8, 0)), (5, bound(8, 3)), (900, 0)] {
+        for now_us in [0, 1 << 40] {
+            assert_eq!(window.admit(now_us, peer(1), 1, 7, bound(8, number), acked), Admit::Former);
+        }
+    }
+    assert_eq!((window.sessions(), window.counters().stale), (0, 8), "and takes no room");
+    assert_eq!(window.admit(0, peer(1), 1, 7, bound(9, 1), bound(9, 0)), Admit::Run);
+}
+
+#[test]
+fn an_unknown_session_that_is_bound_to_no_start_and_has_answers_is_former_while_that_may_be() {
+    let limits = OnceLimits { life_us: 1000, ..OnceLimits::default() };
+    let mut window = OnceWindow::new(limits).of_start(500, 9, true);
+    assert_eq!(window.admit(600, peer(1), 1, 7, 5, 4), Admit::Former);
+    assert_eq!(window.admit(600, peer(1), 1, 8, 1, 0), Admit::Run, "a new one has no answers yet");
+    assert_eq!(window.admit(601, peer(1), 1, 8, 2, 1), Admit::Run, "and is known when it has");
+    window.greet(602, peer(1), 1, 9, 1);
+    assert_eq!(window.admit(603, peer(1), 1, 9, 2, 1), Admit::Run, "it has greeted this server");
+    assert_eq!(window.admit(603, peer(2), 1, 9, 2, 1), Admit::Former, "another has not");
+    assert_eq!(
+        window.admit(1500, peer(1), 1, 7, 6, 5),
+        Admit::Run,
+        "nobody repeats what was asked of the server before"
+    );
+    let mut first = OnceWindow::new(limits).of_start(500, 9, false);
+    assert_eq!(first.admit(600, peer(1), 1, 7, 5, 4), Admit::Run, "there was no server before");
+}

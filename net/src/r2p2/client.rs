@@ -380,7 +380,8 @@ impl<K> ClientEndpoint<K> {
         if let Some(old) = &flight.partial
             && (old.incarnation != part.incarnation || old.shape != shape)
         {
-            if !newer(part.incarnation, old.incarnation) {
+            // What stands still may be of a server that has restarted since: the present one counts from elsewhere on.
+            if !newer(part.incarnation, old.incarnation) && !old.is_idle(now_us) {
                 self.counters.duplicates += 1;
                 return None;
             }

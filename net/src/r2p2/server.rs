@@ -93,6 +93,13 @@ impl ServerEndpoint {
         }
     }
 
+    /// The endpoint of that start of a server, a random number: no transmission of it is taken for one of another start.
+    #[must_use]
+    pub fn of_start(mut self, start: u32) -> ServerEndpoint {
+        self.incarnation = start.wrapping_mul(0x9E37_79B1);
+        self
+    }
+
     /// What was counted.
     pub fn counters(&self) -> &ServerCounters {
         &self.counters

@@ -300,11 +300,16 @@ impl Partial {
         (self.touched_us + timeout_us).min(self.begun_us + REQUEST_LIFE_US)
     }
 
+    /// Whether nothing came for some time.
+    pub(super) fn is_idle(&self, now_us: u64) -> bool {
+        now_us.saturating_sub(self.touched_us) >= STALLED_IDLE_US
+    }
+
     /// Whether it stands still: nothing came for some time, or so little that it would not be whole within a request's life.
     pub(super) fn is_stalled(&self, now_us: u64) -> bool {
         let age_us = now_us.saturating_sub(self.begun_us);
         let too_slow = u64::from(self.have) * REQUEST_LIFE_US < u64::from(self.shape.count) * age_us;
-        now_us.saturating_sub(self.touched_us) >= STALLED_IDLE_US || (age_us >= STALLED_AGE_US && too_slow)
+        self.is_idle(now_us) || (age_us >= STALLED_AGE_US && too_slow)
     }
 
     /// What has been received.

@@ -45,6 +45,13 @@ pub const REFUSAL_PATIENCE_US: u64 = 200_000;
 /// microseconds: bounds what forged packets of that kind make it do.
 pub const REJECT_GAP_US: u64 = 200_000;
 
+/// Answers that wait for a client's address to be proven, of one session: as many as a client with a few requests under way waits for.
+pub const HELD_PACKETS: usize = 32;
+/// Bytes of them: one largest datagram.
+pub const HELD_BYTES: usize = 64 << 10;
+/// The same of all sessions of a port: those of some thousand clients that a failing gateway moves at once.
+pub const HELD_BYTES_IN_ALL: usize = 4 << 20;
+
 /// Limits of a server's sealed sessions (one port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealLimits {

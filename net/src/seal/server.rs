@@ -11,6 +11,7 @@ use super::rate::Rate;
 use super::table::{Name, Next, Session, Table, Under};
 use super::window::Seen;
 use crate::limits::FIRST_RTO_US;
+use crate::r2p2::header::SINGLE_HEADER_LEN;
 use crate::r2p2::{Peer, Transmit};
 use crate::share::Share;
 use hashbrown::{HashMap, HashSet};
@@ -105,6 +106,11 @@ impl ServerSeal {
         self.table.len()
     }
 
+    /// Bytes of answers that wait for their clients' addresses to be proven.
+    pub fn held_bytes(&self) -> usize {
+        self.table.held_bytes
+    }
+
     /// Which of its tenant's tokens the session under this address was opened with.
     pub fn credential(&mut self, peer: Peer) -> Option<u64> {
         Some(self.table.get(session_of(peer)?)?.credential)
@@ -196,11 +202,12 @@ impl ServerSeal {
         }
         let inner = HEADER_LEN..HEADER_LEN + length;
         if head.kind == Kind::Proof {
+            // Whatever port it leaves from: who has these bytes receives where they were sent.
             let path = &mut session.path;
-            let told = datagram.get(inner).is_some_and(|said| path.asked_us.is_some() && *said == path.asked);
-            if told && path.peer == from {
+            if datagram.get(inner).is_some_and(|said| path.asked_us.is_some() && *said == path.asked) {
                 path.proven = true;
-                session.home = Some(from);
+                session.home = Some(path.peer);
+                self.send_held(name, tx);
             }
             return None;
         }
@@ -212,7 +219,19 @@ impl ServerSeal {
             session.path.credit += datagram.len();
             probe(now_us, session, &self.random, tx);
         }
+        if session.path.proven && !session.held.is_empty() {
+            self.send_held(name, tx);
+        }
         Some((session_peer(name.0, name.1), inner))
+    }
+
+    /// Sends what has waited for a client's address to be proven.
+    #[cold]
+    fn send_held(&mut self, name: Name, tx: &mut impl Transmit) {
+        let Some((session, in_all)) = self.table.with_held(name) else { return };
+        for packet in session.held.take(in_all) {
+            self.send(session_peer(name.0, name.1), &[&packet], tx);
+        }
     }
 
     /// Nothing is known of a packet's session, or of its keys.
@@ -387,16 +406,21 @@ impl ServerSeal {
     #[inline]
     pub fn send(&mut self, peer: Peer, parts: &[&[u8]], tx: &mut impl Transmit) {
         let Some((tenant, number)) = session_of(peer) else { return };
-        let session = self.table.get((tenant, number));
-        let found = session.and_then(|Session { path, current, .. }| Some((path, current.as_mut()?)));
-        let Some((path, keys)) = found else {
+        let session = self.table.with_held((tenant, number));
+        let found = session
+            .and_then(|(Session { path, current, held, .. }, in_all)| Some((path, current.as_mut()?, held, in_all)));
+        let Some((path, keys, held, in_all)) = found else {
             self.counters.homeless += 1;
             return;
         };
         if !path.proven {
             let length: usize = parts.iter().map(|part| part.len()).sum::<usize>() + OVERHEAD;
             let Some(left) = path.credit.checked_sub(length) else {
-                self.counters.unproven += 1;
+                // Longer messages are sent again by themselves.
+                let is_whole = parts.first().and_then(|head| head.get(1)) == Some(&(SINGLE_HEADER_LEN as u8));
+                if !is_whole || !held.push(parts, in_all) {
+                    self.counters.unproven += 1;
+                }
                 return;
             };
             path.credit = left;

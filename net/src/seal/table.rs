@@ -1,9 +1,10 @@
 //! The sessions of a server's port: found by tenant and number, bounded, and shared fairly by tenants.
 
 use super::crypt::Keys;
-use super::limits::{OLD_KEYS_US, WELCOME_LEN};
+use super::limits::{HELD_BYTES, HELD_BYTES_IN_ALL, HELD_PACKETS, OLD_KEYS_US, WELCOME_LEN};
 use crate::r2p2::Peer;
 use hashbrown::HashMap;
+use std::collections::VecDeque;
 
 /// A session's tenant and number.
 pub(super) type Name = (u32, u64);
@@ -32,9 +33,47 @@ pub(super) struct Path {
     pub(super) asked_us: Option<u64>,
 }
 
+/// Answers for a client that may not be sent before its address is proven. Nobody sends them again, so they wait for that.
+#[derive(Default)]
+pub(super) struct Held {
+    packets: VecDeque<Box<[u8]>>,
+    bytes: usize,
+}
+
+impl Held {
+    /// Takes one more, unless it is there, if there is room; `in_all` counts the bytes of all sessions. Tells whether it waits here.
+    pub(super) fn push(&mut self, parts: &[&[u8]], in_all: &mut usize) -> bool {
+        let packet = parts.concat();
+        if self.packets.iter().any(|held| **held == *packet) {
+            return true;
+        }
+        let size = packet.len();
+        let fits = self.packets.len() < HELD_PACKETS && self.bytes + size <= HELD_BYTES;
+        if !fits || *in_all + size > HELD_BYTES_IN_ALL {
+            return false;
+        }
+        self.bytes += size;
+        *in_all += size;
+        self.packets.push_back(packet.into());
+        true
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Takes all that wait.
+    pub(super) fn take(&mut self, in_all: &mut usize) -> VecDeque<Box<[u8]>> {
+        *in_all -= std::mem::take(&mut self.bytes);
+        std::mem::take(&mut self.packets)
+    }
+}
+
 pub(super) struct Session {
     pub(super) name: Name,
     pub(super) path: Path,
+    pub(super) held: Held,
     /// The last address that was proven.
     pub(super) home: Option<Peer>,
     pub(super) credential: u64,
@@ -57,7 +96,18 @@ impl Session {
     pub(super) fn new(name: Name, next: Next, from: Peer, now_us: u64) -> Session {
         let path = Path { peer: from, proven: false, credit: 0, asked: [0; 8], asked_us: None };
         let credential = next.credential;
-        Session { name, path, home: None, credential, next: Some(next), current: None, previous: None, used_us: now_us }
+        let held = Held::default();
+        Session {
+            name,
+            path,
+            held,
+            home: None,
+            credential,
+            next: Some(next),
+            current: None,
+            previous: None,
+            used_us: now_us,
+        }
     }
 
     /// The newest epoch that is known of it.
@@ -108,6 +158,8 @@ pub(super) struct Table {
     look: usize,
     /// The session found last: packets come in runs.
     last: Option<(Name, u32)>,
+    /// Bytes that wait for addresses to be proven.
+    pub(super) held_bytes: usize,
 }
 
 impl Table {
@@ -117,6 +169,12 @@ impl Table {
 
     #[inline]
     pub(super) fn get(&mut self, name: Name) -> Option<&mut Session> {
+        self.with_held(name).map(|(session, _)| session)
+    }
+
+    /// The same, and the bytes that all sessions hold.
+    #[inline]
+    pub(super) fn with_held(&mut self, name: Name) -> Option<(&mut Session, &mut usize)> {
         let slot = match self.last {
             Some((last, slot)) if last == name => slot,
             _ => {
@@ -125,7 +183,8 @@ impl Table {
                 slot
             }
         };
-        self.slots.get_mut(slot as usize)?.as_deref_mut()
+        let session = self.slots.get_mut(slot as usize)?.as_deref_mut()?;
+        Some((session, &mut self.held_bytes))
     }
 
     /// Puts a session in. At `limit` another has to leave: the longest idle one of the tenant that has the most, which is the
@@ -165,8 +224,10 @@ impl Table {
     pub(super) fn remove(&mut self, name: Name) -> bool {
         let Some(slot) = self.index.remove(&name) else { return false };
         self.last = None;
-        if let Some(place) = self.slots.get_mut(slot as usize) {
-            *place = None;
+        if let Some(place) = self.slots.get_mut(slot as usize)
+            && let Some(mut session) = place.take()
+        {
+            session.held.take(&mut self.held_bytes);
         }
         self.free.push(slot);
         if let Some(sessions) = self.per_tenant.get_mut(&name.0) {

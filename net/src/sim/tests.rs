@@ -1,4 +1,5 @@
 use super::*;
+use crate::limits::{OnceLimits, ServerLimits};
 
 fn checked(world: World) -> Report {
     world.check().unwrap_or_else(|broken| panic!("{broken}"))
@@ -156,5 +157,47 @@ fn forged_hellos_keep_nobody_out_who_receives_where_he_sends_from() {
         let mut run = Run::new(flooded, false);
         let report = run.play().unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
         assert_eq!((report.timed_out, report.answered > 0), (0, true), "seed {seed}: {report:?}");
+    }
+}
+
+#[test]
+fn nothing_runs_twice_over_restarts_of_the_server_or_when_ports_change() {
+    let (mut answered, mut timed_out, mut restarts) = (0, 0, 0);
+    let seeds = std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(150);
+    for seed in 0..seeds {
+        let drawn = World::drawn(seed);
+        let (server_restarts, upsets) = ([0, 1, 5][seed as usize % 3], [0, 2, 20][seed as usize / 3 % 3]);
+        let late = if server_restarts > 0 { 20 } else { 5 };
+        let (sealed, longest) = (seed % 4 == 3, drawn.longest.min(20_000));
+        let report = checked(World { server_restarts, upsets, late, sealed, longest, ..drawn });
+        answered += report.answered;
+        timed_out += report.timed_out;
+        restarts += report.server_restarts;
+    }
+    assert!(restarts > seeds, "{restarts} restarts in {seeds} worlds");
+    assert!(
+        answered > 100 * timed_out,
+        "{answered} answered, {timed_out} not: who moves is found, who restarts as well"
+    );
+}
+
+#[test]
+fn in_worlds_without_restarts_no_request_is_stale_however_often_ports_change() {
+    for seed in 0..40 {
+        let drawn = World::drawn(seed);
+        let moving = World { upsets: 50, late: 10, sealed: false, restarts: 0, longest: 2_000, ..drawn };
+        let report = checked(moving);
+        assert_eq!((report.stale, report.timed_out), (0, 0), "seed {seed}: {report:?}");
+    }
+}
+
+#[test]
+fn a_sealed_client_that_moves_all_the_time_is_answered() {
+    for seed in 0..30 {
+        let drawn = World::drawn(seed);
+        let moving = World { upsets: 0, moves: 1000, sealed: true, loss: 5, restarts: 0, longest: 400, ..drawn };
+        let moving = World { timeout_us: 10_000_000, duplication: 5, ..moving };
+        let report = checked(moving);
+        assert_eq!((report.stale, report.timed_out), (0, 0), "seed {seed}: {report:?}");
     }
 }

@@ -63,6 +63,9 @@ pub struct KeptOldToken {
     pub token: KeptToken,
     /// When its grace ends, in milliseconds since 1970.
     pub ends_ms: u64,
+    /// What was left of it when that was written, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
 }
 
 /// A table's definition.

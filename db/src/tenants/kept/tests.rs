@@ -94,7 +94,7 @@ fn seen(view: &TenantView) -> String {
     let budgets: BTreeMap<_, _> = tenant.budgets.iter().collect();
     let quotas = tenant.quotas.list();
     let versions: Vec<_> = (0..3).map(|n| view.versions.highest(&format!("e{n}"))).collect();
-    let old = tenant.old_token().map(|old| old.ends_ms);
+    let old = tenant.old_token().map(|old| old.kept_ends_ms);
     let (id, name, origin, open, home) = (tenant.id, &tenant.name, tenant.origin, tenant.open, tenant.home_worker);
     format!(
         "{:?}",

@@ -42,7 +42,13 @@ pub(super) fn run(context: &Context<'_>, table: &Table, operation: &Operation<'_
     match read {
         Ok(stretch) if stretch.none_fits() => refuse(operation, Status::TooLarge, FULL, response),
         Ok(stretch) => answer(context, operation, &stretch, response),
-        Err(error @ NotOrdered) => refuse(operation, Status::Malformed, &error.to_string(), response),
+        Err(NotOrdered) => {
+            let table = operation.table;
+            let text = format!(
+                "table {table} is not ordered: ranges need one that was made with --ordered (sandstorm table create NAME --ordered)"
+            );
+            refuse(operation, Status::Malformed, &text, response)
+        }
     }
 }
 

@@ -1,0 +1,54 @@
+//! Which messages were meant for an earlier start of the server.
+
+use super::name::{Name, start_of};
+use hashbrown::{DefaultHashBuilder, HashSet};
+use std::hash::BuildHasher;
+
+/// Sessions bound to no start that are known to have greeted this one, 8 bytes each.
+const GREETED: usize = 65_536;
+
+/// This start of the server. The default one takes every message for its own.
+#[derive(Debug, Default)]
+pub(super) struct Start {
+    /// What bound sessions have to name; 0: anything.
+    number: u32,
+    /// Until then a session that is bound to no start may be one of the server before.
+    doubtful_until_us: u64,
+    /// Digests of such sessions that have said hello to this server.
+    greeted: HashSet<u64>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Start {
+    pub(super) fn new(number: u32, doubtful_until_us: u64) -> Start {
+        Start { number, doubtful_until_us, ..Start::default() }
+    }
+
+    /// A session says hello to this server.
+    pub(super) fn greet(&mut self, now_us: u64, name: Name, sequence: u64) {
+        if now_us < self.doubtful_until_us && start_of(sequence) == 0 && self.greeted.len() < GREETED {
+            self.greeted.insert(self.hasher.hash_one(name));
+        }
+    }
+
+    /// Whether a message is of another start, by what it is bound to.
+    #[inline]
+    pub(super) fn is_other(&self, sequence: u64) -> bool {
+        let bound_to = start_of(sequence);
+        bound_to != 0 && bound_to != self.number && self.number != 0
+    }
+
+    /// Whether an unknown session that is bound to no start may be of an earlier one: it acknowledges answers.
+    #[inline]
+    pub(super) fn may_be_former(&self, now_us: u64, name: &Name, sequence: u64, acked: u64) -> bool {
+        let doubtful = now_us < self.doubtful_until_us && start_of(sequence) == 0 && acked > 0;
+        doubtful && !self.greeted.contains(&self.hasher.hash_one(name))
+    }
+
+    /// Forgets what matters no more.
+    pub(super) fn age(&mut self, now_us: u64) {
+        if now_us >= self.doubtful_until_us {
+            self.greeted = HashSet::new();
+        }
+    }
+}

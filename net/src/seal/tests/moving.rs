@@ -1,0 +1,62 @@
+//! Clients whose address changes.
+
+use super::limits::{HELD_BYTES, HELD_BYTES_IN_ALL, HELD_PACKETS};
+use super::*;
+
+/// A client asks from an address that it has not proven: its session's address, and the probe.
+fn ask_from(pair: &mut Pair, last: u8) -> (Peer, Vec<u8>) {
+    (pair.at, pair.now_us) = (address(last), pair.now_us + 1_000_000);
+    let request = pair.seal(b"request");
+    let (opened, mut probes) = pair.deliver(&request);
+    (opened.expect("a genuine packet").0, probes.remove(0).1)
+}
+
+#[test]
+fn an_answer_that_has_to_wait_for_the_proof_of_an_address_comes_with_it() {
+    let mut pair = Pair::ready();
+    pair.talk();
+    // At each repeat the client has another port, so none is proven by the time of an answer that is longer than the request.
+    for last in 10..40 {
+        let (peer, probe) = ask_from(&mut pair, last);
+        assert!(pair.answer(peer, &[last; 500]).is_empty(), "not more than came from there");
+        let (_, proof) = pair.bring(&probe);
+        let (_, held) = pair.deliver(&proof[0].1);
+        assert_eq!((held.len(), held[0].0), (1, address(last)));
+        assert!(pair.bring(&held[0].1).0.expect("a genuine packet").ends_with(&[last; 500]));
+    }
+    assert_eq!((pair.server.counters().unproven, pair.server.held_bytes()), (0, 0));
+}
+
+#[test]
+fn an_answer_that_waits_goes_to_where_the_client_is_by_then_and_once() {
+    let mut pair = Pair::ready();
+    pair.talk();
+    let home = pair.at;
+    for last in 10..40 {
+        let (peer, _lost) = ask_from(&mut pair, last);
+        assert!(pair.answer(peer, &[1; 500]).is_empty());
+    }
+    assert_eq!(pair.server.held_bytes(), 508, "the same answer waits once");
+    pair.at = home;
+    let request = pair.seal(b"back home");
+    let (_, held) = pair.deliver(&request);
+    assert_eq!((held.len(), held[0].0, pair.server.held_bytes()), (1, home, 0));
+    let (_, nothing) = pair.deliver(&request);
+    assert!(nothing.is_empty());
+}
+
+#[test]
+fn what_waits_for_proofs_is_bounded_and_leaves_with_its_session() {
+    let mut pair = Pair::ready();
+    pair.talk();
+    let (peer, _) = ask_from(&mut pair, 10);
+    for number in 0..1000u32 {
+        let answer = [&number.to_le_bytes()[..], &[0; 1000]].concat();
+        assert!(pair.answer(peer, &answer).is_empty());
+    }
+    assert!(pair.server.held_bytes() > HELD_PACKETS * 1000 && pair.server.held_bytes() <= HELD_BYTES);
+    assert_eq!(pair.server.counters().unproven, 1000 - HELD_PACKETS as u64);
+    const { assert!(HELD_BYTES_IN_ALL > 10 * HELD_BYTES) };
+    pair.server.end(peer);
+    assert_eq!((pair.server.held_bytes(), pair.server.sessions()), (0, 0));
+}
