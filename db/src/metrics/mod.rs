@@ -166,7 +166,8 @@ pub fn cause_index(cause: rpc::KillCause) -> usize {
 }
 
 /// Why a connection was closed or not taken, in the order of [`ConnectionReason`].
-pub const CONNECTION_REASONS: &[&str] = &["full", "no_files", "stranger", "slow_reader", "memory", "protocol"];
+pub const CONNECTION_REASONS: &[&str] =
+    &["full", "no_files", "stranger", "slow_reader", "memory", "protocol", "handshake"];
 
 /// Why a connection was closed or not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +184,8 @@ pub(crate) enum ConnectionReason {
     Memory,
     /// It said what its protocol does not have.
     Protocol,
+    /// Its TLS handshake failed, or took too long.
+    Handshake,
 }
 
 /// The name of a kill's cause.
