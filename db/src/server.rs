@@ -144,6 +144,7 @@ impl Prepared {
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         metrics.network_is(workers.network(), workers.device());
+        metrics.ports_are(workers.ports());
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
         let renewal = identity.map(|identity| config.beside_workers(|| Renewal::start(identity, |_| ())));

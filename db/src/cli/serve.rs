@@ -186,6 +186,9 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     // Before the workers: nobody is told that there is no such extension.
     let extensions = Extensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
     let data = prepared.start(&config).map_err(|error| start(&error))?;
+    for port in data.metrics.ports_in_want(&data.directory.snapshot()) {
+        tracing::warn!("{port}");
+    }
     let stop = Arc::new(Notify::new());
     let asked = stop.clone();
     let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
@@ -271,13 +274,15 @@ fn wait(stop: &Notify, data: &DataPlane, control: &ControlPlane) -> Result<(), F
 
 pub(super) fn health(session: &Session, out: &Out) -> Result<(), Failure> {
     out.show(&session.control().health()?, |health| {
-        fields(&[
+        let mut all = vec![
             ("version", health.version.clone()),
             ("data", health.data_address.clone()),
             ("workers", health.workers.to_string()),
             ("uptime_s", health.uptime_s.to_string()),
             ("builder", health.builder.clone()),
             ("network", health.network.clone()),
-        ])
+        ];
+        all.extend(health.warnings.iter().map(|warning| ("warning", warning.clone())));
+        fields(&all)
     })
 }

@@ -5,6 +5,7 @@
 //! locked instruction. Readers add the workers up; a sum is a moment's view, each counter in it is exact.
 
 mod device;
+mod ports;
 pub mod text;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ use sandstorm_net::rpc;
 
 use crate::store::slab_bytes;
 use crate::tenants::Directory;
+use crate::workers::ListenAt;
 use device::Network;
 pub use device::{AskDevice, DEVICE, DeviceState};
 
@@ -486,6 +488,8 @@ pub struct Metrics {
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
     /// What the workers' datagrams come and go through.
     network: OnceLock<Network>,
+    /// Ports for connections.
+    ports: OnceLock<Vec<ListenAt>>,
 }
 
 /// A metric and its values, one a label value.
@@ -501,7 +505,7 @@ impl Metrics {
     /// Counters for that many workers.
     pub fn new(workers: usize) -> Arc<Metrics> {
         let workers = (0..workers).map(|_| Arc::default()).collect();
-        Arc::new(Metrics { started: Instant::now(), workers, network: OnceLock::new() })
+        Arc::new(Metrics { started: Instant::now(), workers, network: OnceLock::new(), ports: OnceLock::new() })
     }
 
     /// Says what the workers' datagrams come and go through, and whom to ask how it stands if that is a device.
