@@ -33,6 +33,7 @@ use crate::tenants::{
 use crate::workers::ListenAt;
 
 mod builder;
+mod error;
 mod exposure;
 mod kept;
 mod listen;
@@ -45,10 +46,11 @@ mod tests;
 
 pub use builder::BuilderSettings;
 use builder::FileBuilder;
-pub use exposure::{BUILDER_PORT, CONTROL_PORT, HttpPort, PortTls, TlsOverrides};
+pub use error::ConfigError;
+pub use exposure::{BUILDER_PORT, CONTROL_PORT, HttpPort, PROTOCOL_PORTS, PortTls, TlsOverrides};
 use exposure::{FilePortTls, check_control, check_service, is_public};
 use listen::FileListen;
-pub use listen::parse_listen;
+pub use listen::{parse_listen, parse_socket_mode};
 use net::FileNet;
 #[cfg(not(feature = "dpdk"))]
 pub use net::WITHOUT_DPDK;
@@ -98,6 +100,8 @@ pub struct Config {
     pub allow_plaintext: bool,
     /// Ports for clients of memcached and Redis.
     pub listen: Vec<ListenAt>,
+    /// TLS of those that have it; off, it is the control port's.
+    pub port_tls: PortTls,
     /// What datagrams come and go through.
     pub net: NetSettings,
     /// Limits of the server.
@@ -234,6 +238,8 @@ pub struct Overrides {
     pub allow_plaintext: Option<bool>,
     /// Ports beside the file's: see [`Config::listen`].
     pub listen: Vec<ListenAt>,
+    /// See [`Config::port_tls`].
+    pub port_tls: TlsOverrides,
     /// See [`Config::net`].
     pub net: NetOverrides,
     /// See [`BuilderSettings::rustc`].
@@ -262,6 +268,7 @@ struct File {
     tenants: Vec<TenantSettings>,
     control_tls: FilePortTls,
     builder_tls: FilePortTls,
+    port_tls: FilePortTls,
     allow_plain_control: Option<bool>,
     allow_plaintext: Option<bool>,
     memcached: Vec<FileListen>,
@@ -275,25 +282,6 @@ struct FileLimits {
     key_bytes: Option<usize>,
     value_bytes: Option<usize>,
     tenants: Option<usize>,
-}
-
-/// What is wrong with the configuration: one line that says where, what, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(String);
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-impl ConfigError {
-    pub(crate) fn new(text: impl Into<String>) -> ConfigError {
-        let text: String = text.into();
-        ConfigError(text.lines().map(str::trim).collect::<Vec<_>>().join(" "))
-    }
 }
 
 impl Config {
@@ -341,6 +329,7 @@ impl Config {
             allow_plain_control: over.allow_plain_control.or(file.allow_plain_control).unwrap_or(false),
             allow_plaintext: over.allow_plaintext.or(file.allow_plaintext).unwrap_or(false),
             listen: listen::build(file.memcached, file.redis, &over.listen)?,
+            port_tls: file.port_tls.of_ports(&over.port_tls)?,
             workers,
             pin: over.pin.or(file.pin).unwrap_or(true),
             poll: over.poll.or(file.poll).unwrap_or(false),
@@ -461,7 +450,7 @@ impl Config {
             )));
         }
         check_control(self.control, &self.control_tls, self.allow_plain_control)?;
-        listen::check(&self.listen, self.allow_plaintext, self.allow_open)?;
+        listen::check(self)?;
         self.tenants.iter().try_for_each(TenantSettings::check)?;
         if let Some(open) = self.tenants.iter().find(|tenant| tenant.open && !self.may_be_open()) {
             return Err(ConfigError::new(format!(

@@ -591,3 +591,5 @@ pub mod redis {
 }
 
 pub mod control;
+
+pub mod ports;

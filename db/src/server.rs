@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use crate::config::{Config, ConfigError, prepare_state_dir};
 use crate::extensions::{self, Watchdog};
+use crate::gate::{Identity, Renewal};
 use crate::janitor::Janitor;
 use crate::metrics::Metrics;
 use crate::store::Epochs;
 use crate::tenants::Directory;
 use crate::tenants::kept::{Journal, KeptError};
-use crate::workers::{WorkerOptions, WorkerStartError, Workers};
+use crate::workers::{ListenAt, WorkerOptions, WorkerStartError, Workers};
 
 /// Why a server did not start. Nothing of it is left running.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,8 @@ pub struct DataPlane {
     pub epochs: Arc<Epochs>,
     /// Ends invocations that are over their budgets.
     pub watchdog: Arc<Watchdog>,
+    /// Looks after the certificate of ports with TLS.
+    renewal: Option<Renewal>,
 }
 
 /// The directory of a server whose workers have not started: extensions can be put back before anybody calls them.
@@ -80,9 +83,29 @@ impl DataPlane {
         Ok(Prepared { epochs, directory })
     }
 
-    /// The addresses of the ports for memcached and Redis clients, in the order of [`Config::listen`].
+    /// Stops for good, as the process is about to end: tables and records are left to the end of the process, which gives their memory back at
+    /// once. To free millions of records one by one takes seconds, in which nobody would be answered.
+    pub fn finish(self) {
+        let DataPlane { workers, _janitor: janitor, directory, metrics: _, epochs, watchdog, renewal } = self;
+        drop((workers, janitor, watchdog, renewal));
+        std::mem::forget((directory, epochs));
+    }
+
+    /// The addresses of TCP of the ports for memcached and Redis clients, in the order of [`Config::listen`].
     pub fn listening(&self) -> &[SocketAddr] {
         self.workers.listening()
+    }
+
+    /// All these ports, in the order of [`Config::listen`], at the addresses that were bound.
+    pub fn ports(&self) -> &[ListenAt] {
+        self.workers.ports()
+    }
+
+    /// Looks at once whether the files of these ports' certificate have changed.
+    pub fn look_at_certificate(&self) {
+        if let Some(renewal) = &self.renewal {
+            renewal.wake();
+        }
     }
 
     /// Packet buffers of the network's device that are out: in its queues, or held. None without such a device.
@@ -104,6 +127,7 @@ impl Prepared {
     pub fn start(self, config: &Config) -> Result<DataPlane, StartError> {
         let Prepared { epochs, directory } = self;
         let metrics = Metrics::new(config.workers);
+        let identity = config.identity_of_ports()?;
         let watchdog = config.beside_workers(Watchdog::spawn)?;
         let options = WorkerOptions {
             workers: config.workers,
@@ -116,11 +140,28 @@ impl Prepared {
             network: config.net.network(config.data.port(), config.workers),
             allow_plaintext: config.allow_plaintext,
             listen: config.listen.clone(),
+            tls: identity.as_ref().map(Identity::for_workers).transpose().map_err(std::io::Error::other)?,
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         metrics.network_is(workers.network(), workers.device());
+        metrics.ports_are(workers.ports());
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
-        Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog })
+        let renewal = identity.map(|identity| config.beside_workers(|| Renewal::start(identity, |_| ())));
+        let renewal = renewal.transpose()?;
+        Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog, renewal })
+    }
+}
+
+impl Config {
+    /// The certificate that ports for memcached and Redis clients show, if one of them speaks TLS. One that is made is kept, so the state
+    /// directory is needed for it.
+    fn identity_of_ports(&self) -> Result<Option<Arc<Identity>>, ConfigError> {
+        if !self.listen.iter().any(ListenAt::is_tls) {
+            return Ok(None);
+        }
+        prepare_state_dir(&self.state)?;
+        let (port, tls) = self.protocol_tls();
+        Identity::open(port, tls, &self.state)
     }
 }

@@ -20,6 +20,8 @@ pub struct Health {
     pub builder: String,
     /// What datagrams come and go through; empty without a token.
     pub network: String,
+    /// What is in want, a line each that says what to do; empty without the operator's token.
+    pub warnings: Vec<String>,
 }
 
 /// What a tenant may use, by the name of each quota: `memory_bytes`, `slice_us`, `tables`, … In a request: those that

@@ -234,6 +234,9 @@ fn drive(
         if now_ns - shared_at_ns > limits::LOAD_SHARE_NS {
             shared_at_ns = now_ns;
             share(&mut lanes, recent_ns, shared);
+            if lanes.iter_mut().any(|lane| lane.book().server_stops) {
+                options.stop.store(true, Relaxed);
+            }
             if options.stop.load(Relaxed) && now_ns < times.ends_ns {
                 times.ends_ns = now_ns;
                 lanes.iter_mut().for_each(|lane| lane.end_at(now_ns));

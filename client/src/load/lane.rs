@@ -131,6 +131,8 @@ pub(super) struct Book<'l> {
     /// Operations that ended since the start, and those of them with an error.
     pub(super) done: u64,
     pub(super) failed: u64,
+    /// The server has said that it is shutting down: nothing more is sent to it.
+    pub(super) server_stops: bool,
 }
 
 impl<'l> Lane<'l> {
@@ -161,7 +163,7 @@ impl<'l> Lane<'l> {
         let drawer = Drawer { load, growth, choosers, rng, drawn: 0, verify_every, gap_ns, next_ns: 0.0 };
         let rules = Rules::of(load);
         let tallies = Class::ALL.map(|_| None).into();
-        let book = Book { data, times, rules, digits, shares, tallies, done: 0, failed: 0 };
+        let book = Book { data, times, rules, digits, shares, tallies, done: 0, failed: 0, server_stops: false };
         let connection = Connection::connect(&load.config)?;
         let (scratch, again, computing) = (Scratch::default(), VecDeque::new(), VecDeque::new());
         let (flights, free) = (Vec::new(), Vec::new());
@@ -203,11 +205,17 @@ impl<'l> Lane<'l> {
 
     /// Nothing is under way, and nothing is due before the end.
     pub(super) fn is_idle(&self) -> bool {
-        self.awaits_nothing() && !self.drawer.due(self.book.times.ends_ns)
+        let has_asked_all = self.book.server_stops || self.again.is_empty();
+        has_asked_all && self.hears_all() && !self.drawer.due(self.book.times.ends_ns)
     }
 
     fn awaits_nothing(&self) -> bool {
-        self.free.len() == self.flights.len() && self.again.is_empty() && self.computing.is_empty()
+        self.hears_all() && self.again.is_empty()
+    }
+
+    /// No answer is under way.
+    fn hears_all(&self) -> bool {
+        self.free.len() == self.flights.len() && self.computing.is_empty()
     }
 
     /// The next time, in nanoseconds since the start, at which there is something to do; at once while answers are awaited.
@@ -260,6 +268,9 @@ impl<'l> Lane<'l> {
     }
 
     fn may_send(&self, now_ns: u64) -> bool {
+        if self.book.server_stops {
+            return false;
+        }
         let before_end = now_ns < self.book.times.ends_ns;
         if let Some(owed) = self.owed {
             return self.connection.room() > 0 && (!self.again.is_empty() || owed > 0 && before_end);
@@ -475,6 +486,7 @@ impl Book<'_> {
     /// Enters a request that ended.
     fn enter(&mut self, now_ns: u64, ask: &Ask, end: End) {
         let well = !matches!(end, End::Error(_));
+        self.server_stops |= matches!(end, End::Error(super::report::SHUTTING_DOWN));
         self.done += 1;
         self.failed += u64::from(!well);
         let latency_ns = now_ns.saturating_sub(ask.intended_ns).max(1);

@@ -9,6 +9,11 @@ use std::fmt;
 /// Highest latency told apart, in nanoseconds: two minutes, twice the longest deadline.
 const MAX_LATENCY_NS: u64 = 120_000_000_000;
 
+/// What [`crate::Error::code`] says of a request that came while the server was shutting down.
+pub(super) const SHUTTING_DOWN: &str = "shutting_down";
+/// Ends of operations that the server has said nothing to.
+const UNANSWERED: [&str; 2] = ["timeout", "unsent"];
+
 /// Digits to which latencies are told apart.
 pub(super) const FINE_DIGITS: u8 = 3;
 /// The same where there are too many tenants to give each a fine histogram.
@@ -73,7 +78,7 @@ impl Tally {
     }
 
     fn unanswered(&self) -> u64 {
-        ["timeout", "unsent"].iter().filter_map(|code| self.errors.get(code)).sum()
+        UNANSWERED.iter().filter_map(|code| self.errors.get(code)).sum()
     }
 
     pub(super) fn row(&self, class: Class, seconds: f64) -> Row {
@@ -183,6 +188,26 @@ impl Report {
     /// The row of a tenant's class, if it has one.
     pub fn row(&self, tenant: &str, class: Class) -> Option<&Row> {
         self.tenants.iter().find(|one| one.name == tenant)?.rows.iter().find(|row| row.class == class)
+    }
+
+    /// Operations of all tenants.
+    pub fn count(&self) -> u64 {
+        self.classes.iter().map(|row| row.count).sum()
+    }
+
+    /// Of these, those to which no answer came in time, and those that could not be sent before the end.
+    pub fn unanswered(&self) -> u64 {
+        UNANSWERED.iter().map(|code| self.errors(code)).sum()
+    }
+
+    /// Whether the server said that it was shutting down, which ended the run.
+    pub fn server_stopped(&self) -> bool {
+        self.errors(SHUTTING_DOWN) > 0
+    }
+
+    /// Operations that ended so.
+    fn errors(&self, code: &str) -> u64 {
+        self.classes.iter().filter_map(|row| row.errors.get(code)).sum()
     }
 }
 

@@ -460,6 +460,10 @@ async fn health(State(control): State<Arc<Control>>, caller: Result<Caller, Fail
         data_address: control.data.to_string(),
         workers: u32::try_from(control.metrics.workers()).unwrap_or(u32::MAX),
         uptime_s: control.metrics.uptime_s() as u64,
+        warnings: match &caller {
+            Ok(caller) if caller.operator().is_ok() => control.metrics.ports_in_want(&control.directory.snapshot()),
+            _ => Vec::new(),
+        },
         network: caller.as_ref().map_or_else(|_| String::new(), |_| control.metrics.network()),
         builder: match (&control.pushing.builder, caller) {
             (Ok(builder), Ok(_)) => format!("ok ({})", builder.release()),

@@ -31,6 +31,8 @@ pub struct Health {
     pub builder: String,
     /// What datagrams come and go through, and who brings them to their workers; for those with a token.
     pub network: String,
+    /// What is in want, such as the tenant that a port speaks for: a line each, for the operator.
+    pub warnings: Vec<String>,
 }
 
 /// `POST /v1/tenants`.

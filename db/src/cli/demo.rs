@@ -10,7 +10,7 @@ use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Report, Row, TenantLoad, fill, run};
 use sandstorm_client::{Error, PutOptions};
 use sandstorm_db::protocols::{Entrance, Protocol};
-use sandstorm_db::workers::ListenAt;
+use sandstorm_db::workers::{ListenAt, PortAddress};
 
 use super::local::{AGGREGATE, BAD, Example, LocalServer, LocalTenant, TOTAL};
 use super::output::{Failure, Out};
@@ -114,7 +114,7 @@ fn sum_up(client: &Client, alice: &LocalTenant, gets: Duration, out: &Out) -> Re
 fn redis_port() -> ListenAt {
     let (tenant, table) = (Some("alice".to_owned()), Some("numbers".to_owned()));
     let entrance = Entrance { protocol: Protocol::Redis, tenant, table, public: false };
-    ListenAt { address: ([127, 0, 0, 1], 0).into(), udp: false, entrance }
+    ListenAt { address: PortAddress::Tcp(([127, 0, 0, 1], 0).into()), udp: false, entrance }
 }
 
 /// What a Redis client says and hears: lines are all that the protocol takes.

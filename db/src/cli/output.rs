@@ -20,7 +20,7 @@ pub(super) struct Failure {
     /// What to do.
     pub(super) hint: Option<String>,
     /// A word for programs.
-    code: String,
+    pub(super) code: String,
     /// The remarks on a refused source, as the compiler prints them.
     rendered: String,
     /// The process's exit status.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use clap::Args;
 use sandstorm_db::admin::{ControlPlane, Extensions, Served};
 use sandstorm_db::config::{
-    Config, DriverName, NetOverrides, Overrides, TlsOverrides, parse_listen, prepare_state_dir,
+    Config, DriverName, NetOverrides, Overrides, TlsOverrides, parse_listen, parse_socket_mode, prepare_state_dir,
 };
 use sandstorm_db::protocols::Protocol;
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::workers::ListenAt;
+use sandstorm_db::workers::{ListenAt, PortAddress};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -50,12 +50,27 @@ pub(super) struct ServeArgs {
     /// Let other machines use closed tenants' data without a sealed session: tokens and records cross the network in the clear
     #[arg(long)]
     allow_plaintext: bool,
-    /// A port for memcached clients; with =TENANT/TABLE they need no user and password. May be repeated
-    #[arg(long, value_name = "HOST:PORT[=TENANT[/TABLE]]", value_parser = memcached_port)]
+    /// A port for memcached clients: HOST:PORT, tls:HOST:PORT or unix:/PATH; with =TENANT/TABLE they need no user and password. May be repeated
+    #[arg(long, value_name = "ADDRESS[=TENANT[/TABLE]]", value_parser = memcached_port)]
     memcached: Vec<ListenAt>,
-    /// A port for Redis clients; with =TENANT/TABLE they need no AUTH. May be repeated
-    #[arg(long, value_name = "HOST:PORT[=TENANT[/TABLE]]", value_parser = redis_port)]
+    /// A port for Redis clients, as those of --memcached; with =TENANT/TABLE they need no AUTH. May be repeated
+    #[arg(long, value_name = "ADDRESS[=TENANT[/TABLE]]", value_parser = redis_port)]
     redis: Vec<ListenAt>,
+    /// Mode of these ports' Unix sockets, octal: who may write to the file may connect [default: 700]
+    #[arg(long, value_name = "MODE", value_parser = parse_socket_mode)]
+    socket_mode: Option<u32>,
+    /// A certificate for these ports with tls:, made at the first start [default: they show the control port's]
+    #[arg(long)]
+    port_tls: bool,
+    /// A name that this certificate is valid for, beside localhost; may be repeated
+    #[arg(long = "port-name", value_name = "NAME")]
+    port_names: Vec<String>,
+    /// The certificate that these ports show (PEM; read again on SIGHUP and when it changes)
+    #[arg(long, value_name = "FILE", requires = "port_key", conflicts_with = "port_tls")]
+    port_certificate: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "port_certificate")]
+    port_key: Option<PathBuf>,
     /// What moves datagrams: udp (kernel sockets); packet, an interface through packet sockets (docs/stack.md); or dpdk, a device past
     /// the kernel (docs/dpdk.md) [default: udp]
     #[arg(long, value_name = "NAME")]
@@ -131,7 +146,13 @@ impl ServeArgs {
             },
             allow_plain_control: self.allow_plain_control.then_some(true),
             allow_plaintext: self.allow_plaintext.then_some(true),
-            listen: self.memcached.iter().chain(&self.redis).cloned().collect(),
+            listen: self.memcached.iter().chain(&self.redis).map(|port| self.with_mode(port)).collect(),
+            port_tls: TlsOverrides {
+                certificate: self.port_certificate.clone(),
+                key: self.port_key.clone(),
+                self_signed: self.port_tls,
+                names: self.port_names.clone(),
+            },
             net: NetOverrides {
                 zero_copy: self.no_zero_copy.then_some(false),
                 isolate: self.isolate.then_some(true),
@@ -140,6 +161,15 @@ impl ServeArgs {
             rustc: self.rustc.clone(),
             builder: self.no_builder.then_some(false),
         }
+    }
+
+    /// A port, with the mode of Unix sockets if there is one.
+    fn with_mode(&self, port: &ListenAt) -> ListenAt {
+        let mut port = port.clone();
+        if let (PortAddress::Unix { mode, .. }, Some(set)) = (&mut port.address, self.socket_mode) {
+            *mode = set;
+        }
+        port
     }
 }
 
@@ -156,16 +186,19 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     // Before the workers: nobody is told that there is no such extension.
     let extensions = Extensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
     let data = prepared.start(&config).map_err(|error| start(&error))?;
+    for port in data.metrics.ports_in_want(&data.directory.snapshot()) {
+        tracing::warn!("{port}");
+    }
     let stop = Arc::new(Notify::new());
     let asked = stop.clone();
     let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
     let control = ControlPlane::start_loaded(&config, extensions, served, move || asked.notify_one())
         .map_err(|error| start(&error))?;
     announce(&config, &data, &control, out)?;
-    config.beside_workers(|| wait(&stop, &control))?;
+    config.beside_workers(|| wait(&stop, &data, &control))?;
     // Control first: no push is taken while the workers finish what is under way.
     drop(control);
-    drop(data);
+    data.finish();
     if out.json { Ok(()) } else { out.line("stopped") }
 }
 
@@ -190,7 +223,7 @@ fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out
             "data": first.to_string(), "workers": workers, "control": address, "operator_token_file": token,
             "control_url": control.url(), "fingerprint": tls.map(|tls| tls.fingerprint()),
             "certificate": tls.map(|tls| tls.file().display().to_string()),
-            "memcached": ports_of(config, data, Protocol::Memcached), "redis": ports_of(config, data, Protocol::Redis),
+            "memcached": ports_of(data, Protocol::Memcached), "redis": ports_of(data, Protocol::Redis),
         }));
     }
     let ports = if workers == 1 { first.to_string() } else { format!("{first} to {last}") };
@@ -200,7 +233,7 @@ fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out
         format!("\ncertificate: {}{by}\nfingerprint: {}", identity.file().display(), identity.fingerprint())
     });
     let others = [("memcached", Protocol::Memcached), ("redis", Protocol::Redis)].map(|(name, protocol)| {
-        let ports = ports_of(config, data, protocol);
+        let ports = ports_of(data, protocol);
         if ports.is_empty() { String::new() } else { format!(", {name} on {}", ports.join(" and ")) }
     });
     out.line(&format!(
@@ -212,13 +245,13 @@ fn announce(config: &Config, data: &DataPlane, control: &ControlPlane, out: &Out
 }
 
 /// The addresses of the ports that speak a protocol.
-fn ports_of(config: &Config, data: &DataPlane, protocol: Protocol) -> Vec<String> {
-    let ports = config.listen.iter().zip(data.listening());
-    ports.filter(|(at, _)| at.entrance.protocol == protocol).map(|(_, address)| address.to_string()).collect()
+fn ports_of(data: &DataPlane, protocol: Protocol) -> Vec<String> {
+    let ports = data.ports().iter().filter(|port| port.entrance.protocol == protocol);
+    ports.map(|port| port.address.to_string()).collect()
 }
 
-/// Until the operator asks for it, or the process is told to end. SIGHUP has the certificate looked at.
-fn wait(stop: &Notify, control: &ControlPlane) -> Result<(), Failure> {
+/// Until the operator asks for it, or the process is told to end. SIGHUP has the certificates looked at.
+fn wait(stop: &Notify, data: &DataPlane, control: &ControlPlane) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -229,7 +262,10 @@ fn wait(stop: &Notify, control: &ControlPlane) -> Result<(), Failure> {
                 () = stop.notified() => break,
                 _ = interrupt.recv() => break,
                 _ = terminate.recv() => break,
-                _ = hangup.recv() => control.look_at_certificate(),
+                _ = hangup.recv() => {
+                    control.look_at_certificate();
+                    data.look_at_certificate();
+                }
             }
         }
         Ok(())
@@ -238,13 +274,15 @@ fn wait(stop: &Notify, control: &ControlPlane) -> Result<(), Failure> {
 
 pub(super) fn health(session: &Session, out: &Out) -> Result<(), Failure> {
     out.show(&session.control().health()?, |health| {
-        fields(&[
+        let mut all = vec![
             ("version", health.version.clone()),
             ("data", health.data_address.clone()),
             ("workers", health.workers.to_string()),
             ("uptime_s", health.uptime_s.to_string()),
             ("builder", health.builder.clone()),
             ("network", health.network.clone()),
-        ])
+        ];
+        all.extend(health.warnings.iter().map(|warning| ("warning", warning.clone())));
+        fields(&all)
     })
 }

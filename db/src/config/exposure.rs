@@ -1,6 +1,6 @@
 //! Who may reach what: the control port with and without TLS, open tenants, and which addresses are this machine's own.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,17 @@ pub const BUILDER_PORT: HttpPort = HttpPort {
     named: "--tls-certificate FILE --tls-key FILE",
     certificate_file: "tls-certificate.pem",
     key_file: "tls-key.pem",
+};
+
+/// The ports for clients of memcached and Redis, which speak no HTTP but have certificates all the same.
+pub const PROTOCOL_PORTS: HttpPort = HttpPort {
+    name: "memcached and redis ports",
+    section: "port_tls",
+    made: "--port-tls",
+    names: "--port-name",
+    named: "--port-certificate FILE --port-key FILE",
+    certificate_file: "port-certificate.pem",
+    key_file: "port-key.pem",
 };
 
 /// How a port that speaks HTTP is protected.
@@ -138,6 +149,13 @@ impl PortTls {
     /// Whether there is TLS.
     pub fn is_on(&self) -> bool {
         *self != PortTls::Off
+    }
+}
+
+impl FilePortTls {
+    /// TLS of the ports for clients of memcached and Redis. These have no one address; a certificate that is made is valid for loopback's names anyhow.
+    pub(super) fn of_ports(self, over: &TlsOverrides) -> Result<PortTls, ConfigError> {
+        PortTls::build(&PROTOCOL_PORTS, self, over, (Ipv4Addr::LOCALHOST, 0).into())
     }
 }
 

@@ -1,22 +1,24 @@
 //! Ports for clients of memcached and Redis: `[[memcached]]`, `[[redis]]`, `--memcached`, `--redis`.
 
-use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::ConfigError;
 use super::exposure::is_public;
+use super::{CONTROL_PORT, Config, ConfigError, HttpPort, PROTOCOL_PORTS, PortTls};
+use crate::limits::ports::SOCKET_MODE;
 use crate::protocols::{Entrance, Protocol};
-use crate::workers::ListenAt;
+use crate::workers::{ListenAt, PortAddress};
 
 /// One port, as it is written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileListen {
-    address: SocketAddr,
+    address: String,
     tenant: Option<String>,
     table: Option<String>,
     udp: Option<bool>,
+    mode: Option<String>,
 }
 
 fn name(protocol: Protocol) -> &'static str {
@@ -26,33 +28,66 @@ fn name(protocol: Protocol) -> &'static str {
     }
 }
 
-/// A port as the command line has it: `HOST:PORT`, `HOST:PORT=TENANT` or `HOST:PORT=TENANT/TABLE`.
+/// How an address may be written.
+const ADDRESSES: &str = "HOST:PORT, tls:HOST:PORT or unix:/PATH";
+
+/// An address as it is written.
+fn parse_place(text: &str) -> Result<PortAddress, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let path = PathBuf::from(path);
+        return match path.is_absolute() {
+            true => Ok(PortAddress::Unix { path, mode: SOCKET_MODE }),
+            false => Err(format!("the path of a Unix socket begins with /; an address is {ADDRESSES}")),
+        };
+    }
+    let (is_tls, address) = text.strip_prefix("tls:").map_or((false, text), |address| (true, address));
+    let address =
+        address.parse().map_err(|error| format!("{error}; it is {ADDRESSES}, with =TENANT/TABLE or without"))?;
+    Ok(if is_tls { PortAddress::Tls(address) } else { PortAddress::Tcp(address) })
+}
+
+/// Who may connect to a Unix socket: a mode as `chmod` takes it.
+///
+/// # Errors
+/// A text that says what it should be.
+pub fn parse_socket_mode(text: &str) -> Result<u32, String> {
+    let digits = !text.is_empty() && text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.ok_or_else(|| format!("mode {text:?}: it is octal, as of chmod, from 0 to 777"))
+}
+
+/// A port as the command line has it: an address, and behind it perhaps `=TENANT` or `=TENANT/TABLE`.
 ///
 /// # Errors
 /// A text that says what it should be.
 pub fn parse_listen(protocol: Protocol, text: &str) -> Result<ListenAt, String> {
     let (address, of) = text.split_once('=').map_or((text, None), |(address, of)| (address, Some(of)));
-    let address = address.parse().map_err(|error| format!("{error}; it is HOST:PORT or HOST:PORT=TENANT/TABLE"))?;
+    let address = parse_place(address)?;
     let (tenant, table) = match of {
         None => (None, None),
         Some(of) => of.split_once('/').map_or((Some(of), None), |(tenant, table)| (Some(tenant), Some(table))),
     };
     if tenant == Some("") || table == Some("") {
-        return Err("a name is missing; it is HOST:PORT=TENANT or HOST:PORT=TENANT/TABLE".to_owned());
+        return Err("a name is missing; behind the address stands =TENANT or =TENANT/TABLE".to_owned());
     }
     Ok(listen_at(protocol, address, tenant.map(str::to_owned), table.map(str::to_owned), None))
 }
 
 fn listen_at(
     protocol: Protocol,
-    address: SocketAddr,
+    address: PortAddress,
     tenant: Option<String>,
     table: Option<String>,
     udp: Option<bool>,
 ) -> ListenAt {
-    let public = is_public(address.ip());
+    let (public, plain) = match &address {
+        PortAddress::Tcp(address) => (is_public(address.ip()), true),
+        PortAddress::Tls(address) => (is_public(address.ip()), false),
+        // Nobody on another machine reaches a file's socket.
+        PortAddress::Unix { .. } => (false, false),
+    };
     // A datagram carries no token, and its sender's address may be forged, so that somebody else gets the answers.
-    let udp = protocol == Protocol::Memcached && tenant.is_some() && udp.unwrap_or(!public);
+    let udp = protocol == Protocol::Memcached && tenant.is_some() && udp.unwrap_or(plain && !public);
     ListenAt { address, udp, entrance: Entrance { protocol, tenant, table, public } }
 }
 
@@ -66,8 +101,18 @@ pub(super) fn build(
     let redis = redis.into_iter().map(|listen| (Protocol::Redis, listen));
     let mut ports = Vec::new();
     for (protocol, listen) in memcached.chain(redis) {
-        let FileListen { address, tenant, table, udp } = listen;
+        let FileListen { address, tenant, table, udp, mode } = listen;
         let what = name(protocol);
+        let wrong = |text: String| ConfigError::new(format!("{what} address {address}: {text}"));
+        let mut place = parse_place(&address).map_err(wrong)?;
+        match (&mut place, mode) {
+            (_, None) => {}
+            (PortAddress::Unix { mode, .. }, Some(text)) => *mode = parse_socket_mode(&text).map_err(wrong)?,
+            _ => return Err(wrong("mode is for Unix sockets; leave it out".to_owned())),
+        }
+        if udp == Some(true) && !matches!(place, PortAddress::Tcp(_)) {
+            return Err(wrong("there are no datagrams with TLS or at a Unix socket; leave udp out".to_owned()));
+        }
         if udp == Some(true) && protocol == Protocol::Redis {
             return Err(ConfigError::new(format!("redis address {address}: Redis has no UDP; leave udp out")));
         }
@@ -79,23 +124,32 @@ pub(super) fn build(
         if table.is_some() && tenant.is_none() {
             return Err(ConfigError::new(format!("{what} address {address}: a table needs its tenant; name both")));
         }
-        ports.push(listen_at(protocol, address, tenant, table, udp));
+        ports.push(listen_at(protocol, place, tenant, table, udp));
     }
     ports.extend_from_slice(over);
     Ok(ports)
 }
 
-/// Refuses what other machines would reach unless it is named.
-pub(super) fn check(ports: &[ListenAt], allow_plaintext: bool, allow_open: bool) -> Result<(), ConfigError> {
-    for ListenAt { address, entrance, .. } in ports.iter().filter(|port| port.entrance.public) {
-        let what = name(entrance.protocol);
-        if !allow_plaintext {
+/// Refuses what other machines would reach unless it is named, and TLS without a certificate.
+pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
+    for ListenAt { address, entrance, .. } in &config.listen {
+        let (what, is_tls) = (name(entrance.protocol), matches!(address, PortAddress::Tls(_)));
+        if is_tls && !config.protocol_tls().1.is_on() {
             return Err(ConfigError::new(format!(
-                "{what} address {address} is not on loopback: tokens and records would cross the network in the clear; bind it to \
-                 127.0.0.1 and use a tunnel, or say --allow-plaintext if that is meant"
+                "{what} address {address}: TLS needs a certificate; say --port-tls (or [port_tls] with certificate and key, or \
+                 self_signed = true), or --control-tls, whose certificate these ports show unless they have one of their own"
             )));
         }
-        if let Some(tenant) = entrance.tenant.as_ref().filter(|_| !allow_open) {
+        if !entrance.public {
+            continue;
+        }
+        if !is_tls && !config.allow_plaintext {
+            return Err(ConfigError::new(format!(
+                "{what} address {address} is not on loopback: tokens and records would cross the network in the clear; say tls:{address}, \
+                 bind it to 127.0.0.1 and use a tunnel, or say --allow-plaintext if that is meant"
+            )));
+        }
+        if let Some(tenant) = entrance.tenant.as_ref().filter(|_| !config.allow_open) {
             return Err(ConfigError::new(format!(
                 "{what} address {address} is reached from other machines, and speaks for tenant {tenant:?} without a token: \
                  anyone there could read and change its records; leave the tenant out, or say --allow-open if that is meant"
@@ -103,6 +157,16 @@ pub(super) fn check(ports: &[ListenAt], allow_plaintext: bool, allow_open: bool)
         }
     }
     Ok(())
+}
+
+impl Config {
+    /// Whose certificate ports for memcached and Redis show that have TLS, and which: their own, or the control port's.
+    pub fn protocol_tls(&self) -> (&'static HttpPort, &PortTls) {
+        match self.port_tls.is_on() {
+            true => (&PROTOCOL_PORTS, &self.port_tls),
+            false => (&CONTROL_PORT, &self.control_tls),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -140,7 +204,7 @@ mod tests {
     #[test]
     fn what_cannot_be_or_should_not_is_refused() {
         for (file, over, said) in [
-            ("", "127.0.0.1", "it is HOST:PORT or HOST:PORT=TENANT/TABLE"),
+            ("", "127.0.0.1", "it is HOST:PORT, tls:HOST:PORT or unix:/PATH"),
             ("", "127.0.0.1:1=", "a name is missing"),
             ("", "127.0.0.1:1=a/", "a name is missing"),
             ("", "0.0.0.0:11211", "say --allow-plaintext if that is meant"),
@@ -148,10 +212,36 @@ mod tests {
             ("[[redis]]\naddress = '127.0.0.1:1'\nudp = true", "127.0.0.1:1", "Redis has no UDP"),
             ("[[memcached]]\naddress = '127.0.0.1:1'\nudp = true", "127.0.0.1:1", "needs a tenant"),
             ("[[memcached]]\naddress = '127.0.0.1:1'\ntable = 't'", "127.0.0.1:1", "a table needs its tenant"),
+            ("", "unix:s", "begins with /"),
+            ("", "tls:/s", "it is HOST:PORT, tls:HOST:PORT or unix:/PATH"),
+            ("", "tls:127.0.0.1:1", "TLS needs a certificate; say --port-tls"),
+            ("[port_tls]\nself_signed = true", "tls:0.0.0.0:1=a", "say --allow-open if that is meant"),
+            ("[[redis]]\naddress = '127.0.0.1:1'\nmode = '700'", "127.0.0.1:1", "mode is for Unix sockets"),
+            ("[[redis]]\naddress = 'unix:/s'\nmode = '1777'", "127.0.0.1:1", "it is octal, as of chmod"),
+            ("[[redis]]\naddress = 'unix:/s'\nmode = '8'", "127.0.0.1:1", "it is octal, as of chmod"),
+            ("[[memcached]]\naddress = 'unix:/s'\ntenant = 'a'\nudp = true", "127.0.0.1:1", "no datagrams"),
         ] {
             let error = config(file, &[over]).expect_err(over);
             assert!(error.contains(said), "{error}");
         }
         assert!(config("allow_plaintext = true\nallow_open = true", &["0.0.0.0:11211=a", "0.0.0.0:1"]).is_ok());
+        // What other machines cannot read on the way needs no word of the operator's; nor does what they do not reach.
+        for file in ["[port_tls]\nself_signed = true", "[control_tls]\nself_signed = true"] {
+            assert!(config(file, &["tls:0.0.0.0:1", "unix:/s=a/t"]).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_has_a_mode() {
+        let file = "[[redis]]\naddress = 'unix:/run/a'\nmode = '0660'\ntenant = 'a'\n[[memcached]]\naddress = 'unix:/run/b'\ntenant = 'a'";
+        let ports = config(file, &[]).unwrap();
+        let what: Vec<_> =
+            ports.iter().map(|port| (port.address.to_string(), port.udp, port.entrance.public)).collect();
+        assert_eq!(what, [("unix:/run/b".to_owned(), false, false), ("unix:/run/a".to_owned(), false, false)]);
+        let modes = ports.iter().map(|port| match port.address {
+            PortAddress::Unix { mode, .. } => mode,
+            _ => 0,
+        });
+        assert_eq!(modes.collect::<Vec<_>>(), [0o700, 0o660]);
     }
 }

@@ -7,6 +7,7 @@ use super::tests::parse;
 use super::{Config, DEFAULT_CONTROL, DEFAULT_DATA, Overrides};
 use crate::builder::CompileLimits;
 use crate::builder::limits::MAX_COMPILERS;
+use crate::limits::ports::SOCKET_MODE;
 use crate::limits::tenants::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES, TENANTS};
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
 use crate::tenants::{Declared, Quotas};
@@ -134,15 +135,22 @@ fn ports() -> Vec<Section> {
     };
     let listen = |title, about, before, option| {
         let rows = vec![
-            row("address", option, "needed", "of the port"),
+            row("address", option, "needed", "of the port: `HOST:PORT`, `tls:HOST:PORT` or `unix:/PATH`"),
             row("tenant", "the same", "each connection shows its token", "for whom everybody there speaks"),
             row("table", "the same", "see [protocols](protocols.md)", "which is used at first"),
             row("udp", "", "true on loopback with a tenant", "memcached only: whether datagrams are served"),
+            row(
+                "mode",
+                "`--socket-mode`",
+                format!("`{SOCKET_MODE:o}`"),
+                "of a Unix socket's file, octal: who may write to it may connect",
+            ),
         ];
         Section { title, about, before, rows }
     };
-    let memcached = "`--memcached HOST:PORT[=TENANT[/TABLE]]`";
-    let redis = "`--redis HOST:PORT[=TENANT[/TABLE]]`";
+    let memcached = "`--memcached ADDRESS[=TENANT[/TABLE]]`";
+    let redis = "`--redis ADDRESS[=TENANT[/TABLE]]`";
+    let port = ["`--port-tls`", "`--port-name`", "`--port-certificate`", "`--port-key`"];
     let control = ["`--control-tls`", "`--control-name`", "`--control-certificate`", "`--control-key`"];
     vec![
         tls(
@@ -156,6 +164,12 @@ fn ports() -> Vec<Section> {
             "Of `sandstorm builder serve`, whose options are `--tls`, `--tls-name`, `--tls-certificate` and `--tls-key`.",
             "[builder_tls]\n",
             [""; 4],
+        ),
+        tls(
+            "[port_tls]",
+            "Of ports for memcached and Redis with `tls:` before the address. Without it they show the control port's certificate.",
+            "[port_tls]\n",
+            port,
         ),
         listen(
             "[[memcached]]",
@@ -400,7 +414,18 @@ fn the_page_is_current() {
 #[test]
 fn the_page_has_all_keys_and_no_others() {
     // Sections stand among the keys of what they are sections of.
-    let below = ["limits", "quotas", "builder", "tenants", "control_tls", "builder_tls", "memcached", "redis", "net"];
+    let below = [
+        "limits",
+        "quotas",
+        "builder",
+        "tenants",
+        "control_tls",
+        "builder_tls",
+        "port_tls",
+        "memcached",
+        "redis",
+        "net",
+    ];
     for Section { title, before, rows, .. } in sections() {
         let refused = parse(&format!("{before}zzzzzzzzzzzz = 1")).unwrap_err().to_string();
         let (_, valid) = refused.split_once("valid here: ").unwrap_or_else(|| panic!("{title}: {refused}"));

@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
 
@@ -114,10 +114,30 @@ impl Identity {
     /// # Errors
     /// When the library refuses its own defaults.
     pub(crate) fn acceptor(self: &Arc<Identity>) -> Result<TlsAcceptor, rustls::Error> {
-        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-        let mut config = builder.with_no_client_auth().with_cert_resolver(self.clone());
+        let mut config = self.config()?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+impl Identity {
+    /// TLS 1.2 and 1.3 with this certificate, whichever it is at the time.
+    fn config(self: &Arc<Identity>) -> Result<ServerConfig, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        Ok(builder.with_no_client_auth().with_cert_resolver(self.clone()))
+    }
+
+    /// TLS of ports that workers serve. A client that comes back needs no whole handshake: what it takes for that is in a ticket of its own, and
+    /// nothing of it here.
+    ///
+    /// # Errors
+    /// When the library refuses its own defaults.
+    pub(crate) fn for_workers(self: &Arc<Identity>) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let mut config = self.config()?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = ring::Ticketer::new()?;
+        config.send_tls13_tickets = 1;
+        Ok(Arc::new(config))
     }
 }
 

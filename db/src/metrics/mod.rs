@@ -5,6 +5,7 @@
 //! locked instruction. Readers add the workers up; a sum is a moment's view, each counter in it is exact.
 
 mod device;
+mod ports;
 pub mod text;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ use sandstorm_net::rpc;
 
 use crate::store::slab_bytes;
 use crate::tenants::Directory;
+use crate::workers::ListenAt;
 use device::Network;
 pub use device::{AskDevice, DEVICE, DeviceState};
 
@@ -166,7 +168,8 @@ pub fn cause_index(cause: rpc::KillCause) -> usize {
 }
 
 /// Why a connection was closed or not taken, in the order of [`ConnectionReason`].
-pub const CONNECTION_REASONS: &[&str] = &["full", "no_files", "stranger", "slow_reader", "memory", "protocol"];
+pub const CONNECTION_REASONS: &[&str] =
+    &["full", "no_files", "stranger", "slow_reader", "memory", "protocol", "handshake"];
 
 /// Why a connection was closed or not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +186,8 @@ pub(crate) enum ConnectionReason {
     Memory,
     /// It said what its protocol does not have.
     Protocol,
+    /// Its TLS handshake failed, or took too long.
+    Handshake,
 }
 
 /// The name of a kill's cause.
@@ -483,6 +488,8 @@ pub struct Metrics {
     workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
     /// What the workers' datagrams come and go through.
     network: OnceLock<Network>,
+    /// Ports for connections.
+    ports: OnceLock<Vec<ListenAt>>,
 }
 
 /// A metric and its values, one a label value.
@@ -498,7 +505,7 @@ impl Metrics {
     /// Counters for that many workers.
     pub fn new(workers: usize) -> Arc<Metrics> {
         let workers = (0..workers).map(|_| Arc::default()).collect();
-        Arc::new(Metrics { started: Instant::now(), workers, network: OnceLock::new() })
+        Arc::new(Metrics { started: Instant::now(), workers, network: OnceLock::new(), ports: OnceLock::new() })
     }
 
     /// Says what the workers' datagrams come and go through, and whom to ask how it stands if that is a device.

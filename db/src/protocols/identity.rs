@@ -24,6 +24,32 @@ pub(crate) struct Identity {
     basis: Basis,
 }
 
+impl Entrance {
+    /// What is not there of what the port speaks for, and what to do; none if all is.
+    pub fn missing(&self, snapshot: &Snapshot) -> Option<String> {
+        self.missing_tenant(snapshot).or_else(|| self.missing_table(snapshot))
+    }
+
+    /// The tenant that everybody there acts for, if there is none of that name.
+    pub(crate) fn missing_tenant(&self, snapshot: &Snapshot) -> Option<String> {
+        let tenant = self.tenant.as_deref()?;
+        snapshot.by_name(tenant).is_none().then(|| {
+            format!("this port speaks for tenant {tenant:?}, which does not exist: sandstorm tenant create {tenant}")
+        })
+    }
+
+    /// The table that is used there at first, if its tenant has none of that name.
+    pub(crate) fn missing_table(&self, snapshot: &Snapshot) -> Option<String> {
+        let (tenant, table) = (self.tenant.as_deref()?, self.table.as_deref()?);
+        snapshot.by_name(tenant)?.id_of(table).is_none().then(|| {
+            format!(
+                "this port uses table {table:?} of tenant {tenant:?}, which does not exist: \
+                 sandstorm table create {table} --tenant {tenant}"
+            )
+        })
+    }
+}
+
 impl Identity {
     fn new(tenant: &Tenant, basis: Basis) -> Identity {
         Identity { tenant: tenant.id, serial: tenant.serial, basis }

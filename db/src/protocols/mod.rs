@@ -36,6 +36,15 @@ impl Protocol {
             Protocol::Redis => b"-ERR max number of clients reached\r\n",
         }
     }
+
+    /// What a client is told that asks for something while the server is shutting down. Clients of Redis take `LOADING` for an answer to connect
+    /// and ask again: the command was not run.
+    pub(crate) fn stops(self) -> &'static [u8] {
+        match self {
+            Protocol::Memcached => b"SERVER_ERROR shutting down\r\n",
+            Protocol::Redis => b"-LOADING the server is shutting down and did not run the command\r\n",
+        }
+    }
 }
 
 /// What a port is for.
@@ -191,6 +200,14 @@ impl Conversation {
         match self {
             Conversation::Memcached(_) => {}
             Conversation::Redis(session) => session.answered(ended, out),
+        }
+    }
+
+    /// What is spoken on it.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Conversation::Memcached(_) => Protocol::Memcached,
+            Conversation::Redis(_) => Protocol::Redis,
         }
     }
 

@@ -75,6 +75,8 @@ pub(super) struct Door<'d, 'w> {
     pub(super) now_us: u64,
     /// Whether other machines may use closed tenants' data without a sealed session.
     pub(super) allow_plaintext: bool,
+    /// The server is shutting down.
+    pub(super) stops: bool,
 }
 
 impl<'d> Door<'d, '_> {
@@ -95,6 +97,9 @@ impl<'d> Door<'d, '_> {
 /// What a plain message from another machine is told.
 const SEAL_REQUIRED: &str = "from another machine this tenant's data are reached in a sealed session only: use a client that \
     seals (all do by default), or have the operator say --allow-plaintext";
+
+/// What whoever asks for something is told while the server is shutting down.
+const SHUTTING_DOWN: &str = "the server is shutting down and did not run this; ask again when it is back";
 
 /// A message that asks for nothing has no answer to wait for.
 const NONE: Malformed = Malformed::Operations(0);
@@ -205,8 +210,8 @@ pub(super) fn admit<'d>(
     if queries.waits(query) {
         return asked_before(door, within_rate, desk);
     }
-    if !within_rate {
-        return over_quota(door, view, request, header, remembered, desk, response);
+    if !within_rate || door.stops {
+        return turn_away(door, view, request, header, (remembered, within_rate), desk, response);
     }
     view.tenant.usage.worker(door.worker).requests.add(u64::from(header.operations));
     let origin = Origin { peer: request.peer, request_id: request.request_id, header, remembered, query };
@@ -291,19 +296,23 @@ fn too_many_keys(door: &Door<'_, '_>, request: &Request<'_>, header: MessageHead
     Verdict::Answer(origin(request, header))
 }
 
-/// What becomes of a message of a tenant that asks for too much.
+/// What becomes of a message of a tenant that asks for too much, or while the server is shutting down.
 #[cold]
-fn over_quota(
+fn turn_away(
     door: &Door<'_, '_>,
     view: &TenantView,
     request: &Request<'_>,
     header: MessageHeader,
-    remembered: bool,
+    (remembered, within_rate): (bool, bool),
     desk: &mut Desk,
     response: &mut Vec<u8>,
 ) -> Verdict {
     if remembered {
         desk.once.cancel(request.peer, header.tenant, header.session, header.sequence);
+    }
+    if within_rate {
+        refuse(door, request, Status::ShuttingDown, Text::Whole(SHUTTING_DOWN), response);
+        return Verdict::Answer(origin(request, header));
     }
     view.tenant.usage.worker(door.worker).over_quota.add(u64::from(header.operations));
     desk.refused += 1;

@@ -8,9 +8,11 @@ mod admit;
 mod asked;
 mod assembly;
 mod connections;
+mod drain;
 mod intake;
 mod kept;
 mod known;
+mod listening;
 mod network;
 mod overload;
 mod plain;
@@ -51,8 +53,9 @@ use crate::protocols::Facts;
 use crate::store::Participant;
 use crate::tenants::{Directory, Snapshot};
 
+pub use listening::{ListenAt, PortAddress};
 pub use network::NetworkOptions;
-pub use start::{ListenAt, WorkerOptions, WorkerStartError, Workers};
+pub use start::{WorkerOptions, WorkerStartError, Workers};
 
 /// What the workers share.
 struct Shared {
@@ -101,6 +104,8 @@ struct Worker {
     ended: Vec<Ended>,
     /// Invocations in the run queue or being interleaved.
     live: usize,
+    /// The server is shutting down: nothing new is run.
+    stops: bool,
     /// None on a server without ports for them.
     connections: Option<Box<Connections>>,
     last_turn_was_long: bool,
@@ -150,14 +155,7 @@ impl Worker {
                 std::hint::spin_loop();
             }
         }
-        // Budgets bound how long this takes: an invocation ends or is ended.
-        while self.live > 0 || !self.offered.is_empty() {
-            self.look_around();
-            self.poll_tasks();
-            self.participant.quiescent();
-        }
-        // The last answers.
-        self.serve_connections();
+        self.drain(&mut intake);
         let shared = Arc::clone(&self.shared);
         if let Some(state) = shared.ports[self.index].open(true) {
             self.count_port(&state);

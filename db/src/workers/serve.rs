@@ -176,9 +176,9 @@ impl Worker {
     ) {
         let mut responses = mem::take(&mut self.responses);
         let counters = Arc::clone(&self.counters);
-        let (now_us, allow_plaintext) = (self.now_us, self.shared.allow_plaintext);
+        let (now_us, allow_plaintext, stops) = (self.now_us, self.shared.allow_plaintext, self.stops);
         let (worker, last) = (self.index, Cell::new(None));
-        let door = Door { snapshot, last, counters: &counters, worker, now_us, allow_plaintext };
+        let door = Door { snapshot, last, counters: &counters, worker, now_us, allow_plaintext, stops };
         let mut admitted: ArrayVec<Admitted<'d>, BURST> = ArrayVec::new();
         for (number, (incoming, response)) in requests.iter().zip(&mut responses).enumerate() {
             let Incoming { share, request, .. } = incoming;

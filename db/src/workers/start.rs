@@ -10,16 +10,18 @@ use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_deque::Worker as Deque;
-use sandstorm_net::driver::{AnyDriver, BindError, Driver, ListenError, Listener, UdpDriver, UdpOptions};
+use sandstorm_net::driver::{AnyDriver, BindError, Driver, ListenError};
 use sandstorm_net::kept::Kept;
 use sandstorm_net::limits as net_limits;
 use sandstorm_net::once::OnceWindow;
 use sandstorm_net::r2p2::ServerEndpoint;
 use sandstorm_net::seal::{SealLimits, ServerSeal};
+use tokio_rustls::rustls::ServerConfig;
 
 use super::asked::Asked;
-use super::connections::{Connections, Gate, Room, Wicket};
+use super::connections::{Connections, Room};
 use super::intake::Intake;
+use super::listening::{Doors, ListenAt, listen};
 use super::network::{self, KeptDevice, NetworkOptions, Opened};
 use super::overload::Overload;
 use super::port::{Desk, Port, Response};
@@ -32,20 +34,9 @@ use crate::extensions::{Engine, Watchdog};
 use crate::limits::{BURST, MAX_WORKERS, SESSIONS_PER_PORT};
 use crate::metrics::{AskDevice, Metrics};
 use crate::processors;
-use crate::protocols::{Entrance, Facts};
+use crate::protocols::Facts;
 use crate::store::Epochs;
 use crate::tenants::Directory;
-
-/// A port for connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListenAt {
-    /// Its address. Port 0: any that is free.
-    pub address: SocketAddr,
-    /// Whether datagrams are served there, too.
-    pub udp: bool,
-    /// What it is for.
-    pub entrance: Entrance,
-}
 
 /// How the workers are to run.
 #[derive(Clone, Debug)]
@@ -70,6 +61,8 @@ pub struct WorkerOptions {
     pub allow_plaintext: bool,
     /// Ports for connections; every worker listens there.
     pub listen: Vec<ListenAt>,
+    /// TLS of those that have it.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 /// Why the workers did not start.
@@ -91,6 +84,9 @@ pub enum WorkerStartError {
     /// A number of workers that cannot be.
     #[error("{0} workers asked for: choose 1 to {MAX_WORKERS}, with {0} ports in a row from the first")]
     Workers(usize),
+    /// A port with TLS, and no certificate for it.
+    #[error("{0}: a port with TLS needs a certificate; say --port-tls, or name one")]
+    NoCertificate(String),
     /// The system refused something that a worker needs.
     #[error("cannot start a worker: {0}")]
     System(#[from] io::Error),
@@ -101,6 +97,7 @@ pub struct Workers {
     shared: Arc<Shared>,
     address: SocketAddr,
     listening: Vec<SocketAddr>,
+    listen: Vec<ListenAt>,
     threads: Vec<JoinHandle<()>>,
     about: String,
     /// Goes after the threads.
@@ -125,7 +122,8 @@ impl Workers {
         let Opened { drivers, kept, about, device } = network::open(options)?;
         let address = drivers[0].local();
         let kept = kept.into_iter().chain(std::iter::repeat(None));
-        let (listening, doors) = listen(options)?;
+        let (listen, doors) = listen(options)?;
+        let listening = listen.iter().filter_map(ListenAt::tcp).collect();
         let room = Room::new();
         let facts = Facts {
             slow_us: crate::limits::redis::SLOW_US,
@@ -160,7 +158,7 @@ impl Workers {
                 shared.ports.iter().for_each(|port| port.waker.wake());
             }
         });
-        let mut workers = Workers { shared, address, listening, threads: Vec::new(), about, device };
+        let mut workers = Workers { shared, address, listening, listen, threads: Vec::new(), about, device };
         for (index, (offered, doors)) in deques.into_iter().zip(doors).enumerate() {
             // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
             workers.start_one(index, (offered, doors), options.pin, epochs, watchdog, metrics)?;
@@ -207,6 +205,7 @@ impl Workers {
                 offer: Offer::default(),
                 ended: Vec::new(),
                 live: 0,
+                stops: false,
                 connections: connections.map(Box::new),
                 last_turn_was_long: false,
                 polls_are_short: false,
@@ -238,9 +237,14 @@ impl Workers {
         self.address
     }
 
-    /// The addresses of the ports for connections, in the order in which they were asked for.
+    /// The addresses of TCP of the ports for connections, in the order in which they were asked for.
     pub fn listening(&self) -> &[SocketAddr] {
         &self.listening
+    }
+
+    /// All ports for connections, at the addresses that were bound.
+    pub fn ports(&self) -> &[ListenAt] {
+        &self.listen
     }
 
     /// What the workers' datagrams come and go through, and who brings them to their workers, in words.
@@ -275,33 +279,6 @@ impl Drop for Workers {
             }
         }
     }
-}
-
-/// What one worker listens at.
-#[derive(Default)]
-struct Doors {
-    gates: Vec<Gate>,
-    wickets: Vec<Wicket>,
-}
-
-/// Listens where it is asked for: the addresses, and each worker's doors.
-fn listen(options: &WorkerOptions) -> Result<(Vec<SocketAddr>, Vec<Doors>), WorkerStartError> {
-    let mut doors: Vec<Doors> = (0..options.workers).map(|_| Doors::default()).collect();
-    let mut addresses = Vec::new();
-    for at in &options.listen {
-        let listeners = Listener::bind(at.address, options.workers)?;
-        let Some(address) = listeners.first().map(Listener::local) else { continue };
-        addresses.push(address);
-        let entrance = Arc::new(at.entrance.clone());
-        for (doors, listener) in doors.iter_mut().zip(listeners) {
-            doors.gates.push(Gate { listener, entrance: Arc::clone(&entrance) });
-            if at.udp {
-                let driver = UdpDriver::bind(address, UdpOptions { shared: true, ..options.network.udp() })?;
-                doors.wickets.push(Wicket::new(driver, &entrance));
-            }
-        }
-    }
-    Ok((addresses, doors))
 }
 
 fn clock_ms() -> u64 {

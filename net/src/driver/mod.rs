@@ -15,6 +15,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod udp;
+mod unix;
 mod wait;
 mod ways;
 

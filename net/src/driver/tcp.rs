@@ -1,15 +1,18 @@
 //! Connections: a listener per worker on one address, streams that never wait, and a selector that tells which of many have
 //! something to say.
 
+use super::unix::SocketFile;
 use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES, SELECTED};
 use crate::r2p2::Peer;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -28,6 +31,14 @@ pub enum ListenError {
     /// Anything else.
     #[error("cannot listen on tcp address {0}: {1}")]
     Other(Peer, io::Error),
+    /// A Unix socket cannot be had there.
+    #[error("cannot listen on unix:{}: {what}", path.display())]
+    Unix {
+        /// Where.
+        path: PathBuf,
+        /// Why, and what to do.
+        what: String,
+    },
 }
 
 impl ListenError {
@@ -41,11 +52,21 @@ impl ListenError {
     }
 }
 
-/// A socket that listens.
+/// A socket that listens: of TCP, or a Unix socket ([`Listener::bind_unix`]).
 #[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
-    local: Peer,
+    pub(super) socket: OwnedFd,
+    pub(super) local: Local,
+}
+
+/// Where a listener listens.
+#[derive(Clone, Debug)]
+pub(super) enum Local {
+    Tcp(Peer),
+    /// The file is removed with the last of its listeners.
+    Unix {
+        _file: Arc<SocketFile>,
+    },
 }
 
 /// A socket of that kind, bound to `address`. With `shared`, others that were made so may be bound to it, too.
@@ -77,25 +98,27 @@ impl Listener {
             sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(KEEPALIVE_INTERVAL_S))?;
             sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_PROBES)?;
             net::listen(&socket, ACCEPT_BACKLOG)?;
-            let socket = TcpListener::from(socket);
-            let local = socket.local_addr()?;
-            Ok::<_, io::Error>(Listener { socket, local })
+            let local: SocketAddr = net::getsockname(&socket)?.try_into()?;
+            Ok::<_, io::Error>((Listener { socket, local: Local::Tcp(local) }, local))
         };
         // The first is bound alone, so that a port of somebody else's is in use, not shared with him.
         let first = bound(address, SocketType::STREAM, false).map_err(failed)?;
         sockopt::set_socket_reuseport(&first, true).map_err(|error| failed(error.into()))?;
-        let mut listeners = vec![listen(first).map_err(failed)?];
-        let local = listeners[0].local;
+        let (first, local) = listen(first).map_err(failed)?;
+        let mut listeners = vec![first];
         while listeners.len() < count {
-            let next = bound(local, SocketType::STREAM, true).and_then(listen).map_err(failed)?;
+            let (next, _) = bound(local, SocketType::STREAM, true).and_then(listen).map_err(failed)?;
             listeners.push(next);
         }
         Ok(listeners)
     }
 
-    /// The address that clients connect to.
-    pub fn local(&self) -> Peer {
-        self.local
+    /// The address that clients connect to; none of a Unix socket.
+    pub fn local(&self) -> Option<Peer> {
+        match self.local {
+            Local::Tcp(local) => Some(local),
+            Local::Unix { .. } => None,
+        }
     }
 
     /// A connection that waits to be accepted, if there is one.
@@ -104,18 +127,18 @@ impl Listener {
     /// What the kernel says, most likely that the process has no file descriptor left.
     pub fn accept(&self) -> io::Result<Option<Stream>> {
         loop {
-            match self.socket.accept() {
-                Ok((socket, _)) => {
-                    socket.set_nonblocking(true)?;
-                    // Answers leave in one piece; none waits for another one's acknowledgement.
-                    let _only_slower_without = socket.set_nodelay(true);
+            match net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    if matches!(self.local, Local::Tcp(_)) {
+                        // Answers leave in one piece; none waits for another one's acknowledgement.
+                        let _only_slower_without = sockopt::set_tcp_nodelay(&socket, true);
+                    }
                     return Ok(Some(Stream { socket }));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(Errno::AGAIN) => return Ok(None),
                 // It was there and has gone: the next one.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -139,13 +162,11 @@ pub enum Moved {
 }
 
 impl Moved {
-    fn of(result: io::Result<usize>) -> Moved {
+    fn of(result: Result<usize, Errno>) -> Moved {
         match result {
             Ok(0) => Moved::Ended,
             Ok(bytes) => Moved::Bytes(bytes),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                Moved::Later
-            }
+            Err(Errno::AGAIN | Errno::INTR) => Moved::Later,
             Err(_) => Moved::Ended,
         }
     }
@@ -154,23 +175,23 @@ impl Moved {
 /// A connection. Reading and writing never wait.
 #[derive(Debug)]
 pub struct Stream {
-    socket: TcpStream,
+    socket: OwnedFd,
 }
 
 impl Stream {
     /// Reads what has come, up to the length of `into`, which is not empty.
     pub fn receive(&self, into: &mut [u8]) -> Moved {
-        Moved::of((&self.socket).read(into))
+        Moved::of(net::recv(&self.socket, into, RecvFlags::empty()).map(|(bytes, _)| bytes))
     }
 
     /// Sends as much as there is room for of `bytes`, which are not empty.
     pub fn send(&self, bytes: &[u8]) -> Moved {
-        Moved::of((&self.socket).write(bytes))
+        Moved::of(net::send(&self.socket, bytes, SendFlags::NOSIGNAL))
     }
 
-    /// The other side's address.
+    /// The other side's address; none at a Unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.socket.peer_addr().ok()
+        net::getpeername(&self.socket).ok()??.try_into().ok()
     }
 }
 
@@ -291,6 +312,8 @@ pub(super) fn shared_udp(address: Peer) -> io::Result<UdpSocket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
     use std::time::Instant;
 
     fn look(selector: &mut Selector) -> Vec<Ready> {
@@ -310,7 +333,7 @@ mod tests {
         let mut selector = Selector::new().unwrap();
         selector.add(&listeners[0], 7, Interest::READ).unwrap();
         assert_eq!(selector.look().len(), 0);
-        let mut client = TcpStream::connect(listeners[0].local()).unwrap();
+        let mut client = TcpStream::connect(listeners[0].local().unwrap()).unwrap();
         assert_eq!(look(&mut selector)[0].token, 7);
         let stream = listeners[0].accept().unwrap().unwrap();
         assert!(listeners[0].accept().unwrap().is_none());
@@ -339,8 +362,8 @@ mod tests {
     #[test]
     fn listeners_share_an_address_with_each_other_and_nobody_else() {
         let listeners = Listener::bind("127.0.0.1:0".parse().unwrap(), 3).unwrap();
-        let address = listeners[0].local();
-        assert!(listeners.iter().all(|listener| listener.local() == address));
+        let address = listeners[0].local().unwrap();
+        assert!(listeners.iter().all(|listener| listener.local() == Some(address)));
         let error = Listener::bind(address, 1).unwrap_err();
         assert!(matches!(error, ListenError::InUse(_)), "{error}");
         let clients: Vec<_> = (0..60).map(|_| TcpStream::connect(address).unwrap()).collect();

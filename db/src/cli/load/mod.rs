@@ -123,6 +123,9 @@ pub(super) struct LoadArgs {
     /// Seconds until a request is given up
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     deadline: f64,
+    /// Percent of the operations that may end without an answer; with more the run has failed, as it has when the server shuts down
+    #[arg(long, default_value_t = 1.0, value_name = "PERCENT", value_parser = percent)]
+    unanswered: f64,
     /// Seed of all that is drawn
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -156,6 +159,10 @@ fn not_negative(text: &str) -> Result<f64, String> {
 
 fn seconds(text: &str) -> Result<f64, String> {
     number(text, "seconds, 0 to 86400", |number| (0.0..=86_400.0).contains(&number))
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    number(text, "percent, 0 to 100", |number| (0.0..=100.0).contains(&number))
 }
 
 /// What was written before.
@@ -320,7 +327,7 @@ fn prepare_and_run(
         out.line(&report.to_string())?;
     }
     accounts.unwrap_or_default().iter().try_for_each(audit_accounts)?;
-    judge(&report)
+    judge(&report, args.unanswered)
 }
 
 /// What was moved between accounts is neither lost nor more than it was.
@@ -374,24 +381,38 @@ fn stop_when_interrupted(stop: &Arc<AtomicBool>) {
     });
 }
 
-/// A run fails when a reply was wrong, or when nothing succeeded.
-fn judge(report: &Report) -> Result<(), Failure> {
+/// A run fails when a reply was wrong, when nothing succeeded, when the server stopped in the midst of it, or when more than so many percent of its
+/// operations were not answered.
+fn judge(report: &Report, may_lack_percent: f64) -> Result<(), Failure> {
     if report.wrong > 0 {
         let checked: u64 = report.classes.iter().map(|row| row.verified).sum();
         return Err(Failure::new(format!("{} of {checked} replies that were checked were wrong", report.wrong))
             .hint("was the table filled with the same --records, sizes and mix? else it is a bug")
             .code("wrong"));
     }
+    if report.server_stopped() {
+        return Err(Failure::new(format!("the server shut down after {:.1} s", report.seconds)).code("shutting_down"));
+    }
     // To be ended is the expected end of bad calls.
     let succeeded = report.classes.iter().any(|row| row.ok > 0 || row.class == Class::Bad);
-    if succeeded {
-        return Ok(());
+    if !succeeded {
+        let errors = report.classes.iter().flat_map(|row| &row.errors);
+        return Err(match errors.max_by_key(|(_, count)| **count) {
+            Some((code, _)) => Failure::new(format!("no operation succeeded: {code}")).code(code),
+            None => Failure::new("nothing was asked: a higher --rate or more --seconds").code("nothing"),
+        });
     }
-    let errors = report.classes.iter().flat_map(|row| &row.errors);
-    Err(match errors.max_by_key(|(_, count)| **count) {
-        Some((code, _)) => Failure::new(format!("no operation succeeded: {code}")).code(code),
-        None => Failure::new("nothing was asked: a higher --rate or more --seconds").code("nothing"),
-    })
+    let (unanswered, count) = (report.unanswered(), report.count());
+    let percent = 100.0 * unanswered as f64 / count.max(1) as f64;
+    if percent > may_lack_percent {
+        let text = format!("{unanswered} of {count} operations ({percent:.1} %) were not answered");
+        return Err(Failure::new(text)
+            .hint(format!(
+                "more than {may_lack_percent} % is a failure: --unanswered says otherwise; or ask less with --rate"
+            ))
+            .code("unanswered"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -413,5 +434,28 @@ mod tests {
         }
         assert!(not_negative("0").is_ok() && not_negative("-0.1").is_err());
         assert!(seconds("86401").is_err() && seconds("0").is_ok());
+    }
+
+    /// A report of so many answered gets, and of those that ended otherwise.
+    fn report(ok: u64, errors: &[(&str, u64)]) -> Report {
+        let errors: std::collections::BTreeMap<_, _> = errors.iter().map(|(code, count)| (code, count)).collect();
+        let count = ok + errors.values().copied().sum::<u64>();
+        let row = serde_json::json!({
+            "class": "get", "count": count, "ok": ok, "per_s": 1.0, "errors": errors, "verified": 0, "wrong": 0, "mean_us": 1.0,
+            "p50_us": 1.0, "p90_us": 1.0, "p99_us": 1.0, "p999_us": 1.0, "max_us": 1.0,
+        });
+        let report = serde_json::json!({ "seconds": 1.0, "per_s": 1.0, "wrong": 0, "classes": [row], "tenants": [] });
+        serde_json::from_value(report).expect("a report")
+    }
+
+    #[test]
+    fn a_run_fails_when_more_than_the_named_part_was_not_answered_or_the_server_stopped() {
+        let code = |report: &Report, percent| judge(report, percent).err().map(|failure| failure.code);
+        assert_eq!(code(&report(990, &[("timeout", 5), ("unsent", 5)]), 1.0), None);
+        assert_eq!(code(&report(989, &[("timeout", 6), ("unsent", 5)]), 1.0).as_deref(), Some("unanswered"));
+        assert_eq!(code(&report(10, &[("timeout", 20)]), 70.0), None);
+        assert_eq!(code(&report(10, &[("over_quota", 20)]), 1.0), None, "an answer is an answer");
+        assert_eq!(code(&report(1000, &[("shutting_down", 1)]), 100.0).as_deref(), Some("shutting_down"));
+        assert_eq!(code(&report(0, &[("timeout", 3)]), 100.0).as_deref(), Some("timeout"));
     }
 }

@@ -130,14 +130,20 @@ impl Session {
             match &self.identity {
                 Some(identity) => return (0, Next::HandOver(identity.tenant())),
                 None if self.entrance.tenant.is_none() => return self.authenticate(context, input, out),
-                None => {}
+                None => {
+                    if let Some(text) = self.entrance.missing_tenant(context.snapshot).filter(|_| !input.is_empty()) {
+                        classic::line(&format!("SERVER_ERROR {text}"), out);
+                        return (input.len(), Next::Close);
+                    }
+                }
             }
         }
         let view = self.identity.as_ref().and_then(|identity| identity.view(context.snapshot));
         if view.is_none() && self.identity.is_some() {
             // The token was replaced, or the tenant is gone.
             let by_token = self.entrance.tenant.is_none();
-            classic::line(if by_token { UNAUTHENTICATED } else { NO_TENANT }, out);
+            let missing = self.entrance.missing_tenant(context.snapshot).map(|text| format!("SERVER_ERROR {text}"));
+            classic::line(missing.as_deref().unwrap_or(if by_token { UNAUTHENTICATED } else { NO_TENANT }), out);
             return (input.len(), Next::Close);
         }
         self.look_up_table(view, context);

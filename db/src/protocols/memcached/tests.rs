@@ -166,7 +166,8 @@ fn a_port_speaks_for_whoever_has_the_name_now() {
     assert_eq!(place.say(&mut stream, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
     assert_eq!(place.datagram(&mut wicket, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
     place.directory.delete_tenant("guest").expect("deleted");
-    let nobody = "SERVER_ERROR the tenant that this port speaks for is not there\r\n";
+    let nobody =
+        "SERVER_ERROR this port speaks for tenant \"guest\", which does not exist: sandstorm tenant create guest\r\n";
     assert_eq!(place.datagram(&mut wicket, "get a b\r\n"), nobody);
     assert_eq!(
         place.hears(&mut stream, b"get a\r\n"),

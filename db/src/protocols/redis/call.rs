@@ -89,7 +89,7 @@ impl<'c, 'w> Call<'c, 'w> {
     /// The table that is selected.
     pub(super) fn table(&self, write: bool) -> Result<&'w TableEntry, Fail> {
         let view = self.view()?;
-        let id = self.state.table_id().ok_or(NO_TABLE)?;
+        let id = self.state.table_id().ok_or_else(|| no_table(self))?;
         reach(view, id, write)
     }
 
@@ -172,6 +172,19 @@ impl<'c, 'w> Call<'c, 'w> {
 }
 
 pub(super) const OVER_RATE: &str = "OVERQUOTA the tenant is over its quota requests_per_s: try again later";
+
+/// Why a connection acts for nobody: it has shown no token, or its port's tenant is not there.
+pub(super) fn no_auth(call: &Call<'_, '_>) -> Fail {
+    let missing = call.state.entrance.missing_tenant(call.context.snapshot);
+    missing.map_or_else(|| NO_AUTH.into(), |text| format!("ERR {text}").into())
+}
+
+/// Why it uses no table: there is none, or its port's is not there.
+#[cold]
+fn no_table(call: &Call<'_, '_>) -> Fail {
+    let missing = call.state.entrance.missing_table(call.context.snapshot);
+    missing.map_or_else(|| NO_TABLE.into(), |text| format!("ERR {text}").into())
+}
 
 /// A table of a tenant, for reading or for writing.
 pub(super) fn reach(view: &TenantView, id: u64, write: bool) -> Result<&TableEntry, Fail> {

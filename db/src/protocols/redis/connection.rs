@@ -1,6 +1,6 @@
 //! Commands about the connection itself: who it acts for, which table it uses, what it is called.
 
-use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, text};
+use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, no_auth, text};
 use super::commands::unknown_subcommand;
 use super::session::Replies;
 use crate::limits::protocols::AUTH_FAILURES;
@@ -91,6 +91,9 @@ pub(super) fn hello(call: &mut Call<'_, '_>) -> Outcome {
     }
     if let Some((user, token)) = shown {
         show(call, Some(user), token)?;
+    }
+    if call.view.is_none() && call.state.entrance.missing_tenant(call.context.snapshot).is_some() {
+        return Err(no_auth(call));
     }
     if call.view.is_none() {
         return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \

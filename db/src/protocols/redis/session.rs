@@ -7,7 +7,7 @@ use std::time::Instant;
 use arrayvec::ArrayVec;
 use sandstorm_net::resp::{Command, Parsed, Parser, Reply};
 
-use super::call::{Call, Fail, NO_AUTH, OVER_RATE, integer, is};
+use super::call::{Call, Fail, NO_AUTH, OVER_RATE, integer, is, no_auth};
 use super::commands::{self, Spec};
 use super::held::Wanted;
 use super::transactions::{self, Multi, Watched};
@@ -387,7 +387,7 @@ fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>) {
             // Its right has ended, and the connection ends with it.
             None if call.state.closes => Some(NO_AUTH.into()),
             _ if spec.is(commands::NO_AUTH) => None,
-            None => Some(NO_AUTH.into()),
+            None => Some(no_auth(call)),
             Some(view) => (!call.context.admit(view, 1)).then(|| OVER_RATE.into()),
         }),
     };

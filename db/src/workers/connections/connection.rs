@@ -1,7 +1,8 @@
 //! One connection: its stream, its conversation, what has come and was not used up, what was answered and has not left.
 
-use sandstorm_net::driver::{Interest, Moved, Stream};
+use sandstorm_net::driver::{Interest, Moved};
 
+use super::wire::Wire;
 use crate::limits::connections::{KEPT_BUFFER_BYTES, UNSENT_PAUSE_BYTES};
 use crate::protocols::Conversation;
 
@@ -18,7 +19,7 @@ pub(super) enum State {
 
 /// One connection.
 pub(super) struct Connection {
-    pub(super) stream: Stream,
+    pub(super) wire: Wire,
     pub(super) conversation: Conversation,
     pub(super) state: State,
     /// What has come, from `used` on not used up. Without an allocation while there is nothing.
@@ -31,6 +32,8 @@ pub(super) struct Connection {
     sent: usize,
     /// What the selector looks for.
     pub(super) interest: Interest,
+    /// Nothing is received: its handshake waits for its turn.
+    pub(super) held_back: bool,
     /// Whether it stands in the line of those that have something to do.
     pub(super) queued: bool,
     /// Bytes that it took when it was last asked whether it may take more than before.
@@ -42,9 +45,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, conversation: Conversation, now_us: u64) -> Connection {
+    pub(super) fn new(wire: Wire, conversation: Conversation, now_us: u64) -> Connection {
         Connection {
-            stream,
+            wire,
             conversation,
             state: State::Talks,
             input: Vec::new(),
@@ -53,6 +56,7 @@ impl Connection {
             out: Vec::new(),
             sent: 0,
             interest: Interest::READ,
+            held_back: false,
             queued: false,
             judged: 0,
             tenant: 0,
@@ -60,14 +64,15 @@ impl Connection {
         }
     }
 
-    /// Bytes that wait to be sent.
+    /// Bytes that wait to be sent, at least.
+    #[inline]
     pub(super) fn unsent(&self) -> usize {
-        self.out.len() - self.sent
+        self.out.len() - self.sent + usize::from(self.wire.is_unsent())
     }
 
     /// Bytes that its buffers take, and what its conversation keeps: a transaction that has only begun, for instance.
     pub(super) fn buffered(&self) -> usize {
-        self.input.capacity() + self.out.capacity() + self.conversation.held_bytes()
+        self.input.capacity() + self.out.capacity() + self.conversation.held_bytes() + self.wire.held_bytes()
     }
 
     /// Whether it may read and run more.
@@ -77,7 +82,7 @@ impl Connection {
 
     /// What the selector should look for.
     pub(super) fn wanted(&self) -> Interest {
-        Interest { readable: self.goes_on(), writable: self.unsent() > 0 }
+        Interest { readable: self.goes_on() && !self.held_back, writable: self.unsent() > 0 }
     }
 
     /// Keeps what was not used up of what has come.
@@ -120,9 +125,12 @@ impl Connection {
         if answers.is_empty() {
             return true;
         }
-        let sent = match self.stream.send(answers) {
+        let sent = match self.wire.send(answers) {
             Moved::Bytes(sent) if sent == answers.len() => {
                 answers.clear();
+                if self.wire.is_unsent() {
+                    self.since_us = now_us;
+                }
                 return true;
             }
             Moved::Bytes(sent) => sent,
@@ -145,10 +153,17 @@ impl Connection {
         true
     }
 
+    /// Tells the client that the server is shutting down; the connection ends when it has heard that. False: it is broken.
+    pub(super) fn turn_away(&mut self, now_us: u64) -> bool {
+        (self.input, self.used, self.state) = (Vec::new(), 0, State::Ends);
+        let mut answer = self.conversation.protocol().stops().to_vec();
+        self.send(&mut answer, now_us)
+    }
+
     /// Sends what waits, as far as there is room. False: the connection is broken.
     pub(super) fn send_waiting(&mut self, now_us: u64) -> bool {
         while self.unsent() > 0 {
-            match self.stream.send(&self.out[self.sent..]) {
+            match self.wire.send(&self.out[self.sent..]) {
                 Moved::Bytes(sent) => {
                     self.sent += sent;
                     self.since_us = now_us;

@@ -8,8 +8,8 @@ use sandstorm_net::memcached::udp::{Header, datagrams};
 use sandstorm_net::r2p2::Transmit;
 
 use crate::limits::connections::{KEPT_BUFFER_BYTES, TURN_NS};
-use crate::protocols::Entrance;
 use crate::protocols::memcached::Session;
+use crate::protocols::{Entrance, Protocol};
 use crate::workers::Worker;
 
 /// A socket of one worker, on an address that all workers have.
@@ -66,7 +66,9 @@ impl Wicket {
                 continue;
             };
             self.answer.clear();
-            if header.count == 1 {
+            if worker.stops {
+                self.answer.extend_from_slice(Protocol::Memcached.stops());
+            } else if header.count == 1 {
                 let context = worker.context();
                 self.session.run_datagram(&context, said, &mut self.answer);
                 requests = requests.saturating_add(context.worked());

@@ -6,24 +6,29 @@
 
 mod connection;
 mod datagrams;
+mod handshakes;
 mod inbox;
 mod line;
 mod places;
 mod room;
 mod turn;
+mod wire;
 
 use std::io;
 use std::sync::Arc;
 
-use sandstorm_net::driver::{Interest, Listener, Selector, Stream};
+use sandstorm_net::driver::{Interest, Listener, Selector};
+use tokio_rustls::rustls::ServerConfig;
 
 use self::connection::Connection;
 pub(super) use self::datagrams::Wicket;
+use self::handshakes::Handshakes;
 pub(super) use self::inbox::{Inbox, Name};
 use self::line::Line;
 use self::places::Places;
 pub(super) use self::places::may_hold;
 pub(super) use self::room::Room;
+use self::wire::Wire;
 use super::Shared;
 use crate::metrics::{ConnectionReason, WorkerCounters};
 use crate::protocols::{Conversation, Entrance};
@@ -32,6 +37,8 @@ use crate::protocols::{Conversation, Entrance};
 pub(super) struct Gate {
     pub(super) listener: Listener,
     pub(super) entrance: Arc<Entrance>,
+    /// TLS, if it is spoken there.
+    pub(super) tls: Option<Arc<ServerConfig>>,
 }
 
 /// Tokens from here on are the gates', then the wickets'.
@@ -61,6 +68,8 @@ pub(super) struct Connections {
     received: Vec<u8>,
     /// Where all answer.
     answers: Vec<u8>,
+    /// Those that have no keys yet.
+    handshakes: Handshakes,
     /// Connections with answers that wait.
     unsent: usize,
     /// When it was last looked for those whose time is up.
@@ -89,6 +98,7 @@ impl Connections {
             broken: Vec::new(),
             received: vec![0; crate::limits::connections::RECEIVE_BYTES],
             answers: Vec::new(),
+            handshakes: Handshakes::default(),
             unsent: 0,
             looked_us: 0,
             paused_until_us: None,
@@ -109,7 +119,7 @@ impl Connections {
     pub(super) fn timer_us(&self) -> Option<u64> {
         let look = self.unsent > 0 || self.places.held(0) > 0;
         let look_us = look.then(|| self.looked_us + crate::limits::connections::LOOK_US);
-        [look_us, self.paused_until_us].into_iter().flatten().min()
+        [look_us, self.paused_until_us, self.handshakes.due_us()].into_iter().flatten().min()
     }
 
     /// Whether some go on by themselves.
@@ -122,8 +132,7 @@ impl Connections {
         self.unsent += usize::from(connection.unsent() > 0);
         let interest = connection.interest;
         let name = self.places.insert(connection);
-        let added =
-            self.places.get(name).map(|connection| self.selector.add(&connection.stream, token(name), interest));
+        let added = self.places.get(name).map(|connection| self.selector.add(&connection.wire, token(name), interest));
         if added.is_some_and(|added| added.is_ok()) {
             return Some(name);
         }
@@ -134,7 +143,7 @@ impl Connections {
     /// Takes a connection away from here.
     fn release(&mut self, name: Name) -> Option<Box<Connection>> {
         let connection = self.places.remove(name)?;
-        self.selector.remove(&connection.stream);
+        self.selector.remove(&connection.wire);
         self.unsent -= usize::from(connection.unsent() > 0);
         Some(connection)
     }
@@ -166,6 +175,6 @@ impl Shared {
 }
 
 /// A new connection at a gate.
-fn connection(stream: Stream, entrance: &Arc<Entrance>, now_us: u64) -> Box<Connection> {
-    Box::new(Connection::new(stream, Conversation::new(entrance), now_us))
+fn connection(wire: Wire, entrance: &Arc<Entrance>, now_us: u64) -> Box<Connection> {
+    Box::new(Connection::new(wire, Conversation::new(entrance), now_us))
 }

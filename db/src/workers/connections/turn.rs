@@ -11,19 +11,21 @@ use sandstorm_net::rpc::{Op, Operation};
 
 use super::connection::{Connection, State};
 use super::inbox::{Mail, Name};
+use super::wire::Wire;
 use super::{Connections, GATES, connection, name, note, token};
 use crate::limits::connections::{
     ACCEPT_PAUSE_US, ACCEPTED_AT_ONCE, BATCHES_AT_ONCE, FEW_READY, KEPT_BUFFER_BYTES, LOOK_US, LOOKS, SLOW_READER_US,
     STRANGER_INPUT_BYTES, STRANGER_US, TURN_NS,
 };
-use crate::limits::protocols::BATCH_WORK;
+use crate::limits::ports::TLS_HANDSHAKE_US;
+use crate::limits::protocols::{BATCH_WORK, BYTES_PER_REQUEST};
 use crate::metrics::ConnectionReason;
 use crate::protocols::{Context, Identity, InvocationAnswer, Next};
 use crate::workers::Worker;
 use crate::workers::tasks::Caller;
 
 /// What becomes of a connection after it was served.
-enum Fate {
+pub(super) enum Fate {
     /// It stays.
     Stays,
     /// It goes on by itself in the next turn.
@@ -113,6 +115,7 @@ impl Connections {
         for name in mem::take(&mut self.broken) {
             self.end(name, worker);
         }
+        done += self.shake_more_hands(worker);
         let batches = if self.line.len() <= FEW_READY { BATCHES_AT_ONCE } else { 1 };
         let mut left = self.line.len();
         // What gates and wickets took is not taken from the line: whoever floods those would have one connection served a turn.
@@ -173,7 +176,8 @@ impl Connections {
         match mail {
             Mail::Connection(connection) => {
                 let tenant = connection.tenant;
-                let has_more = connection.unsent() > 0 || connection.used < connection.input.len();
+                let has_more =
+                    connection.unsent() > 0 || connection.used < connection.input.len() || connection.wire.has_ended();
                 match self.admit(connection) {
                     Some(name) => {
                         self.tell(tenant, worker);
@@ -238,15 +242,23 @@ impl Connections {
                 }
             };
             worker.counters.connections_accepted.add(1);
-            let identity = Identity::of_port(&worker.snapshot, &gate.entrance);
+            // With TLS it counts for nobody until the handshake is over.
+            let identity = Identity::of_port(&worker.snapshot, &gate.entrance).filter(|_| gate.tls.is_none());
             let home = identity.and_then(|identity| identity.view(&worker.snapshot)).map(|view| &view.tenant);
             let tenant = home.map_or(0, |tenant| tenant.id);
             if !shared.room.take(tenant) {
                 note(&worker.counters, ConnectionReason::Full);
-                let _for_politeness = stream.send(gate.entrance.protocol.full());
+                if gate.tls.is_none() {
+                    let _for_politeness = stream.send(gate.entrance.protocol.full());
+                }
                 continue;
             }
-            let mut connection = connection(stream, &gate.entrance, worker.now_us);
+            let Some(wire) = Wire::new(stream, gate.tls.as_ref()) else {
+                shared.room.leave(tenant);
+                note(&worker.counters, ConnectionReason::Handshake);
+                continue;
+            };
+            let mut connection = connection(wire, &gate.entrance, worker.now_us);
             connection.tenant = tenant;
             match home.map(|tenant| tenant.home_worker as usize % shared.ports.len()) {
                 Some(home) if home != worker.index => {
@@ -268,6 +280,9 @@ impl Connections {
     fn serve(&mut self, name: Name, batches: usize, worker: &mut Worker) {
         let Some(connection) = self.places.get(name) else { return };
         connection.queued = false;
+        if connection.wire.is_handshaking() {
+            return self.shake_hands(name, worker);
+        }
         let before = (connection.unsent(), connection.buffered());
         if before.0 > 0 && !connection.send_waiting(worker.now_us) {
             return self.end(name, worker);
@@ -280,7 +295,7 @@ impl Connections {
                 // It had to wait, for others or until answers had left.
                 fate = self.converse(name, None, batches, worker);
             } else {
-                fate = match connection.stream.receive(&mut received) {
+                fate = match connection.wire.receive(&mut received) {
                     Moved::Bytes(bytes) => {
                         // Whoever was told that a token or a tenant is no more must not find it here.
                         worker.take_directory();
@@ -301,8 +316,17 @@ impl Connections {
 
     /// Runs what a connection asks for, from what was received just now or, if it had something before, behind that; sends
     /// the answers.
-    fn converse(&mut self, name: Name, received: Option<&[u8]>, batches: usize, worker: &mut Worker) -> Fate {
+    pub(super) fn converse(
+        &mut self,
+        name: Name,
+        received: Option<&[u8]>,
+        batches: usize,
+        worker: &mut Worker,
+    ) -> Fate {
         let Some(connection) = self.places.get(name) else { return Fate::Stays };
+        if worker.stops {
+            return if connection.turn_away(worker.now_us) { Fate::Stays } else { Fate::Ends };
+        }
         let mut answers = mem::take(&mut self.answers);
         worker.counters.connection_bytes_in.add(received.map_or(0, <[u8]>::len) as u64);
         let whole = connection.input.is_empty();
@@ -329,6 +353,8 @@ impl Connections {
             }
         };
         worker.counters.connection_bytes_out.add(answers.len() as u64);
+        let work = connection.wire.work(received.map_or(0, <[u8]>::len) + answers.len());
+        worker.bill_connection(connection.conversation.identity(), (work / BYTES_PER_REQUEST) as u32);
         let sent = connection.send(&mut answers, worker.now_us);
         debug_assert!(answers.is_empty(), "what one connection is told stays with it");
         answers.clear();
@@ -340,7 +366,7 @@ impl Connections {
     }
 
     /// Counts what has changed about a connection, and lets it have its fate.
-    fn settle(&mut self, name: Name, before: (usize, usize), fate: Fate, worker: &mut Worker) {
+    pub(super) fn settle(&mut self, name: Name, before: (usize, usize), fate: Fate, worker: &mut Worker) {
         let Some(connection) = self.places.get(name) else { return };
         let (unsent, buffered) = (connection.unsent(), connection.buffered());
         let waiting = connection.input.len() - connection.used;
@@ -348,6 +374,8 @@ impl Connections {
         // Not only what grew while it was served: invocations' answers come between.
         let grew = buffered > mem::replace(&mut connection.judged, buffered);
         let (counted, ends) = (connection.tenant, connection.state == State::Ends);
+        // The selector does not tell again that the client has said its last.
+        let has_ended = connection.wire.has_ended() && connection.goes_on();
         self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
         self.places.buffered(counted, before.1, buffered);
         if tenant != counted && tenant != 0 {
@@ -372,20 +400,20 @@ impl Connections {
         if grew && !self.places.may_buffer(if tenant == 0 { counted } else { tenant }) {
             return self.refuse(name, ConnectionReason::Memory, worker);
         }
-        if matches!(fate, Fate::GoesOn) {
+        if matches!(fate, Fate::GoesOn) || has_ended {
             self.queue(name);
         }
         self.watch(name);
     }
 
     /// Has the selector look for what the connection waits for.
-    fn watch(&mut self, name: Name) {
+    pub(super) fn watch(&mut self, name: Name) {
         let Some(connection) = self.places.get(name) else { return };
         let wanted = connection.wanted();
         if wanted != connection.interest {
             connection.interest = wanted;
             // It was added when it came; if the kernel has lost it, its time will be up.
-            let _changed = self.selector.change(&connection.stream, token(name), wanted);
+            let _changed = self.selector.change(&connection.wire, token(name), wanted);
         }
     }
 
@@ -408,7 +436,8 @@ impl Connections {
     }
 
     fn end(&mut self, name: Name, worker: &mut Worker) {
-        if let Some(connection) = self.release(name) {
+        if let Some(mut connection) = self.release(name) {
+            connection.wire.close();
             worker.shared.room.leave(connection.tenant);
             self.tell(connection.tenant, worker);
         }
@@ -438,6 +467,10 @@ impl Connections {
         let waits = |connection: &Connection| now_us.saturating_sub(connection.since_us);
         let slow = |connection: &Connection| connection.unsent() > 0 && waits(connection) > SLOW_READER_US;
         let strange = |connection: &Connection| connection.tenant == 0 && waits(connection) > STRANGER_US;
+        let shakes = |connection: &Connection| connection.wire.is_handshaking() && waits(connection) > TLS_HANDSHAKE_US;
+        for name in self.places.which(shakes) {
+            self.refuse(name, ConnectionReason::Handshake, worker);
+        }
         for name in self.places.which(slow) {
             self.refuse(name, ConnectionReason::SlowReader, worker);
         }

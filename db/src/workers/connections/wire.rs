@@ -1,0 +1,218 @@
+//! What a connection's bytes go through: its socket, or TLS over it. Neither ever waits.
+//!
+//! TLS is driven from here with the worker's own buffers. What comes is decrypted at once and whole, so nothing is left inside of which the selector
+//! does not know; what leaves is encrypted no further ahead than two records.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use sandstorm_net::driver::{Moved, Stream};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection};
+
+use crate::limits::ports::{TLS_IDLE_BYTES, TLS_SEND_BYTES};
+
+/// A connection's way to its client.
+pub(super) enum Wire {
+    Plain(Stream),
+    Tls(Box<Tls>),
+}
+
+/// TLS over a socket.
+pub(super) struct Tls {
+    stream: Stream,
+    session: ServerConnection,
+    /// Nothing more will come: the client has said so, has gone, or has sent what is no TLS.
+    ended: bool,
+}
+
+impl Wire {
+    /// With TLS if there is a configuration for that. None: the library refuses it.
+    pub(super) fn new(stream: Stream, tls: Option<&Arc<ServerConfig>>) -> Option<Wire> {
+        let Some(config) = tls else { return Some(Wire::Plain(stream)) };
+        let mut session = ServerConnection::new(Arc::clone(config)).ok()?;
+        session.set_buffer_limit(Some(TLS_SEND_BYTES));
+        Some(Wire::Tls(Box::new(Tls { stream, session, ended: false })))
+    }
+
+    /// Reads what has come, as far as there is room in `into`.
+    #[inline]
+    pub(super) fn receive(&mut self, into: &mut [u8]) -> Moved {
+        match self {
+            Wire::Plain(stream) => stream.receive(into),
+            Wire::Tls(tls) => tls.receive(into),
+        }
+    }
+
+    /// Takes as much as there is room for of `bytes`, which may be none if there is something unsent. That no more bytes were taken than 0 does not mean
+    /// that nothing left.
+    #[inline]
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Moved {
+        match self {
+            Wire::Plain(stream) => stream.send(bytes),
+            Wire::Tls(tls) => tls.send(bytes),
+        }
+    }
+
+    /// Whether some of what was taken has not left.
+    #[inline]
+    pub(super) fn is_unsent(&self) -> bool {
+        matches!(self, Wire::Tls(tls) if tls.session.wants_write())
+    }
+
+    /// Whether it has ended, of which the selector may not tell again.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self, Wire::Tls(tls) if tls.ended)
+    }
+
+    /// Whether client and server have no keys yet.
+    #[inline]
+    pub(super) fn is_handshaking(&self) -> bool {
+        matches!(self, Wire::Tls(tls) if tls.session.is_handshaking())
+    }
+
+    /// Bytes that it may take, beside the kernel's.
+    #[inline]
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Wire::Plain(_) => 0,
+            Wire::Tls(tls) if tls.session.wants_write() => TLS_IDLE_BYTES + TLS_SEND_BYTES,
+            Wire::Tls(_) => TLS_IDLE_BYTES,
+        }
+    }
+
+    /// What so many bytes through it are as work, in bytes that are copied.
+    pub(super) fn work(&self, bytes: usize) -> usize {
+        match self {
+            Wire::Plain(_) => 0,
+            Wire::Tls(_) => bytes,
+        }
+    }
+
+    /// The socket.
+    pub(super) fn stream(&self) -> &Stream {
+        match self {
+            Wire::Plain(stream) => stream,
+            Wire::Tls(tls) => &tls.stream,
+        }
+    }
+
+    /// Tells the client that nothing more will come, if that can be told now.
+    pub(super) fn close(&mut self) {
+        if let Wire::Tls(tls) = self {
+            tls.session.send_close_notify();
+            let _or_it_sees_that_the_socket_is_closed = tls.flush();
+        }
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream().as_fd()
+    }
+}
+
+/// A socket, as the library wants it.
+struct Sink<'s>(&'s Stream);
+
+impl io::Write for Sink<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        match self.0.send(bytes) {
+            Moved::Bytes(bytes) => Ok(bytes),
+            Moved::Later => Err(io::ErrorKind::WouldBlock.into()),
+            Moved::Ended => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Tls {
+    /// One read of the socket, decrypted. The end of `into` is where it is read to, so that all of it, and what was there of a record, fits before.
+    fn receive(&mut self, into: &mut [u8]) -> Moved {
+        if self.ended {
+            return Moved::Ended;
+        }
+        let (plain, sealed) = into.split_at_mut(into.len() - into.len() / 4);
+        let came = match self.stream.receive(sealed) {
+            Moved::Bytes(bytes) => bytes,
+            other => {
+                self.ended = other == Moved::Ended;
+                return other;
+            }
+        };
+        let (mut rest, mut filled) = (sealed.get(..came).unwrap_or_default(), 0);
+        while !rest.is_empty() && !self.ended {
+            let is_fed = self.session.read_tls(&mut rest).is_ok_and(|bytes| bytes > 0);
+            let closes = match self.session.process_new_packets() {
+                Ok(state) => state.peer_has_closed(),
+                Err(_) => true,
+            };
+            self.ended = closes || !is_fed;
+            filled += self.take(plain.get_mut(filled..).unwrap_or_default());
+        }
+        // What the handshake has to say, or why it failed.
+        if self.session.wants_write() && self.flush() == Moved::Ended {
+            self.ended = true;
+        }
+        match filled {
+            0 if self.ended => Moved::Ended,
+            0 => Moved::Later,
+            bytes => Moved::Bytes(bytes),
+        }
+    }
+
+    /// Takes what was decrypted.
+    fn take(&mut self, into: &mut [u8]) -> usize {
+        let mut taken = 0;
+        while let Some(room) = into.get_mut(taken..).filter(|room| !room.is_empty()) {
+            match io::Read::read(&mut self.session.reader(), room) {
+                Ok(bytes) if bytes > 0 => taken += bytes,
+                _ => break,
+            }
+        }
+        debug_assert!(taken < into.len() || into.is_empty(), "there is room for all that one read brings");
+        taken
+    }
+
+    /// Sends what is encrypted. `Bytes`: all has left.
+    fn flush(&mut self) -> Moved {
+        let mut left = 0;
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut Sink(&self.stream)) {
+                Ok(bytes) => left += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return if left > 0 { Moved::Bytes(left) } else { Moved::Later };
+                }
+                Err(_) => return Moved::Ended,
+            }
+        }
+        Moved::Bytes(left)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Moved {
+        let (mut taken, mut moves) = (0, false);
+        loop {
+            match self.flush() {
+                Moved::Ended => return Moved::Ended,
+                Moved::Bytes(left) => moves |= left > 0,
+                Moved::Later => {}
+            }
+            let rest = bytes.get(taken..).unwrap_or_default();
+            if self.session.wants_write() || rest.is_empty() {
+                break;
+            }
+            match io::Write::write(&mut self.session.writer(), rest) {
+                Ok(bytes) if bytes > 0 => taken += bytes,
+                _ => return Moved::Ended,
+            }
+        }
+        if taken > 0 || moves { Moved::Bytes(taken) } else { Moved::Later }
+    }
+}

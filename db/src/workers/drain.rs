@@ -1,0 +1,30 @@
+//! The end of a worker: what is under way is finished, and whoever asks for more is told that the server is shutting down, for as long as somebody
+//! asks and up to a limit. A client that heard nothing would wait until its deadline.
+
+use super::Worker;
+use super::intake::Intake;
+use crate::limits::ports::{DRAIN_QUIET_US, DRAIN_US};
+
+impl Worker {
+    /// Serves until the worker has nothing under way and nobody asks any more.
+    pub(super) fn drain(&mut self, intake: &mut Intake) {
+        self.stops = true;
+        let begun_us = self.shared.epoch.elapsed().as_micros() as u64;
+        // A worker that nobody has asked anything of late has nobody to tell.
+        let mut asked_us = if self.was_busy { begun_us } else { self.idle_since_us };
+        loop {
+            // Budgets bound how long invocations take: one ends or is ended.
+            let done = self.turn(intake);
+            if done > 0 {
+                asked_us = self.now_us;
+            }
+            let is_over = self.now_us >= begun_us + DRAIN_US || self.now_us >= asked_us + DRAIN_QUIET_US;
+            if is_over && self.live == 0 && self.offered.is_empty() {
+                break;
+            }
+            if done == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

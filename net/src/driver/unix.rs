@@ -1,0 +1,172 @@
+//! Unix sockets to listen on: the file, who may use it, and what becomes of one that a server has left behind.
+
+use super::tcp::{ListenError, Listener, Local};
+use crate::limits::ACCEPT_BACKLOG;
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which file it is, wherever it may be moved to: device and inode.
+type Identity = (u64, u64);
+
+/// The file of a socket that is listened on. It is removed when this is dropped, unless another one stands there by then.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if look(&self.path).is_ok_and(|(identity, _)| identity == self.identity) {
+            let _is_gone_already = fs::unlink(&self.path);
+        }
+    }
+}
+
+/// What stands at a path, without following a link.
+fn look(path: &Path) -> Result<(Identity, FileType), Errno> {
+    let found = fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(((found.st_dev, found.st_ino), FileType::from_raw_mode(found.st_mode)))
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+impl Listener {
+    /// As many listeners on one Unix socket; each may accept each connection. Only those may connect whom the file's `mode` lets write to it. A socket
+    /// that a server has left there is replaced if nobody listens on it.
+    ///
+    /// # Errors
+    /// [`ListenError::Unix`] says what stands in the way.
+    pub fn bind_unix(path: &Path, mode: u32, count: usize) -> Result<Vec<Listener>, ListenError> {
+        let failed = |what: String| ListenError::Unix { path: path.to_owned(), what };
+        let said = |error: Errno| {
+            failed(match error {
+                Errno::NOENT => "its folder is not there: make it first".to_owned(),
+                Errno::ACCESS | Errno::PERM => "no permission: let the server's user write to its folder".to_owned(),
+                error => error.to_string(),
+            })
+        };
+        let address = SocketAddrUnix::new(path)
+            .map_err(|_| failed("a socket's path has 107 bytes at most: choose a shorter one".to_owned()))?;
+        let mode = Mode::from_raw_mode(mode & 0o777);
+        let socket = socket().map_err(said)?;
+        // The file is made with the mode that the socket has, less what the process' mask takes away: at no moment do more get in than are to.
+        fs::fchmod(&socket, mode).map_err(said)?;
+        match net::bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) => {
+                make_room(path, &address).map_err(failed)?;
+                net::bind(&socket, &address).map_err(said)?;
+            }
+            bound => bound.map_err(said)?,
+        }
+        let (identity, _) = look(path).map_err(said)?;
+        let file = Arc::new(SocketFile { path: path.to_owned(), identity });
+        fs::chmod(path, mode).map_err(said)?;
+        net::listen(&socket, ACCEPT_BACKLOG).map_err(said)?;
+        let mut listeners = Vec::new();
+        for _ in 1..count {
+            let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 0).map_err(said)?;
+            listeners.push(Listener { socket, local: Local::Unix { _file: Arc::clone(&file) } });
+        }
+        listeners.push(Listener { socket, local: Local::Unix { _file: file } });
+        Ok(listeners)
+    }
+}
+
+/// Removes a socket that nobody listens on any more.
+fn make_room(path: &Path, address: &SocketAddrUnix) -> Result<(), String> {
+    let (_, kind) = look(path).map_err(|error| error.to_string())?;
+    if kind != FileType::Socket {
+        return Err("another file is there, and no socket: move it away, or choose another path".to_owned());
+    }
+    match socket().and_then(|socket| net::connect(&socket, address)) {
+        Err(Errno::CONNREFUSED) => {
+            fs::unlink(path).map_err(|error| format!("an old socket cannot be removed: {error}"))
+        }
+        // A full queue is somebody's as well.
+        Ok(()) | Err(Errno::AGAIN) => Err("another server listens there: stop it, or choose another path".to_owned()),
+        Err(error) => Err(format!("a socket is there, and whether anybody listens on it cannot be told: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Moved;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// A folder of this test's own.
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("sandstorm-unix-{}-{name}", std::process::id()));
+        let _there_from_before = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn all_listeners_accept_and_bytes_go_both_ways() {
+        let path = folder("all").join("s");
+        let listeners = Listener::bind_unix(&path, 0o660, 3).unwrap();
+        assert_eq!((mode_of(&path), listeners.len()), (0o660, 3));
+        for listener in &listeners {
+            assert!(listener.local().is_none() && listener.accept().unwrap().is_none());
+            let mut client = UnixStream::connect(&path).unwrap();
+            let stream = listener.accept().unwrap().unwrap();
+            assert!(stream.peer().is_none());
+            let mut buffer = [0; 8];
+            assert_eq!(stream.receive(&mut buffer), Moved::Later);
+            client.write_all(b"ping").unwrap();
+            assert_eq!((stream.receive(&mut buffer), &buffer[..4]), (Moved::Bytes(4), &b"ping"[..]));
+            assert_eq!(stream.send(b"pong!"), Moved::Bytes(5));
+            client.read_exact(&mut buffer[..5]).unwrap();
+            drop(client);
+            assert_eq!(stream.receive(&mut buffer), Moved::Ended);
+        }
+        drop(listeners);
+        assert!(!path.exists(), "the file goes with its listeners");
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_is_replaced_and_nothing_else_is() {
+        let folder = folder("stale");
+        let path = folder.join("s");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "the standard library leaves it behind");
+        let listeners = Listener::bind_unix(&path, 0o700, 1).unwrap();
+        assert_eq!(mode_of(&path), 0o700);
+        let error = Listener::bind_unix(&path, 0o700, 1).unwrap_err().to_string();
+        assert!(error.contains("another server listens there"), "{error}");
+        // Another one's, that came to stand there, stays.
+        std::fs::remove_file(&path).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        drop(listeners);
+        assert!(path.exists());
+        drop(other);
+        let file = folder.join("file");
+        std::fs::write(&file, "words").unwrap();
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for (path, said) in [
+            (file.clone(), "no socket"),
+            (link, "no socket"),
+            (folder.join("nowhere/s"), "its folder is not there"),
+            (folder.join("x".repeat(200)), "107 bytes at most"),
+        ] {
+            let error = Listener::bind_unix(&path, 0o700, 1).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "words");
+    }
+}
