@@ -58,6 +58,7 @@ impl Place {
     fn say(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, Next) {
         client.input.extend_from_slice(bytes);
         let (snapshot, mut out, mut used) = (self.directory.snapshot(), Vec::new(), 0);
+        crate::store::fix_clock(self.now_ms);
         let next = loop {
             let counters = self.facts.metrics.worker(0).expect("a worker");
             let context = Context {
