@@ -166,7 +166,7 @@ pub fn cause_index(cause: rpc::KillCause) -> usize {
 }
 
 /// Why a connection was closed or not taken, in the order of [`ConnectionReason`].
-pub const CONNECTION_REASONS: &[&str] = &["full", "no_files", "stranger", "slow_reader", "memory", "protocol"];
+pub const CONNECTION_REASONS: &[&str] = &["full", "no_files", "stranger", "slow_reader", "memory", "protocol", "http"];
 
 /// Why a connection was closed or not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +183,8 @@ pub(crate) enum ConnectionReason {
     Memory,
     /// It said what its protocol does not have.
     Protocol,
+    /// It spoke HTTP: a page in a browser may have made it.
+    Http,
 }
 
 /// The name of a kill's cause.

@@ -4,6 +4,7 @@
 //! among them on its tenant's tables, appends the answers, and tells what is to happen next. It knows no socket: sending,
 //! receiving and waiting are the workers' (`workers/connections`).
 
+mod http;
 mod identity;
 pub(crate) mod memcached;
 pub(crate) mod redis;

@@ -14,7 +14,7 @@ use super::transactions::{self, Multi, Watched};
 use super::{functions, transactions::is_queued};
 use crate::limits::protocols::BATCH_WORK;
 use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES};
-use crate::protocols::{Context, Entrance, Identity, InvocationAnswer, Next};
+use crate::protocols::{Context, Entrance, Identity, InvocationAnswer, Next, http};
 use crate::store::Guard;
 use crate::tenants::{Preview, Snapshot, TenantView, Usage};
 
@@ -213,6 +213,11 @@ impl Session {
         let (begun, mut batch) = (out.len(), batch.into_iter().peekable());
         while let Some((at, command, spec)) = batch.next() {
             let end = at + command.len;
+            if command.is_line() && http::begins(command.args(&input[at..])) {
+                http::refuse(context, "a port for Redis");
+                Reply { out, resp3: false }.error(format!("ERR {}", http::REFUSED).as_bytes());
+                return (input.len(), Next::Close);
+            }
             view = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
             self.parser.recycle(command);
             let stop = self.stop().or_else(|| {
