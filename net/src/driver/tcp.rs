@@ -168,6 +168,11 @@ impl Stream {
         Moved::of((&self.socket).write(bytes))
     }
 
+    /// The other side's address, and this side's.
+    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.peer().zip(self.socket.local_addr().ok())
+    }
+
     /// The other side's address.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.socket.peer_addr().ok()
