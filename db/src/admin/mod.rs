@@ -12,6 +12,7 @@ mod caller;
 mod error;
 mod grants;
 mod history;
+mod host;
 mod operator;
 mod plane;
 mod push;
@@ -175,6 +176,7 @@ impl Drop for Admin {
 }
 
 async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, control: Arc<Control>, stop: Arc<Notify>) {
+    let plain = tls.is_none();
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => Limited::new(listener, control.door.clone(), tls),
         Err(error) => {
@@ -189,7 +191,7 @@ async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, contro
         stop.notified().await;
         draining.notify_one();
     };
-    let served = axum::serve(listener, routes::service(control)).with_graceful_shutdown(graceful);
+    let served = axum::serve(listener, routes::service(control, plain)).with_graceful_shutdown(graceful);
     let too_long = async {
         last_requests.notified().await;
         tokio::time::sleep(GRACE).await;

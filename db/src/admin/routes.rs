@@ -21,7 +21,7 @@ use super::types::{
     ChangeBudget, ChangeTenant, CreateTable, CreateTenant, Extension, Health, Kill, Push, Pushed, Stat, Table, Tenant,
     TenantCreated,
 };
-use super::{Control, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, now_ms, push, rotate, stat};
+use super::{Control, MAX_ARTIFACT_BYTES, MAX_BODY_BYTES, MAX_PUSH_BYTES, grants, host, now_ms, push, rotate, stat};
 use crate::builder::{QueueRefusal, Turn};
 use crate::config::suggest;
 use crate::gate::{Peer, Unread};
@@ -36,10 +36,12 @@ pub(super) struct Nothing {}
 
 pub(super) const DONE: axum::Json<Nothing> = axum::Json(Nothing {});
 
-/// The routes, each request with who sent it.
-pub(super) fn service(control: Arc<Control>) -> IntoMakeServiceWithConnectInfo<Router, Peer> {
+/// The routes, each request with who sent it; of a port without TLS those under names of its own alone.
+pub(super) fn service(control: Arc<Control>, plain: bool) -> IntoMakeServiceWithConnectInfo<Router, Peer> {
     let guard = middleware::from_fn_with_state(control.clone(), guard);
-    router(control).layer(guard).into_make_service_with_connect_info()
+    let router = router(control).layer(guard);
+    let router = if plain { router.layer(middleware::from_fn(host::check)) } else { router };
+    router.into_make_service_with_connect_info()
 }
 
 fn router(control: Arc<Control>) -> Router {

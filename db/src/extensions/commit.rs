@@ -14,7 +14,7 @@ use super::invocation::Body;
 use super::range::ranges_read;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::store::transactions::{self, CommitError, KeyChange, New, Read};
-use crate::store::{Participant, Table};
+use crate::store::{Participant, Table, clock_ms};
 use crate::tenants::{FIRST_GRANTED_ID, NoAccess};
 
 /// What became of an invocation's transaction so far.
@@ -164,7 +164,13 @@ unsafe fn run(
                 // SAFETY: this function's contract.
                 let value = unsafe { bytes(change.value, change.value_len, MAX_VALUE_BYTES) }?;
                 total.add(value)?;
-                Some(New { value, flags: change.flags, expires_at_ms: change.expires_at_ms })
+                // Counted by the library from the time that it was given, which is as old as its slice.
+                let late_ms = clock_ms(body.abi.now_ms).saturating_add(1) - body.abi.now_ms;
+                let expires_at_ms = match change.expires_at_ms {
+                    0 => 0,
+                    at_ms => at_ms.saturating_add(late_ms),
+                };
+                Some(New { value, flags: change.flags, expires_at_ms })
             }
             _ => return Err(abi::STATUS_INVALID),
         };

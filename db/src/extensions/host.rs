@@ -16,7 +16,7 @@ use super::invocation::Body;
 use super::range::{range, range_keys};
 use super::switch::{land, pause};
 use crate::limits::{ERROR_TEXT_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, SCAN_CALL_RECORDS};
-use crate::store::{Condition, Participant, RecordRef, StoreError, Table, Write};
+use crate::store::{Condition, Participant, RecordRef, StoreError, Table, Write, ends_ms};
 use crate::tenants::{FIRST_GRANTED_ID, NoAccess};
 
 /// The table of functions that every invocation points to.
@@ -392,7 +392,7 @@ unsafe extern "C" fn put(
             Some(how) => Write {
                 condition: condition(how)?,
                 flags: how.flags,
-                expires_at_ms: if how.ttl_ms == 0 { 0 } else { now_ms.saturating_add(how.ttl_ms) },
+                expires_at_ms: if how.ttl_ms == 0 { 0 } else { ends_ms(now_ms, how.ttl_ms) },
             },
         };
         let table = body.table_to_write(table)?;

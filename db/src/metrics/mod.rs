@@ -169,7 +169,7 @@ pub fn cause_index(cause: rpc::KillCause) -> usize {
 
 /// Why a connection was closed or not taken, in the order of [`ConnectionReason`].
 pub const CONNECTION_REASONS: &[&str] =
-    &["full", "no_files", "stranger", "slow_reader", "memory", "protocol", "handshake"];
+    &["full", "no_files", "stranger", "slow_reader", "memory", "protocol", "handshake", "http"];
 
 /// Why a connection was closed or not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +188,8 @@ pub(crate) enum ConnectionReason {
     Protocol,
     /// Its TLS handshake failed, or took too long.
     Handshake,
+    /// It spoke HTTP: a page in a browser may have made it.
+    Http,
 }
 
 /// The name of a kill's cause.

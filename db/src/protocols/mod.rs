@@ -4,11 +4,13 @@
 //! among them on its tenant's tables, appends the answers, and tells what is to happen next. It knows no socket: sending,
 //! receiving and waiting are the workers' (`workers/connections`).
 
+mod http;
 mod identity;
 pub(crate) mod memcached;
 pub(crate) mod redis;
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sandstorm_net::rpc::Status;
@@ -208,6 +210,22 @@ impl Conversation {
         match self {
             Conversation::Memcached(_) => Protocol::Memcached,
             Conversation::Redis(_) => Protocol::Redis,
+        }
+    }
+
+    /// A worker has its connection now, under that name. Addresses are asked for only where they are shown.
+    pub(crate) fn placed(&mut self, place: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
+        match self {
+            Conversation::Memcached(_) => {}
+            Conversation::Redis(session) => session.placed(place, addresses),
+        }
+    }
+
+    /// Takes the connections that it has ended: the worker of each, and the connection's name there.
+    pub(crate) fn killed(&mut self) -> Vec<(u32, u64)> {
+        match self {
+            Conversation::Memcached(_) => Vec::new(),
+            Conversation::Redis(session) => session.killed(),
         }
     }
 

@@ -8,6 +8,7 @@
 //! A thread registers once ([`Epochs::register`]), announces a quiescent point once a loop turn
 //! ([`Participant::quiescent`]), and reads under a [`Guard`]. An invocation holds a [`Pin`] for its life instead.
 
+mod clock;
 mod epochs;
 mod record;
 mod slabs;
@@ -17,10 +18,15 @@ mod tests;
 pub mod transactions;
 mod types;
 
+#[cfg(test)]
+pub(crate) use clock::fix as fix_clock;
+pub(crate) use clock::{clock_ms, ends_ms};
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
 pub use record::RecordRef;
 pub use slabs::{slab_bytes, take_extents_from};
 #[cfg(test)]
 pub(crate) use table::hashed;
-pub use table::{BATCH_AHEAD, Change, Exclusive, Looks, NotOrdered, Progress, Span, Stripes, Table, Tablet, Value};
+pub use table::{
+    BATCH_AHEAD, Change, Exclusive, Looks, NotOrdered, Progress, Seen, Span, Stripes, Table, Tablet, Value,
+};
 pub use types::{Condition, Marks, Mode, StoreError, TableConfig, TableStats, Write};

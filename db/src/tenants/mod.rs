@@ -5,6 +5,8 @@
 //! the way of a request. What a snapshot holds is counted (`Arc`), so a deleted tenant, a dropped table or a replaced
 //! extension lives until the last invocation that uses it is done, and is freed then.
 
+mod clients;
+mod commands;
 mod conduct;
 mod directory;
 mod error;
@@ -34,6 +36,8 @@ use hashbrown::HashMap;
 use crate::extensions::{Budget, BudgetOverride, Extension};
 use crate::store::{Mode, Participant, Table};
 
+pub(crate) use clients::{Client, Entered, Stands};
+pub(crate) use commands::CommandStat;
 pub use conduct::{Conduct, Notice};
 pub use directory::Directory;
 pub use error::{DirectoryError, MAX_NAME_LEN, Refusal, check_name};

@@ -8,6 +8,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sandstorm_net::rpc::KillCause;
 
+use super::clients::Clients;
+use super::commands::{self, CommandCounts, CommandStat, Forgotten};
 use super::conduct::Notice;
 use super::slow::SlowLog;
 use crate::limits::tenants::{CHANGES_AT_ONCE, CHANGES_PER_S, RECENT_KILLS};
@@ -49,6 +51,9 @@ pub struct Usage {
     kills_total: AtomicU64,
     /// Its Redis clients' commands that took long.
     pub(crate) slow: SlowLog,
+    /// Its Redis clients.
+    pub(crate) clients: Clients,
+    forgotten: Forgotten,
     notices: Mutex<VecDeque<Notice>>,
     /// The moment from which on all its changes may come at once again, in milliseconds since the Unix epoch.
     changes_ms: AtomicU64,
@@ -61,6 +66,7 @@ pub struct Usage {
 struct OfWorker {
     counters: TenantCounters,
     kept: Places,
+    commands: commands::OfWorker,
 }
 
 /// Places that are taken by one thread at a time, and given back by any.
@@ -139,6 +145,8 @@ impl Usage {
             kills: Mutex::default(),
             kills_total: AtomicU64::new(0),
             slow: SlowLog::default(),
+            clients: Clients::default(),
+            forgotten: Forgotten::default(),
             notices: Mutex::default(),
             changes_ms: AtomicU64::new(0),
             pushes: Mutex::default(),
@@ -161,6 +169,23 @@ impl Usage {
     #[inline]
     pub(crate) fn kept(&self, port: usize) -> &Places {
         &self.of(port).kept
+    }
+
+    /// What worker number `worker`, and no other thread, counts of a command, by its number among `all`.
+    #[inline]
+    pub(crate) fn command(&self, worker: usize, number: usize, all: usize) -> &CommandCounts {
+        let counts = self.of(worker).commands.get_or_init(|| (0..all).map(|_| CommandCounts::default()).collect());
+        &counts[number]
+    }
+
+    /// What all workers have counted of commands, by their numbers.
+    pub(crate) fn commands(&self) -> Vec<CommandStat> {
+        self.forgotten.since(self.workers.iter().map(|worker| &worker.commands))
+    }
+
+    /// Has what was counted of commands so far be forgotten.
+    pub(crate) fn forget_commands(&self) {
+        self.forgotten.forget(self.workers.iter().map(|worker| &worker.commands));
     }
 
     /// The readings of all workers, added up.

@@ -15,7 +15,7 @@ use super::kept::Packet;
 use crate::limits::{HELD_VALUE_BYTES, PLAN, RESPONSE_BYTES};
 use crate::metrics::WorkerCounters;
 use crate::store::transactions::snapshot;
-use crate::store::{Condition, Guard, Looks, Participant, RecordRef, StoreError, Table, Write};
+use crate::store::{Condition, Guard, Looks, Participant, RecordRef, StoreError, Table, Write, ends_ms};
 use crate::tenants::{NoAccess, TenantView};
 
 /// What a plain operation needs besides the table.
@@ -174,7 +174,7 @@ fn put(context: &Context<'_>, table: &Table, operation: &Operation<'_>, hash: u6
     };
     let expires_at_ms = match ttl_ms {
         None | Some(0) => 0,
-        Some(ttl_ms) => context.now_ms.saturating_add(ttl_ms),
+        Some(ttl_ms) => ends_ms(context.now_ms, ttl_ms),
     };
     let write = Write { condition: condition(operation), flags: operation.user_flags, expires_at_ms };
     let outside = context.packet.as_ref().and_then(|packet| packet.hold(value));

@@ -189,6 +189,11 @@ impl Stream {
         Moved::of(net::send(&self.socket, bytes, SendFlags::NOSIGNAL))
     }
 
+    /// The other side's address, and this side's; none at a Unix socket.
+    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.peer().zip(net::getsockname(&self.socket).ok()?.try_into().ok())
+    }
+
     /// The other side's address; none at a Unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
         net::getpeername(&self.socket).ok()??.try_into().ok()

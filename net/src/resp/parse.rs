@@ -41,6 +41,11 @@ impl Command {
         self.spans.iter().map(|(from, to)| bytes.get(*from as usize..*to as usize).unwrap_or_default())
     }
 
+    /// Whether it was a line of words, not an array.
+    pub fn is_line(&self) -> bool {
+        self.unquoted.is_some()
+    }
+
     /// Takes the command back for its memory.
     fn clear(&mut self) {
         self.len = 0;

@@ -194,6 +194,9 @@ fn records_end_when_they_should() {
     place.now_ms += 9_999;
     let all = "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nVALUE d 0 1\r\nx\r\nEND\r\n";
     assert_eq!(place.say(&mut client, "get a b c d\r\n"), all);
+    place.now_ms += 1;
+    let but_d = "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nEND\r\n";
+    assert_eq!(place.say(&mut client, "get a b c d\r\n"), but_d, "a date is met; times from now are never cut short");
     assert_eq!(place.say(&mut client, "gat 10 b\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
     place.now_ms += 1;
     assert_eq!(place.say(&mut client, "get a b c d\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
@@ -212,7 +215,7 @@ fn a_flush_comes_when_its_delay_is_over() {
         place.say(&mut client, "set a 0 0 1\r\nx\r\nflush_all 10\r\nget a\r\n"),
         "STORED\r\nOK\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
     );
-    place.now_ms += 9_999;
+    place.now_ms += 10_000;
     assert_eq!(place.say(&mut client, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
     place.now_ms += 1;
     assert_eq!(place.say(&mut client, "get a\r\nset a 0 0 1\r\ny\r\n"), "END\r\nSTORED\r\n");

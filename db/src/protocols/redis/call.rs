@@ -81,6 +81,11 @@ impl<'c, 'w> Call<'c, 'w> {
         self.context.now_ms
     }
 
+    /// The time by the clock itself, for what is counted from it.
+    pub(super) fn clock_ms(&self) -> u64 {
+        crate::store::clock_ms(self.now_ms())
+    }
+
     /// The tenant.
     pub(super) fn view(&self) -> Result<&'w Arc<TenantView>, Fail> {
         self.view.ok_or_else(|| NO_AUTH.into())

@@ -3,7 +3,10 @@
 use std::sync::LazyLock;
 
 use super::call::{Call, Fail, Outcome, is, text};
-use super::{connection, expiry, functions, introspect, keys, numbers, server, strings, transactions};
+use super::{
+    absent, bits, connection, expiry, functions, info, introspect, keys, lcs, numbers, server, settings, strings,
+    transactions,
+};
 use crate::limits::redis::{QUICK_ARGS, QUICK_BYTES};
 
 /// Changes records.
@@ -50,6 +53,11 @@ impl Spec {
     /// Whether it has one of these flags.
     pub(super) fn is(&self, flags: u16) -> bool {
         self.flags & flags != 0
+    }
+
+    /// Its number among all commands.
+    pub(super) fn number(&self) -> usize {
+        (std::ptr::from_ref(self).addr() - COMMANDS.as_ptr().addr()) / size_of::<Spec>()
     }
 
     /// Whether it takes so many arguments.
@@ -115,6 +123,12 @@ static SUBCOMMANDS: &[(&str, &[(&str, i32)])] = &[
     ),
     ("config", &[("get", -3), ("set", -4), ("rewrite", 2), ("resetstat", 2), ("help", 2)]),
     ("command", &[("count", 2), ("docs", -2), ("info", -2), ("list", -2), ("getkeys", -4), ("help", 2)]),
+    ("script", &[("exists", -3), ("flush", -2), ("kill", 2), ("load", 3), ("debug", 3), ("help", 2)]),
+    (
+        "latency",
+        &[("latest", 2), ("history", 3), ("reset", -2), ("graph", 3), ("doctor", 2), ("histogram", -2), ("help", 2)],
+    ),
+    ("module", &[("list", 2), ("load", -3), ("loadex", -3), ("unload", 3), ("help", 2)]),
     ("slowlog", &[("get", -2), ("len", 2), ("reset", 2), ("help", 2)]),
 ];
 
@@ -225,6 +239,11 @@ pub(super) static COMMANDS: &[Spec] = commands! {
     "getbit" 3 [READONLY FAST] 1 1 1 "bitmap" "2.2.0" numbers::getbit "A bit of a value.";
     "setbit" 4 [WRITE DENYOOM] 1 1 1 "bitmap" "2.2.0" numbers::setbit "Sets or clears a bit of a value.";
     "bitcount" -2 [READONLY] 1 1 1 "bitmap" "2.6.0" numbers::bitcount "How many bits of a value are set.";
+    "bitpos" -3 [READONLY] 1 1 1 "bitmap" "2.8.7" bits::bitpos "The first bit of a value that is set, or clear.";
+    "bitop" -4 [WRITE DENYOOM ATOMIC] 2 -1 1 "bitmap" "2.6.0" bits::bitop "Combines values bit by bit into another.";
+    "bitfield" -2 [WRITE DENYOOM] 1 1 1 "bitmap" "3.2.0" bits::bitfield "Reads and writes numbers of any width in a value.";
+    "bitfield_ro" -2 [READONLY FAST] 1 1 1 "bitmap" "6.0.0" bits::bitfield_ro "Reads numbers of any width in a value.";
+    "lcs" -3 [READONLY] 1 2 1 "string" "7.0.0" lcs::lcs "The longest common subsequence of two short values.";
     "del" -2 [WRITE] 1 -1 1 "generic" "1.0.0" keys::del "Deletes keys.";
     "unlink" -2 [WRITE FAST] 1 -1 1 "generic" "4.0.0" keys::del "Deletes keys.";
     "exists" -2 [READONLY FAST] 1 -1 1 "generic" "1.0.0" keys::exists "How many of the keys are there.";
@@ -267,12 +286,18 @@ pub(super) static COMMANDS: &[Spec] = commands! {
     "fcall" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
     "fcall_ro" -3 [NO_MULTI] 0 0 0 "scripting" "7.0.0" functions::fcall "Calls an extension.";
     "function" -2 [CONTAINER] 0 0 0 "scripting" "7.0.0" functions::function "Lists the extensions.";
-    "info" -1 [] 0 0 0 "server" "1.0.0" server::info "About the server, in sections.";
-    "config" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.0.0" server::config "Settings that tools ask for.";
+    "script" -2 [CONTAINER] 0 0 0 "scripting" "2.6.0" absent::script "About scripts, of which there are none.";
+    "info" -1 [] 0 0 0 "server" "1.0.0" info::info "About the server, in sections.";
+    "config" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.0.0" settings::config "Settings that tools ask for and set.";
     "command" -1 [CONTAINER] 0 0 0 "server" "2.8.13" introspect::command "About commands.";
     "slowlog" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.2.12" server::slowlog "The tenant's commands that took long.";
     "debug" -2 [ADMIN] 0 0 0 "server" "1.0.0" server::debug "Refused.";
     "cluster" -2 [] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+    "readonly" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+    "readwrite" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+    "asking" 1 [FAST] 0 0 0 "cluster" "3.0.0" server::cluster "Refused: there is no cluster.";
+    "latency" -2 [ADMIN CONTAINER] 0 0 0 "server" "2.8.13" absent::latency "What is monitored of latency: nothing.";
+    "module" -2 [ADMIN CONTAINER] 0 0 0 "server" "4.0.0" absent::module "Lists modules, of which there are none.";
     "acl" -2 [ADMIN] 0 0 0 "server" "6.0.0" server::acl "Who the connection acts for.";
     "role" 1 [FAST] 0 0 0 "server" "2.8.12" server::role "A master without replicas.";
     "time" 1 [FAST] 0 0 0 "server" "2.6.0" server::time "The server's time.";
@@ -287,6 +312,7 @@ mod tests {
     fn every_command_is_found_by_its_name() {
         for spec in COMMANDS {
             assert!(find(spec.name.to_uppercase().as_bytes()).is_some_and(|found| found.name == spec.name));
+            assert_eq!(COMMANDS[spec.number()].name, spec.name);
         }
         assert!(find(b"").is_none() && find(b"gett").is_none() && find(&[0xff; 16]).is_none());
     }

@@ -3,6 +3,7 @@
 use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, no_auth, text};
 use super::commands::unknown_subcommand;
 use super::session::Replies;
+use super::{clients, tracking};
 use crate::limits::protocols::AUTH_FAILURES;
 use crate::protocols::Identity;
 
@@ -103,6 +104,7 @@ pub(super) fn hello(call: &mut Call<'_, '_>) -> Outcome {
     }
     if let Some(name) = name {
         call.state.more().name = name.into();
+        call.state.untold = true;
     }
     if let Some(version) = version {
         call.state.resp3 = version == 3;
@@ -158,23 +160,6 @@ fn check_name(name: &[u8]) -> Result<&[u8], Fail> {
     }
 }
 
-/// What CLIENT LIST and CLIENT INFO say of the connection that asks: others are not its business.
-fn line(call: &mut Call<'_, '_>) -> String {
-    let resp = if call.state.resp3 { 3 } else { 2 };
-    let user = call.view.map_or("default", |view| &view.tenant.name).to_owned();
-    let (database, multi, watches) = (call.state.database, call.state.queued(), call.state.watches());
-    let more = call.state.more();
-    format!(
-        "id={} addr=0.0.0.0:0 laddr=0.0.0.0:0 fd=0 name={} age=0 idle=0 flags=N db={database} sub=0 psub=0 ssub=0 \
-         multi={multi} watch={watches} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 \
-         tot-mem=0 events=r cmd=client user={user} redir=-1 resp={resp} lib-name={} lib-ver={}\n",
-        more.id,
-        text(&more.name),
-        text(&more.library.0),
-        text(&more.library.1),
-    )
-}
-
 pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
     let word = call.arg(1).to_ascii_uppercase();
     let count = call.args.len();
@@ -186,20 +171,18 @@ pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
         }
         (b"SETNAME", 3) => {
             call.state.more().name = check_name(call.arg(2))?.into();
+            call.state.untold = true;
             call.reply.ok();
         }
         (b"SETINFO", 4) => set_info(call)?,
-        (b"INFO", 2) => {
-            let line = line(call);
-            call.reply.verbatim(&line);
-        }
-        (b"LIST", _) => list(call)?,
+        (b"INFO", 2) => clients::info(call)?,
+        (b"LIST", _) => clients::list(call)?,
         (b"NO-EVICT" | b"NO-TOUCH", 3) => match is(call.arg(2), "ON") || is(call.arg(2), "OFF") {
             true => call.reply.ok(),
             false => return Err(SYNTAX.into()),
         },
         (b"REPLY", 3) => replies(call)?,
-        (b"KILL", 3..) => kill(call)?,
+        (b"KILL", 3..) => clients::kill(call)?,
         (b"UNBLOCK", 3 | 4) => {
             if count == 4 && !is(call.arg(3), "TIMEOUT") && !is(call.arg(3), "ERROR") {
                 return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
@@ -208,11 +191,10 @@ pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
             call.reply.integer(0);
         }
         (b"PAUSE" | b"UNPAUSE", _) => return Err("ERR clients of other tenants would wait, too: not here".into()),
-        (b"GETREDIR", 2) => call.reply.integer(-1),
-        (b"TRACKING", 3) if is(call.arg(2), "OFF") => call.reply.ok(),
-        (b"TRACKINGINFO" | b"TRACKING" | b"CACHING", _) => {
-            return Err("ERR client tracking is not supported".into());
-        }
+        (b"GETREDIR", 2) => call.reply.integer(if call.state.tracked.how.is_some() { 0 } else { -1 }),
+        (b"TRACKING", 3..) => tracking::tracking(call)?,
+        (b"TRACKINGINFO", 2) => tracking::info(call)?,
+        (b"CACHING", 3) => tracking::caching(call)?,
         (b"HELP", 2) => {
             let text = [
                 "CLIENT <subcommand> [<arg> ...]. Subcommands are:",
@@ -223,28 +205,6 @@ pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
         (b"UNBLOCK", _) => return Err(SYNTAX.into()),
         _ => return Err(unknown_subcommand(call.arg(1), "CLIENT")),
     }
-    Ok(())
-}
-
-/// The connection itself, if it is among those that are asked for.
-fn list(call: &mut Call<'_, '_>) -> Outcome {
-    let id = call.state.id() as i64;
-    let shown = match call.rest(2) {
-        [] => true,
-        [word, kind] if is(word, "TYPE") => {
-            match ["normal", "master", "replica", "slave", "pubsub"].iter().find(|known| is(kind, known)) {
-                Some(known) => *known == "normal",
-                None => return Err(format!("ERR Unknown client type '{}'", text(kind)).into()),
-            }
-        }
-        [word, ids @ ..] if is(word, "ID") && !ids.is_empty() => {
-            let ids: Option<Vec<_>> = ids.iter().map(|id| integer(id).filter(|id| *id > 0)).collect();
-            ids.ok_or("ERR Invalid client ID")?.contains(&id)
-        }
-        _ => return Err(SYNTAX.into()),
-    };
-    let line = if shown { line(call) } else { String::new() };
-    call.reply.verbatim(&line);
     Ok(())
 }
 
@@ -259,6 +219,7 @@ fn set_info(call: &mut Call<'_, '_>) -> Outcome {
     }
     let library = &mut call.state.more().library;
     *if name == "lib-name" { &mut library.0 } else { &mut library.1 } = value.into();
+    call.state.untold = true;
     call.reply.ok();
     Ok(())
 }
@@ -276,30 +237,5 @@ fn replies(call: &mut Call<'_, '_>) -> Outcome {
         () if is(word, "SKIP") => Replies::SkipTwo,
         () => return Err(SYNTAX.into()),
     };
-    Ok(())
-}
-
-/// A connection may end itself.
-fn kill(call: &mut Call<'_, '_>) -> Outcome {
-    if call.args.len() == 3 {
-        return Err("ERR No such client".into());
-    }
-    let id = call.state.id();
-    let (mut it_is, mut skips) = (true, true);
-    for pair in call.rest(2).chunks(2) {
-        let [word, value] = *pair else { return Err(SYNTAX.into()) };
-        if is(word, "ID") {
-            it_is &= integer(value).filter(|id| *id > 0).ok_or("ERR client-id should be greater than 0")? == id as i64;
-        } else if is(word, "SKIPME") {
-            skips = !is(value, "NO");
-        } else if ["TYPE", "ADDR", "LADDR", "USER", "MAXAGE"].iter().any(|known| is(word, known)) {
-            it_is = false;
-        } else {
-            return Err(SYNTAX.into());
-        }
-    }
-    let ends = it_is && !skips;
-    call.state.closes |= ends;
-    call.reply.integer(ends.into());
     Ok(())
 }

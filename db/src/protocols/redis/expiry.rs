@@ -1,7 +1,7 @@
 //! Commands on when a record expires.
 
 use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, integer, is, text};
-use crate::store::Change;
+use crate::store::{Change, RecordRef};
 
 /// How a time is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,24 @@ impl Expiry {
         }
     }
 
-    /// The moment that an argument of a write names.
+    /// The moment that an argument of a write names, as the store has it: the first millisecond in which the record is absent.
     pub(super) fn at_ms(self, call: &Call<'_, '_>, number: usize, name: &str) -> Result<u64, Fail> {
         let said = integer(call.arg(number)).ok_or(NOT_AN_INTEGER)?;
-        let moment = (said > 0).then(|| self.moment(said, call.now_ms())).flatten();
-        let moment = moment.and_then(|moment| u64::try_from(moment).ok());
+        let moment = (said > 0).then(|| self.moment(said, call.clock_ms())).flatten();
+        let moment = moment.and_then(|moment| u64::try_from(moment).ok()).map(stored_ms);
         moment.ok_or_else(|| format!("ERR invalid expire time in '{name}' command").into())
     }
+}
+
+/// Redis names the last millisecond in which a key is there, the store the first in which it is not. So a time from now, which is counted
+/// from the beginning of a millisecond, is never too short.
+fn stored_ms(moment: u64) -> u64 {
+    moment.saturating_add(1)
+}
+
+/// When a record expires, as Redis names it.
+fn moment_of(record: &RecordRef<'_>) -> Option<u64> {
+    record.expires_at_ms().checked_sub(1)
 }
 
 /// On which conditions an expiry is to be set.
@@ -77,7 +88,7 @@ fn when(call: &Call<'_, '_>) -> Result<When, Fail> {
 fn expire_as(call: &mut Call<'_, '_>, kind: Expiry, name: &str) -> Outcome {
     let when = when(call)?;
     let said = call.integer(2)?;
-    let now_ms = call.now_ms();
+    let now_ms = call.clock_ms();
     let Some(moment) = kind.moment(said, now_ms) else {
         return Err(format!("ERR invalid expire time in '{name}' command").into());
     };
@@ -85,10 +96,7 @@ fn expire_as(call: &mut Call<'_, '_>, kind: Expiry, name: &str) -> Outcome {
     let done = call.update(call.arg(1), |old| {
         let Some(record) = old else { return Change::Keep(false) };
         // What never expires does so later than everything.
-        let before = match record.expires_at_ms() {
-            0 => u64::MAX,
-            before => before,
-        };
+        let before = moment_of(&record).unwrap_or(u64::MAX);
         let refused = when.none && before != u64::MAX
             || when.some && before == u64::MAX
             || when.later && at_ms <= before
@@ -97,7 +105,8 @@ fn expire_as(call: &mut Call<'_, '_>, kind: Expiry, name: &str) -> Outcome {
             true => Change::Keep(false),
             false if at_ms <= now_ms => Change::Delete(true),
             false => {
-                Change::Put { value: record.value().into(), flags: record.flags(), expires_at_ms: at_ms, answer: true }
+                let expires_at_ms = stored_ms(at_ms);
+                Change::Put { value: record.value().into(), flags: record.flags(), expires_at_ms, answer: true }
             }
         }
     })?;
@@ -134,22 +143,23 @@ pub(super) fn persist(call: &mut Call<'_, '_>) -> Outcome {
 
 /// Answers what a function makes of the moment at which a record expires; -1: never; -2: there is none.
 fn tell(call: &mut Call<'_, '_>, f: impl FnOnce(u64, u64) -> u64) -> Outcome {
-    let now_ms = call.now_ms();
-    let answer = match call.get(call.arg(1))?.map(|record| record.expires_at_ms()) {
+    // By the clock by which it was set: never more is left than was given.
+    let now_ms = call.clock_ms();
+    let answer = match call.get(call.arg(1))?.as_ref().map(moment_of) {
         None => -2,
-        Some(0) => -1,
-        Some(at_ms) => f(at_ms, now_ms) as i64,
+        Some(None) => -1,
+        Some(Some(at_ms)) => f(at_ms, now_ms) as i64,
     };
     call.reply.integer(answer);
     Ok(())
 }
 
 pub(super) fn ttl(call: &mut Call<'_, '_>) -> Outcome {
-    tell(call, |at_ms, now_ms| (at_ms - now_ms + 500) / 1000)
+    tell(call, |at_ms, now_ms| (at_ms.saturating_sub(now_ms) + 500) / 1000)
 }
 
 pub(super) fn pttl(call: &mut Call<'_, '_>) -> Outcome {
-    tell(call, |at_ms, now_ms| at_ms - now_ms)
+    tell(call, u64::saturating_sub)
 }
 
 pub(super) fn expiretime(call: &mut Call<'_, '_>) -> Outcome {

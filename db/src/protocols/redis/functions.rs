@@ -7,9 +7,8 @@ use sandstorm_api::redis::encode;
 use sandstorm_net::resp::Reply;
 use sandstorm_net::rpc::Status;
 
-use super::call::{Call, Fail, Outcome, integer, is, text};
+use super::call::{Call, Outcome, integer, is, text};
 use super::glob::Pattern;
-use super::transactions;
 use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
 use crate::protocols::InvocationAnswer;
 use crate::tenants::Preview;
@@ -57,10 +56,43 @@ pub(super) fn answer(ended: &InvocationAnswer<'_>, reply: &mut Reply<'_>) {
     reply.error(format!("{word}{what} {why}").as_bytes());
 }
 
+/// What FUNCTION and SCRIPT FLUSH may say beside it.
+pub(super) fn how(call: &Call<'_, '_>, otherwise: &'static str) -> Outcome {
+    match call.rest(2) {
+        [] => Ok(()),
+        [how] if is(how, "ASYNC") || is(how, "SYNC") => Ok(()),
+        _ => Err(otherwise.into()),
+    }
+}
+
+/// Subcommands that would change what extensions there are. What there is nothing to do for is done: suites of other projects begin with it.
+fn change(call: &mut Call<'_, '_>, word: &[u8]) -> Option<Outcome> {
+    let view = match call.view() {
+        Ok(view) => view,
+        Err(error) => return Some(Err(error)),
+    };
+    let known = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| view.extension(name).is_some());
+    Some(match word.to_ascii_uppercase().as_slice() {
+        b"FLUSH" => how(call, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option").and_then(|()| {
+            match view.extensions.is_empty() {
+                true => {
+                    call.reply.ok();
+                    Ok(())
+                }
+                false => Err(PUSH.into()),
+            }
+        }),
+        b"DELETE" if !known(call.arg(2)) => Err("ERR Library not found".into()),
+        b"KILL" => Err("NOTBUSY No scripts in execution right now.".into()),
+        b"LOAD" | b"DELETE" | b"RESTORE" | b"DUMP" => Err(PUSH.into()),
+        _ => return None,
+    })
+}
+
 pub(super) fn function(call: &mut Call<'_, '_>) -> Outcome {
     let word = call.arg(1);
-    if ["LOAD", "DELETE", "FLUSH", "RESTORE", "DUMP", "KILL"].iter().any(|known| is(word, known)) {
-        return Err(PUSH.into());
+    if let Some(answer) = change(call, word) {
+        return answer;
     }
     if is(word, "STATS") {
         call.reply.map(2);
@@ -78,7 +110,10 @@ pub(super) fn function(call: &mut Call<'_, '_>) -> Outcome {
         return Ok(());
     }
     if is(word, "HELP") {
-        return super::server::help(call, &["FUNCTION <subcommand> [<arg> ...]. Subcommands are:", "LIST, STATS."]);
+        return super::server::help(
+            call,
+            &["FUNCTION <subcommand> [<arg> ...]. Subcommands are:", "FLUSH, LIST, STATS."],
+        );
     }
     if !is(word, "LIST") {
         return Err(super::commands::unknown_subcommand(word, "FUNCTION"));
@@ -116,12 +151,4 @@ pub(super) fn function(call: &mut Call<'_, '_>) -> Outcome {
         reply.set(0);
     }
     Ok(())
-}
-
-/// What one is told who wants to run Lua.
-pub(super) fn hint(args: &[&[u8]]) -> Option<Fail> {
-    let name = args.first()?;
-    let lua = ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "SCRIPT"].iter().any(|lua| is(name, lua));
-    let Fail(unknown) = lua.then(|| transactions::unknown(args))?;
-    Some(format!("{unknown}(no Lua here: push an extension, and call it with FCALL)").into())
 }

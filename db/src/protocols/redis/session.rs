@@ -1,5 +1,6 @@
 //! One connection's conversation: whole commands are found, their buckets and records prefetched, and then they are run in order.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -8,15 +9,16 @@ use arrayvec::ArrayVec;
 use sandstorm_net::resp::{Command, Parsed, Parser, Reply};
 
 use super::call::{Call, Fail, NO_AUTH, OVER_RATE, integer, is, no_auth};
-use super::commands::{self, Spec};
+use super::commands::{self, COMMANDS, Spec};
 use super::held::Wanted;
+use super::tracking::{self, Tracked};
 use super::transactions::{self, Multi, Watched};
-use super::{functions, transactions::is_queued};
+use super::{absent, functions, transactions::is_queued};
 use crate::limits::protocols::BATCH_WORK;
 use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES};
-use crate::protocols::{Context, Entrance, Identity, InvocationAnswer, Next};
+use crate::protocols::{Context, Entrance, Identity, InvocationAnswer, Next, http};
 use crate::store::Guard;
-use crate::tenants::{Preview, Snapshot, TenantView, Usage};
+use crate::tenants::{Entered, Preview, Snapshot, Stands, TenantView, Usage};
 
 /// What one connection has said so far.
 pub(crate) struct Session {
@@ -50,6 +52,16 @@ pub(super) struct State {
     /// An extension that is to be called, and its arguments.
     pub(super) invokes: Option<Box<(Vec<u8>, Vec<u8>)>>,
     more: Option<Box<More>>,
+    /// Where it stands among its tenant's connections.
+    entered: Option<Entered>,
+    /// What is said there of it is not all true any more.
+    pub(super) untold: bool,
+    /// The worker that has it, and its name there; from where to where it goes.
+    place: (u32, u64),
+    addresses: Option<(SocketAddr, SocketAddr)>,
+    pub(super) tracked: Tracked,
+    /// Connections that it has ended.
+    pub(super) kills: Vec<(u32, u64)>,
 }
 
 /// A moment; whose log it belongs into, the command, and from how many microseconds on.
@@ -97,13 +109,20 @@ impl State {
             unheard: false,
             invokes: None,
             more: None,
+            entered: None,
+            untold: false,
+            place: (0, u64::MAX),
+            addresses: None,
+            tracked: Tracked::default(),
+            kills: Vec::new(),
         }
     }
 
     /// Makes it as it was at first, but for its number and the wrong tokens that it has shown.
     pub(super) fn reset(&mut self) {
         let (id, failures) = (self.id(), self.more().failures);
-        *self = State { handed_over: self.handed_over, ..State::new(&self.entrance) };
+        let (place, addresses) = (self.place, self.addresses);
+        *self = State { handed_over: self.handed_over, place, addresses, ..State::new(&self.entrance) };
         self.more = Some(Box::new(More { id, failures, ..More::default() }));
     }
 
@@ -124,6 +143,40 @@ impl State {
 
     pub(super) fn watches(&self) -> usize {
         self.watched.count()
+    }
+
+    /// Enters it among its tenant's connections, if it is not there. Tells whether it may go on: another one may have ended it.
+    fn enter(&mut self, view: Option<&Arc<TenantView>>, now_ms: u64) -> bool {
+        let Some(view) = view else {
+            self.entered = None;
+            return true;
+        };
+        let usage = &view.tenant.usage;
+        if !self.entered.as_ref().is_some_and(|entered| entered.is_among(usage)) {
+            let id = self.id();
+            self.entered = Some(Entered::new(usage, id, self.addresses, self.place, now_ms));
+            self.untold = true;
+        }
+        self.entered.as_ref().is_none_or(|entered| {
+            entered.client.heard_ms.store(now_ms, Ordering::Relaxed);
+            !entered.client.is_killed()
+        })
+    }
+
+    /// Tells its tenant's other connections what has changed about it.
+    pub(super) fn tell(&mut self) {
+        let (queued, watches) = (self.queued(), self.watches());
+        let stands = Stands { database: self.database, resp3: self.resp3, queued, watches };
+        let Some(entered) = &mut self.entered else { return };
+        if entered.told == stands && !self.untold {
+            return;
+        }
+        (entered.told, self.untold) = (stands, false);
+        let mut said = entered.client.said.lock();
+        said.state = stands;
+        if let Some(more) = &self.more {
+            (said.name, said.library) = (more.name.clone(), more.library.clone());
+        }
     }
 
     /// It acts for another tenant from here on.
@@ -197,9 +250,32 @@ impl Session {
         self.parser.held_bytes() + multi + self.state.watched.held_bytes()
     }
 
+    /// A worker has it now, under that name; from where to where it goes.
+    pub(crate) fn placed(&mut self, place: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
+        self.state.place = place;
+        match &self.state.entered {
+            Some(entered) => entered.client.place(place),
+            None => self.state.addresses = self.state.addresses.or_else(addresses),
+        }
+    }
+
+    /// Takes the connections that it has ended: the worker of each, and its name there.
+    pub(crate) fn killed(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.state.kills)
+    }
+
     /// See [`super::super::Conversation::run`].
     pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        let done = self.run_batch(context, input, out);
+        self.state.tell();
+        done
+    }
+
+    fn run_batch(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
         let mut view = self.state.look(context.snapshot);
+        if !self.state.enter(view, context.now_ms) {
+            return (input.len(), Next::Close);
+        }
         if let Some(next) = self.hand_over() {
             self.parser.reset();
             return (0, next);
@@ -213,6 +289,11 @@ impl Session {
         let (begun, mut batch) = (out.len(), batch.into_iter().peekable());
         while let Some((at, command, spec)) = batch.next() {
             let end = at + command.len;
+            if command.is_line() && http::begins(command.args(&input[at..])) {
+                http::refuse(context, "a port for Redis");
+                Reply { out, resp3: false }.error(format!("ERR {}", http::REFUSED).as_bytes());
+                return (input.len(), Next::Close);
+            }
             view = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
             self.parser.recycle(command);
             let stop = self.stop().or_else(|| {
@@ -330,9 +411,21 @@ impl Session {
     /// Runs a command that may be run, and writes what went wrong if it did.
     pub(super) fn answer(call: &mut Call<'_, '_>, spec: &Spec) {
         let start = call.reply.out.len();
+        let counted =
+            call.view.map(|view| view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()));
+        let quick = spec.is_quick(call.args.len(), call.args.iter().map(|arg| arg.len()).sum());
+        let begun = counted.is_some_and(|counted| counted.begin(quick)).then(Instant::now);
         if let Err(Fail(text)) = (spec.run)(call) {
             call.reply.out.truncate(start);
             call.reply.error(text.as_bytes());
+            counted.inspect(|counted| counted.failed.add(1));
+        }
+        if let Some((begun, counted)) = begun.zip(counted) {
+            counted.end(quick, begun.elapsed().as_nanos() as u64);
+        }
+        tracking::told(call, spec);
+        if let Some(entered) = &call.state.entered {
+            entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
         }
         call.context.bytes(call.reply.out.len() - start);
     }
@@ -382,7 +475,7 @@ fn prefetch(batch: &[Found], input: &[u8], view: Option<&Arc<TenantView>>, state
 /// Answers a command: runs it, keeps it for EXEC, or says why not.
 fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>) {
     let refusal = match spec {
-        None => Some(functions::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args))),
+        None => Some(absent::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args))),
         Some(spec) => commands::refusal(spec, call.args).or_else(|| match call.view {
             // Its right has ended, and the connection ends with it.
             None if call.state.closes => Some(NO_AUTH.into()),
@@ -395,6 +488,9 @@ fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>) {
         return run(call, spec);
     }
     transactions::refused(call.state);
+    if let (Some(spec), Some(view)) = (spec, call.view) {
+        view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()).rejected.add(1);
+    }
     if let Some(Fail(mut text)) = refusal {
         if spec.is_some_and(|spec| spec.name == "exec") {
             text = transactions::abort(call, &text).0;

@@ -14,55 +14,67 @@ pub(super) fn get(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// The options of SET and its kin.
+/// The options of SET and GETEX.
 #[derive(Default)]
 struct Options {
     absent: bool,
     present: bool,
     get: bool,
     keep_ttl: bool,
-    expires_at_ms: u64,
+    persist: bool,
+    /// How the time is said, and the number of the argument.
+    expiry: Option<(Expiry, usize)>,
 }
 
-fn set_options(call: &Call<'_, '_>) -> Result<Options, Fail> {
-    let (mut options, mut expiry, mut at) = (Options::default(), None, 3);
-    while at < call.args.len() {
-        let word = call.arg(at);
-        if is(word, "NX") && !options.present {
-            options.absent = true;
-        } else if is(word, "XX") && !options.absent {
-            options.present = true;
-        } else if is(word, "GET") {
-            options.get = true;
-        } else if is(word, "KEEPTTL") && expiry.is_none() {
-            options.keep_ttl = true;
-        } else if let Some(kind) = expiry_option(word)
-            && expiry.is_none()
-            && !options.keep_ttl
-            && at + 1 < call.args.len()
-        {
+impl Options {
+    /// Reads those from an argument on. As in Redis one may be said again, and the last one counts; what contradicts it may not.
+    fn read(call: &Call<'_, '_>, from: usize, set: bool) -> Result<Options, Fail> {
+        let (mut options, mut at) = (Options::default(), from);
+        while at < call.args.len() {
+            let word = call.arg(at);
+            let before = options.expiry.map(|(kind, _)| kind);
+            if set && is(word, "NX") && !options.present {
+                options.absent = true;
+            } else if set && is(word, "XX") && !options.absent {
+                options.present = true;
+            } else if set && is(word, "GET") {
+                options.get = true;
+            } else if set && is(word, "KEEPTTL") && before.is_none() {
+                options.keep_ttl = true;
+            } else if !set && is(word, "PERSIST") && before.is_none() {
+                options.persist = true;
+            } else if let Some(kind) = expiry_option(word)
+                && before.is_none_or(|before| before == kind)
+                && !options.keep_ttl
+                && !options.persist
+                && at + 1 < call.args.len()
+            {
+                at += 1;
+                options.expiry = Some((kind, at));
+            } else {
+                return Err(SYNTAX.into());
+            }
             at += 1;
-            expiry = Some((kind, at));
-        } else {
-            return Err(SYNTAX.into());
         }
-        at += 1;
+        Ok(options)
     }
-    if let Some((kind, at)) = expiry {
-        options.expires_at_ms = kind.at_ms(call, at, "set")?;
+
+    /// The moment that they name, as the store has it; 0: none.
+    fn expires_at_ms(&self, call: &Call<'_, '_>, name: &str) -> Result<u64, Fail> {
+        self.expiry.map_or(Ok(0), |(kind, at)| kind.at_ms(call, at, name))
     }
-    Ok(options)
 }
 
 pub(super) fn set(call: &mut Call<'_, '_>) -> Outcome {
-    let options = if call.args.len() == 3 { Options::default() } else { set_options(call)? };
+    let options = if call.args.len() == 3 { Options::default() } else { Options::read(call, 3, true)? };
+    let new_ms = options.expires_at_ms(call, "set")?;
     let (value, now_ms) = (call.arg(2), call.now_ms());
     let (old, done) = call.update(call.arg(1), |old| {
         if old.is_some() && options.absent || old.is_none() && options.present {
             return Change::Keep((old, false));
         }
         let kept = old.filter(|_| options.keep_ttl).map(|record| record.expires_at_ms());
-        let expires_at_ms = kept.unwrap_or(options.expires_at_ms);
+        let expires_at_ms = kept.unwrap_or(new_ms);
         if expires_at_ms != 0 && expires_at_ms <= now_ms {
             return Change::Delete((old, true));
         }
@@ -119,24 +131,22 @@ pub(super) fn getdel(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 pub(super) fn getex(call: &mut Call<'_, '_>) -> Outcome {
-    let kind = match call.args.len() {
-        2 => return get(call),
-        3 if is(call.arg(2), "PERSIST") => None,
-        4 => Some(expiry_option(call.arg(2)).ok_or(SYNTAX)?),
-        _ => return Err(SYNTAX.into()),
-    };
+    let options = Options::read(call, 2, false)?;
+    if options.expiry.is_none() && !options.persist {
+        return get(call);
+    }
     // Redis looks for the key before it looks at the time.
     if call.get(call.arg(1))?.is_none() {
         call.reply.null();
         return Ok(());
     }
-    let expires_at_ms = kind.map_or(Ok(0), |kind| kind.at_ms(call, 3, "getex"))?;
-    let now_ms = call.now_ms();
+    let expires_at_ms = options.expires_at_ms(call, "getex")?;
+    let past_ms = call.clock_ms().saturating_add(1);
     let old = call.update(call.arg(1), |old| match old {
         None => Change::Keep(None),
         // For who watches it, nothing has happened.
-        Some(record) if kind.is_none() && record.expires_at_ms() == 0 => Change::Keep(old),
-        Some(_) if expires_at_ms != 0 && expires_at_ms <= now_ms => Change::Delete(old),
+        Some(record) if options.persist && record.expires_at_ms() == 0 => Change::Keep(old),
+        Some(_) if expires_at_ms != 0 && expires_at_ms <= past_ms => Change::Delete(old),
         Some(record) => {
             Change::Put { value: record.value().into(), flags: record.flags(), expires_at_ms, answer: Some(record) }
         }

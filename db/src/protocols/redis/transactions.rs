@@ -2,13 +2,14 @@
 
 use super::call::{Call, Fail, Outcome, reach, text};
 use super::commands::{self, Spec};
-use super::held::Wanted;
+use super::held::{Held, Wanted};
 use super::keys::copied_to;
 use super::session::{Session, State};
 use super::strings::ANSWER_TOO_LONG;
 use crate::limits::redis::{
     ANSWER_BYTES, QUEUED_BYTES, QUEUED_COMMANDS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS,
 };
+use crate::store::Seen;
 use crate::tenants::TenantView;
 
 /// A command that waits for EXEC.
@@ -69,17 +70,19 @@ impl Watched {
 
     /// Bytes that it holds.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + self.keys.capacity() * size_of::<Watch>()
+        self.bytes + self.keys.capacity() * (size_of::<Watch>() + ABSENCE_BYTES)
     }
 }
 
 /// A key whose record must not change until EXEC.
-pub(super) struct Watch {
+struct Watch {
     table: u64,
     key: Box<[u8]>,
-    /// 0: there was none.
-    version: u64,
+    seen: Seen,
 }
+
+/// Bytes that the store takes for the watch of an absent key.
+const ABSENCE_BYTES: usize = 64;
 
 pub(super) fn multi(call: &mut Call<'_, '_>) -> Outcome {
     if call.state.multi.is_some() {
@@ -107,17 +110,19 @@ pub(super) fn watch(call: &mut Call<'_, '_>) -> Outcome {
     let id = call.state.table_id().unwrap_or_default();
     for key in call.rest(1) {
         let watched = &call.state.watched;
-        // The first of two numbers of one key counts: so which is looked for only when there are many.
         if watched.keys.len() >= WATCHED_KEYS || watched.bytes + key.len() > WATCHED_BYTES {
             return Err(format!(
                 "ERR no more than {WATCHED_KEYS} keys, of {WATCHED_BYTES} bytes together, may be watched"
             )
             .into());
         }
-        let version = call.get_of(&entry.table, key).map_or(0, |record| record.version());
+        let seen = match call.get_of(&entry.table, key) {
+            Some(record) => Seen::Version(record.version()),
+            None => entry.table.watch(call.context.participant, entry.table.hash(key), key, call.now_ms()),
+        };
         let watched = &mut call.state.watched;
         watched.bytes += key.len();
-        watched.keys.push(Watch { table: id, key: (*key).into(), version });
+        watched.keys.push(Watch { table: id, key: (*key).into(), seen });
     }
     call.reply.ok();
     Ok(())
@@ -210,12 +215,14 @@ fn sub<'w, R>(call: &mut Call<'_, 'w>, args: &[&[u8]], f: impl FnOnce(&mut Call<
     })
 }
 
-/// Whether what is watched is as it was.
-fn unchanged(call: &Call<'_, '_>, watched: &Watched) -> bool {
+/// Whether nothing has happened to what is watched: neither a write, nor a deletion, nor both one after the other.
+fn unchanged<'w>(call: &Call<'_, 'w>, held: &mut Held<'w>, watched: &Watched) -> bool {
     watched.keys.iter().all(|watch| {
         let entry = call.view.and_then(|view| reach(view, watch.table, false).ok());
         entry.is_some_and(|entry| {
-            call.get_of(&entry.table, &watch.key).map_or(0, |record| record.version()) == watch.version
+            let hash = entry.table.hash(&watch.key);
+            // What is watched is among what is held.
+            held.of(&entry.table).is_some_and(|held| held.is_unchanged(hash, &watch.key, &watch.seen, call.now_ms()))
         })
     })
 }
@@ -236,7 +243,7 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
     let wanted = wanted(call, &multi.queued);
     let watched = std::mem::take(&mut call.state.watched);
     let mut held = wanted.hold(call.context.participant);
-    if !unchanged(call, &watched) {
+    if !unchanged(call, &mut held, &watched) {
         call.reply.null_array();
         return Ok(());
     }

@@ -88,6 +88,11 @@ impl<'t> Locked<'t> {
         self.find_where(hash, |record| record.key() == key)
     }
 
+    /// Whether there is a record of this hash, expired or not.
+    pub(super) fn has(&self, hash: u64) -> bool {
+        self.find_where(hash, |_| true).is_some()
+    }
+
     fn retire(&self, record: RecordPtr) {
         // SAFETY: it stays at least until this thread's next quiescent point.
         let charge = self.table.garbage.charge(unsafe { record.bytes() } as u64 + WAITING_BYTES);
@@ -106,6 +111,9 @@ impl<'t> Locked<'t> {
     pub(super) fn take_out(&mut self, hash: u64, found: Found<'t>) {
         self.stripe.records.sub(1);
         self.stripe.expiring.sub(u64::from(found.record.expires_at_ms() != 0));
+        if let Some(absences) = self.table.absences.get() {
+            absences.removed(hash);
+        }
         let mut unlinked = 0;
         let retire = |bucket| {
             self.participant.retire(Garbage::Piecemeal(Box::new(bucket)), Charge::NONE);

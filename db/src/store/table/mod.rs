@@ -9,6 +9,7 @@
 //! arrays and records that are reached stay. What leaves the table is retired, never freed at once.
 #![allow(unsafe_code)]
 
+mod absences;
 mod ahead;
 mod buckets;
 mod commit;
@@ -24,13 +25,14 @@ mod tablets;
 mod update;
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
+pub use self::absences::Seen;
 pub use self::ahead::BATCH_AHEAD;
 use self::buckets::{Buckets, Discarded, Retired, stripe_of};
 pub(in crate::store) use self::commit::{Installing, Prepared};
@@ -87,6 +89,8 @@ pub struct Table {
     garbage: Tally,
     /// What they may be before nothing is put any more.
     garbage_limit: u64,
+    /// Absent keys that are watched; made by the first watch.
+    absences: OnceLock<Arc<absences::Absences>>,
 }
 
 impl std::fmt::Debug for Table {
@@ -123,6 +127,7 @@ impl Table {
             index: config.ordered.then(Index::new),
             garbage: Tally::new(),
             garbage_limit: (config.quota_bytes / GARBAGE_ONE_IN).max(GARBAGE_MIN_BYTES),
+            absences: OnceLock::new(),
         }
     }
 

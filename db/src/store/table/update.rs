@@ -285,6 +285,10 @@ impl<'t> Exclusive<'t> {
     /// Removes every record, if all stripes are held; answers whether they are.
     pub fn clear(&mut self) -> bool {
         if self.growth.is_some() {
+            for locked in &mut self.locked {
+                self.table.refresh(locked);
+            }
+            self.tell_watchers();
             self.table.clear_locked(self.participant, self.locked.iter_mut().map(|locked| &mut *locked.state));
         }
         self.growth.is_some()

@@ -40,6 +40,8 @@ pub(super) enum Mail {
         number: u64,
         value: Vec<u8>,
     },
+    /// Another of its tenant's connections has ended that one.
+    End(Name),
 }
 
 /// One worker's inbox.

@@ -180,6 +180,11 @@ impl Connections {
                     connection.unsent() > 0 || connection.used < connection.input.len() || connection.wire.has_ended();
                 match self.admit(connection) {
                     Some(name) => {
+                        if let Some(connection) = self.places.get(name) {
+                            let stream = &connection.stream;
+                            let place = (worker.index as u32, name.word());
+                            connection.conversation.placed(place, || stream.addresses());
+                        }
                         self.tell(tenant, worker);
                         if has_more {
                             self.queue(name);
@@ -191,6 +196,7 @@ impl Connections {
                     }
                 }
             }
+            Mail::End(name) => self.end(name, worker),
             Mail::Answer { name, status, number, value } => {
                 self.answered(name, &InvocationAnswer { status, number, value: &value }, worker.now_us);
             }
@@ -497,6 +503,9 @@ fn run(
         let requests = context.worked();
         worker.bill_connection(connection.conversation.identity(), requests);
         worker.counters.connection_batches.add(1);
+        for (home, word) in connection.conversation.killed() {
+            worker.shared.send_mail(home as usize, Mail::End(Name::from_word(word)));
+        }
         used += bytes;
         let rest = input.len() - used;
         match next {

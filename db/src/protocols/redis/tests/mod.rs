@@ -21,6 +21,8 @@ struct Place {
     participant: Participant,
     facts: Facts,
     now_ms: Option<u64>,
+    /// What the clock itself shows, if that is not what the worker goes by.
+    clock_ms: Option<u64>,
 }
 
 /// One connection.
@@ -40,7 +42,7 @@ impl Place {
             directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named(table) }).expect("a table");
         }
         let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
-        Place { directory, participant: epochs.register(), facts, now_ms: None }
+        Place { directory, participant: epochs.register(), facts, now_ms: None, clock_ms: None }
     }
 
     fn now_ms(&self) -> u64 {
@@ -58,6 +60,7 @@ impl Place {
     fn say(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, Next) {
         client.input.extend_from_slice(bytes);
         let (snapshot, mut out, mut used) = (self.directory.snapshot(), Vec::new(), 0);
+        crate::store::fix_clock(self.clock_ms.or(self.now_ms));
         let next = loop {
             let counters = self.facts.metrics.worker(0).expect("a worker");
             let context = Context {
