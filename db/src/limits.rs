@@ -591,3 +591,4 @@ pub mod redis {
 }
 
 pub mod control;
+pub mod kept;

@@ -20,6 +20,8 @@ pub struct Health {
     pub builder: String,
     /// What datagrams come and go through; empty without a token.
     pub network: String,
+    /// Whether changes are kept over a restart: `kept`, `not kept`, or `refused` (the disk takes nothing) and, with a token, why.
+    pub changes: String,
 }
 
 /// What a tenant may use, by the name of each quota: `memory_bytes`, `slice_us`, `tables`, … In a request: those that

@@ -12,6 +12,7 @@ mod caller;
 mod error;
 mod grants;
 mod history;
+mod late;
 mod operator;
 mod plane;
 mod push;
@@ -111,6 +112,7 @@ impl Control {
 
     /// Ends the graces that are over, and frees what nobody uses any more: dropped tables, replaced libraries.
     pub fn settle(&self) {
+        self.directory.keep_again();
         self.directory.end_graces();
         self.operator.settle();
         self.directory.reap();

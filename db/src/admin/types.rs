@@ -31,6 +31,9 @@ pub struct Health {
     pub builder: String,
     /// What datagrams come and go through, and who brings them to their workers; for those with a token.
     pub network: String,
+    /// Whether changes of tenants, tables, grants, tokens and extensions are kept over a restart: `kept`, `not kept` (`--ephemeral`), or
+    /// `refused`: they cannot be written now; for those with a token with the reason.
+    pub changes: String,
 }
 
 /// `POST /v1/tenants`.

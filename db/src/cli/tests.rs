@@ -330,6 +330,7 @@ fn client_and_server_have_the_same_extensions() {
         uptime_s: 1,
         builder: "ok".into(),
         network: "n".into(),
+        changes: "kept".into(),
     });
 }
 

@@ -1,6 +1,7 @@
 //! New tokens without downtime: for a while, its grace, the old token works beside the new one, so that clients can be told
 //! one after another. One old token at most: rotating again within the grace ends the older one's at once.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -137,9 +138,10 @@ impl Directory {
                 Some(false) => self.graces.store(true, Ordering::Release),
                 // It may have been deleted, or rotated anew, since the snapshot was taken.
                 Some(true) => {
-                    let _gone = self.change_tenant(view.tenant.id, |_, tenant| {
-                        if over(tenant) == Some(true) {
-                            tenant.old = None;
+                    // On a full disk, too: what is kept says when the grace ends.
+                    let _gone = self.restrict_view(view.tenant.id, |_, view| {
+                        if over(&view.tenant) == Some(true) {
+                            Arc::make_mut(&mut view.tenant).old = None;
                         }
                         Ok(())
                     });
