@@ -149,6 +149,30 @@ fn a_token_lets_in_as_long_as_it_is_one() {
 }
 
 #[test]
+fn a_wrong_token_and_a_tenant_that_is_none_are_told_the_same_in_every_protocol() {
+    let text_of_config = "workers = 1\npin = false\n[[memcached]]\naddress = '127.0.0.1:0'\n[[redis]]\naddress = '127.0.0.1:0'\n\
+         [[tenants]]\nname = 'shop'\ntoken = 'the_token_of_the_shop'\ntables = [{ name = 't' }]\n";
+    let plane = data_plane_with(text_of_config);
+    let (memcached, redis) = (plane.listening()[0], plane.listening()[1]);
+    let answers = |tenant: &str, token: &str| {
+        let users = [tenant.to_owned(), format!("{tenant}/t"), format!("{tenant}/nosuch")];
+        let mut told: Vec<String> =
+            users.iter().map(|user| login(&mut connect(memcached), &format!("{user} {token}"))).collect();
+        for command in [format!("AUTH {tenant} {token}"), format!("HELLO 3 AUTH {tenant} {token}")] {
+            let mut stream = connect(redis);
+            stream.write_all(format!("{command}\r\nGET k\r\nPING\r\nQUIT\r\n").as_bytes()).expect("said");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("answered");
+            told.push(answer);
+        }
+        told
+    };
+    for token in ["a_token_that_is_nobodys", "x", &"y".repeat(300)] {
+        assert_eq!(answers("shop", token), answers("nosuch", token), "{token}");
+    }
+}
+
+#[test]
 fn a_quota_on_requests_holds_here_too() {
     let (plane, port, _) = server(1, 0);
     plane

@@ -162,7 +162,7 @@ impl History {
                 explained(writes && reaches.iter().any(read), "read only")
             }
             Status::UnknownTable => explained(!certain(None), "no such table"),
-            Status::UnknownTenant | Status::UnknownExtension => {
+            Status::Unauthenticated | Status::UnknownExtension => {
                 let lives = self.lives.get(tenant).into_iter().flatten();
                 explained(!lives.clone().any(|life| life.must(*when)), "no such tenant")
             }
@@ -374,7 +374,7 @@ impl Asker<'_> {
             let before = self.clock.fetch_add(1, SeqCst);
             let answers = wire.ask(&operations);
             let when = (before, self.clock.fetch_add(1, SeqCst));
-            if answers.iter().all(|answer| answer.status == Status::UnknownTenant) {
+            if answers.iter().all(|answer| answer.status == Status::Unauthenticated) {
                 std::thread::sleep(STRANGER_PAUSE);
             }
             let with = |(asked, answer)| Asking { tenant: self.tenant, when, asked, answer };

@@ -5,15 +5,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{
-    Access, ChangeTenant, Control, ControlError, CreateGrant, CreateTable, CreateTenant, Push, SourceFile,
+    Access, ChangeTenant, Control, ControlError, CreateGrant, CreateTable, CreateTenant, Push, SourceFile, Trust,
 };
+use sandstorm_client::limits::CONTROL_TIMEOUT;
 use sandstorm_client::{Config, PutOptions};
 use serde_json::Value;
 
@@ -22,6 +24,8 @@ struct Server {
     process: Child,
     data: String,
     control: Control,
+    /// The control port as somebody sees it who has no token.
+    stranger: Control,
 }
 
 fn command(folder: &Path, config: &str, options: &[&str]) -> Command {
@@ -56,8 +60,11 @@ impl Server {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let said: Value = serde_json::from_str(&line).expect("the server says where it is");
         let token = fs::read_to_string(state(folder).join("operator-token")).unwrap();
-        let control = Control::new(said["control"].as_str().unwrap(), Some(token.trim()));
-        Server { process, data: said["data"].as_str().unwrap().to_owned(), control }
+        let trust = said["fingerprint"].as_str().map(|pinned| Trust::pin(pinned).unwrap()).unwrap_or_default();
+        let url = said["control_url"].as_str().unwrap().to_owned();
+        let control = Control::with_trust(&url, Some(token.trim()), CONTROL_TIMEOUT, &trust);
+        let stranger = Control::with_trust(&url, None, CONTROL_TIMEOUT, &trust);
+        Server { process, stranger, data: said["data"].as_str().unwrap().to_owned(), control }
     }
 
     /// SIGKILL, and a new one.
@@ -260,12 +267,43 @@ fn extensions_their_suspensions_and_their_versions_survive() {
     assert_eq!(fs::read_dir(state(folder).join("extensions")).unwrap().count(), 0, "nothing is left behind");
 }
 
+#[test]
+fn a_server_without_its_builder_serves_what_its_builder_has_signed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let server = Server::start(folder, "", &[]);
+    let (shop, token) = server.create("shop");
+    server.control.push("shop", "echo", &echo("one")).unwrap();
+    let server = server.again(folder, "", NONE);
+    let client = server.client(shop, &token).unwrap();
+    assert_eq!(&*client.invoke("echo", b"").expect("it is loaded"), b"one");
+    let refused = server.control.push("shop", "echo", &echo("two")).expect_err("nothing builds it");
+    assert_eq!(refused.code(), "builder");
+    assert!(refused.to_string().contains("--no-builder"), "{refused}");
+
+    // A key that others could have read vouches for nothing.
+    drop((client, server));
+    let key = state(folder).join("builder/builder.key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let server = Server::start(folder, "", NONE);
+    assert!(server.control.extensions("shop").unwrap().is_empty());
+    // And with the builder back nothing was lost meanwhile.
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let server = server.again(folder, "", &[]);
+    assert_eq!(&*server.client(shop, &token).unwrap().invoke("echo", b"").expect("it is loaded"), b"one");
+    assert_eq!(server.control.push("shop", "echo", &echo("two")).unwrap().extension.version, 2);
+}
+
 impl Server {
     /// Where the state directory says that the control port is.
     fn control_address(&self, folder: &Path) -> String {
-        let file: Value = serde_json::from_slice(&fs::read(state(folder).join("control.json")).unwrap()).unwrap();
-        file["address"].as_str().unwrap().to_owned()
+        control_file(folder)
     }
+}
+
+fn control_file(folder: &Path) -> String {
+    let file: Value = serde_json::from_slice(&fs::read(state(folder).join("control.json")).unwrap()).unwrap();
+    file["address"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -305,4 +343,181 @@ fn the_configuration_has_the_last_word_on_what_it_says_and_no_other() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(expected), "{said}");
     }
+}
+
+/// A small disk for a state directory; unmounted when dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// `None`, with a line that says so, where nothing may be mounted.
+    fn mount(at: PathBuf, options: &str) -> Option<Disk> {
+        fs::create_dir_all(&at).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&at).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Disk(at));
+        }
+        println!("skipped: no file system may be mounted here");
+        None
+    }
+
+    /// Writes until nothing more fits.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut file = fs::File::create(self.0.join("ballast")).unwrap();
+        for size in [65_536, 4_096, 1] {
+            while file.write_all(&vec![7; size]).is_ok() {}
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.0.join("ballast")).unwrap();
+    }
+
+    fn remount(&self, how: &str) {
+        let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&self.0).status();
+        assert!(done.unwrap().success(), "remounted {how}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _stays = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// All that a server with a disk that takes nothing has to do.
+fn serves_and_refuses_changes(server: &Server, shop: u32, token: &str) {
+    let client = server.client(shop, token).expect("tokens work");
+    assert_eq!(&*client.invoke("echo", b"").expect("extensions are loaded"), b"one");
+    let table = server.control.table("shop", "t").expect("tables are there").id;
+    client.put(table, b"k", b"v", &PutOptions::default()).expect("records are written");
+    assert!(client.get(table, b"k").unwrap().is_some());
+    for refused in [
+        server.control.create_table("shop", &self::table("more")).expect_err("a table"),
+        server.control.rotate_token("shop").expect_err("a token"),
+        server.control.delete_tenant("shop").expect_err("a tenant"),
+    ] {
+        assert_eq!(refused.code(), "not_kept", "{refused}");
+        assert!(refused.to_string().contains("directory.journal"), "{refused}");
+    }
+    let health = server.control.health().unwrap();
+    assert!(health.changes.starts_with("refused since") && health.changes.contains("directory.journal"), "{health:?}");
+    assert_eq!(server.stranger.health().unwrap().changes, "refused", "paths are for those with a token");
+    server.client(shop, token).expect("a token that was not replaced works on");
+}
+
+#[test]
+fn a_server_whose_disk_takes_nothing_starts_with_what_is_there_and_goes_on_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let Some(disk) = Disk::mount(state(folder), "size=96m,mode=700") else { return };
+    let server = Server::start(folder, "", &["--control-tls"]);
+    let (shop, token) = server.create("shop");
+    server.control.create_table("shop", &table("t")).unwrap();
+    server.control.push("shop", "echo", &echo("one")).unwrap();
+    drop(server);
+
+    disk.fill();
+    let journal = fs::read(state(folder).join("directory.journal")).unwrap();
+    let server = Server::start(folder, "", &["--control-tls"]);
+    serves_and_refuses_changes(&server, shop, &token);
+    assert_eq!(fs::read(state(folder).join("directory.journal")).unwrap(), journal, "what was kept is as it was");
+    // Killed again and again it comes back, read-only or full, with a log that takes nothing either.
+    let server = server.again(folder, "", &["--control-tls"]);
+    serves_and_refuses_changes(&server, shop, &token);
+    drop(server);
+    disk.remount("ro");
+    let server = Server::start(folder, "", &["--control-tls"]);
+    serves_and_refuses_changes(&server, shop, &token);
+    drop(server);
+    disk.remount("rw");
+    let server = Server::start(folder, "", &["--control-tls"]);
+    serves_and_refuses_changes(&server, shop, &token);
+
+    disk.make_room();
+    let since = Instant::now();
+    while server.control.health().unwrap().changes != "kept" {
+        assert!(since.elapsed() < Duration::from_secs(60), "it tries again by itself");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.control.create_table("shop", &table("more")).expect("changes are made again");
+    assert_eq!(server.control.push("shop", "echo", &echo("two")).unwrap().extension.version, 2, "the builder as well");
+    let server = server.again(folder, "", &["--control-tls"]);
+    assert_eq!(server.control.tables("shop").unwrap().len(), 2);
+}
+
+#[test]
+fn a_server_whose_output_and_log_take_nothing_serves_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    drop(Server::start(folder, "", NONE));
+    fs::remove_file(state(folder).join("control.json")).unwrap();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = command(folder, "", NONE);
+    // What it logs about the machine, and about each change.
+    command.env("RUST_LOG", "trace").stdout(full()).stderr(full());
+    let mut process = command.spawn().unwrap();
+    let since = Instant::now();
+    while !state(folder).join("control.json").exists() {
+        assert!(process.try_wait().unwrap().is_none() && since.elapsed() < Duration::from_secs(60), "it starts");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let token = fs::read_to_string(state(folder).join("operator-token")).unwrap();
+    let control = Control::new(&control_file(folder), Some(token.trim()));
+    let stranger = Control::new(&control_file(folder), None);
+    let server = Server { process, stranger, data: control.health().unwrap().data_address, control };
+    server.create("shop");
+    assert_eq!(server.control.tenants().unwrap().len(), 1);
+}
+
+#[test]
+fn bytes_that_are_cut_off_the_journal_are_kept_and_the_log_says_both_that_may_be_the_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let server = Server::start(folder, "", NONE);
+    (0..3).for_each(|n| drop(server.create(&format!("t{n}"))));
+    drop(server);
+    let journal = state(folder).join("directory.journal");
+    let whole = fs::read(&journal).unwrap();
+    let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    let cut_files = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(state(folder)).unwrap().map(|entry| entry.unwrap().path());
+        let mut cut: Vec<PathBuf> =
+            entries.filter(|path| path.to_string_lossy().contains("directory.journal.cut-")).collect();
+        cut.sort();
+        cut
+    };
+    fs::write(&journal, &whole[..last + 100]).unwrap();
+    let log = folder.join("log");
+    let mut command = command(folder, "", NONE);
+    let mut process = command.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let _ended = process.kill().and_then(|()| process.wait());
+    let said = fs::read_to_string(&log).unwrap();
+    let [kept] = &cut_files()[..] else { panic!("one file: {:?}", cut_files()) };
+    assert_eq!(fs::read(kept).unwrap(), &whole[last..last + 100]);
+    assert_eq!(fs::metadata(kept).unwrap().permissions().mode() & 0o777, 0o600);
+    for part in ["100 bytes", "nobody was told", "cut or damaged", "holds again", &kept.display().to_string()] {
+        assert!(said.contains(part), "{part:?}: {said}");
+    }
+
+    // What is no line that was begun is damage: nothing is cut, and nothing served.
+    let whole = fs::read(&journal).unwrap();
+    for tail in [&b"00000000000000000000000000000000 00000040 {\"line\":77,"[..], b"half a word", &whole[50..90]] {
+        fs::write(&journal, [&whole, tail].concat()).unwrap();
+        let output = self::command(folder, "", NONE).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("cannot be used"), "{said}");
+        assert_eq!(fs::read(&journal).unwrap(), [&whole, tail].concat(), "it is as it was");
+    }
+    // They do not grow without end.
+    for n in 0..10 {
+        let bytes = fs::read(&journal).unwrap();
+        let bytes = if n == 0 { &whole } else { &bytes };
+        fs::write(&journal, [bytes, &vec![0; n + 1][..]].concat()).unwrap();
+        drop(Server::start(folder, "", NONE));
+    }
+    let sizes: Vec<u64> = cut_files().iter().map(|path| fs::metadata(path).unwrap().len()).collect();
+    assert_eq!(sizes, [3, 4, 5, 6, 7, 8, 9, 10]);
 }

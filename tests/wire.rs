@@ -104,8 +104,52 @@ fn strangers_are_told_what_is_missing() {
     wire.session += 1;
     assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated);
     wire.tenant = 999;
-    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::UnknownTenant);
+    assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated);
+    wire.tenant = 0;
     assert_eq!(wire.one(Operation::new(Op::Ping)).status, Status::Ok);
+}
+
+#[test]
+fn an_unauthenticated_sender_is_answered_the_same_byte_for_byte_whether_its_tenant_exists() {
+    let plane = data_plane(1);
+    let (there, _) = tenant(&plane, "closed", false);
+    let long = [7; 600];
+    let questions = [
+        vec![Operation::hello(b"")],
+        vec![Operation::hello(b"a token that is nobody's")],
+        vec![Operation::hello(&long)],
+        vec![Operation::get(1, b"a key of some bytes"), Operation::hello(b"too late for this one")],
+        vec![Operation::get(1, b"a key that is long enough for the whole of the text that is answered to it, and more")],
+        vec![Operation::get(77, b"k"); 30],
+        vec![Operation::put(1, b"k", &long)],
+        vec![Operation::delete(1, b"k"), Operation::increment(1, b"n", 1)],
+        vec![Operation::multiget(1, u64::MAX, b"")],
+        vec![Operation::range(1, b"a", b"b", u32::MAX, false)],
+        vec![Operation::invoke(b"echo", &long)],
+        vec![Operation::new(Op::Ping)],
+        vec![Operation { value: &long, ..Operation::new(Op::Ping) }],
+    ];
+    let mut buffer = vec![0; 65_536];
+    for question in &questions {
+        let mut told = Vec::new();
+        for tenant in [there, there + 1, u32::MAX] {
+            let mut wire = Wire::new(&plane, 0, tenant);
+            wire.session = 5;
+            let mut message = Vec::new();
+            encode_message(&wire.header(question.len()), question, &mut message);
+            wire.send(1, &message);
+            let len = wire.socket.recv(&mut buffer).expect("an answer");
+            let mut answer = buffer[..len].to_vec();
+            // The tenant's id comes back as it was sent.
+            let (header, mut answers) = MessageHeader::decode(&answer[8..]).expect("a response");
+            assert_eq!(answers.next().expect("an answer").expect("well-formed").status, Status::Unauthenticated);
+            assert_eq!(header.tenant, tenant);
+            let id = answer[8..].windows(4).position(|bytes| bytes == tenant.to_le_bytes()).expect("its id");
+            answer[8 + id..12 + id].fill(0);
+            told.push(answer);
+        }
+        assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{question:?}");
+    }
 }
 
 #[test]
@@ -176,7 +220,7 @@ fn an_answer_to_a_stranger_is_never_longer_than_its_question() {
                 // What comes before the answer to this is the answer to that.
                 let pings = wire.header(1);
                 let mut ping = Vec::new();
-                encode_message(&MessageHeader { tenant: 998, ..pings }, &[Operation::new(Op::Ping)], &mut ping);
+                encode_message(&MessageHeader { tenant: 0, ..pings }, &[Operation::new(Op::Ping)], &mut ping);
                 wire.send(2, &ping);
                 let mut buffer = vec![0; 65_536];
                 loop {
@@ -202,7 +246,7 @@ fn an_answer_to_a_stranger_is_one_packet_that_is_sent_once() {
         return;
     }
     let plane = data_plane(1);
-    let mut wire = Wire::new(&plane, 0, 999);
+    let mut wire = Wire::new(&plane, 0, 0);
     let long = vec![1; 3000];
     let questions = [
         vec![Operation { value: &long, ..Operation::new(Op::Ping) }],
@@ -370,7 +414,7 @@ fn what_was_just_created_can_be_used_at_once() {
         wire.tenant = id;
         assert_eq!(wire.one(Operation::put(1, b"k", b"v")).status, Status::Ok, "round {round}");
         plane.directory.delete_tenant("next").expect("it is there");
-        assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::UnknownTenant, "round {round}");
+        assert_eq!(wire.one(Operation::get(1, b"k")).status, Status::Unauthenticated, "round {round}");
         wire.tenant = first;
     }
 }
@@ -471,8 +515,8 @@ fn whoever_forges_a_sender_has_no_more_sent_there_than_he_sends() {
     let plane = data_plane(1);
     let (closed, _) = tenant(&plane, "closed", false);
     let questions = [
-        (999, Operation { value: &[1; 1300], ..Operation::new(Op::Ping) }),
-        (999, Operation { value: &[1; 2900], ..Operation::new(Op::Ping) }),
+        (0, Operation { value: &[1; 1300], ..Operation::new(Op::Ping) }),
+        (0, Operation { value: &[1; 2900], ..Operation::new(Op::Ping) }),
         (999, Operation::invoke(b"x", &[7; 1000])),
         (closed, Operation::invoke(b"x", &[7; 1000])),
         (closed, Operation::hello(&[7; 1000])),
@@ -528,5 +572,5 @@ fn a_client_that_lost_its_refusal_asks_again_and_is_told() {
         }
     }
     let (_, mut answers) = MessageHeader::decode(&buffer[8..]).expect("a response");
-    assert_eq!(answers.next().expect("an answer").expect("a well-formed one").status, Status::UnknownTenant);
+    assert_eq!(answers.next().expect("an answer").expect("a well-formed one").status, Status::Unauthenticated);
 }

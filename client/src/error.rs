@@ -53,10 +53,13 @@ pub enum Error {
         /// Its text.
         text: String,
     },
-    /// The token is missing or wrong.
-    #[error("not authenticated: the token is missing or not this tenant's; check it, or let the operator rotate it")]
+    /// The token is missing or wrong, or there is no such tenant: a server does not say which.
+    #[error(
+        "not authenticated: unknown tenant or wrong token; check the id (sandstorm tenant list) and the token, or let the \
+         operator rotate it"
+    )]
     Unauthenticated,
-    /// No such tenant.
+    /// No such tenant. Only older servers say so.
     #[error("no such tenant: check its id (sandstorm tenant list)")]
     UnknownTenant,
     /// The tenant has no such table.

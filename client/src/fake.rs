@@ -305,7 +305,7 @@ impl Port {
             let known = self.shared.options.open || self.sessions.contains(&header.session);
             let hello = operations.iter().any(|operation| operation.op == Op::Hello);
             let (response, ran) = if header.tenant != TENANT {
-                (whole(&header, &operations, Status::UnknownTenant), false)
+                (whole(&header, &operations, Status::Unauthenticated), false)
             } else if hello {
                 (self.hello(&header, &operations), false)
             } else if known {

@@ -602,4 +602,6 @@ pub mod redis {
 
 pub mod control;
 
+pub mod kept;
+
 pub mod ports;

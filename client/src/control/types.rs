@@ -22,6 +22,8 @@ pub struct Health {
     pub network: String,
     /// What is in want, a line each that says what to do; empty without the operator's token.
     pub warnings: Vec<String>,
+    /// Whether changes are kept over a restart: `kept`, `not kept`, or `refused` (the disk takes nothing) and, with a token, why.
+    pub changes: String,
 }
 
 /// What a tenant may use, by the name of each quota: `memory_bytes`, `slice_us`, `tables`, … In a request: those that

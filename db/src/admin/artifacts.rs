@@ -142,7 +142,7 @@ impl Pushing {
     /// The keys whose artifacts are loaded.
     pub(super) fn keys(&self) -> Vec<crate::builder::PublicKey> {
         let own = self.builder.as_ref().ok().and_then(|builder| builder.key());
-        own.iter().chain(&self.trusted_keys).copied().collect()
+        own.iter().chain(&self.own_key).chain(&self.trusted_keys).copied().collect()
     }
 
     /// What an artifact of that name has to be for a tenant, whose highest version so far is `highest`.

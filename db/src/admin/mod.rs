@@ -13,6 +13,7 @@ mod error;
 mod grants;
 mod history;
 mod host;
+mod late;
 mod operator;
 mod plane;
 mod push;
@@ -112,6 +113,7 @@ impl Control {
 
     /// Ends the graces that are over, and frees what nobody uses any more: dropped tables, replaced libraries.
     pub fn settle(&self) {
+        self.directory.keep_again();
         self.directory.end_graces();
         self.operator.settle();
         self.directory.reap();

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::artifacts::Reloaded;
+use super::late::LateBuilder;
 use super::{Admin, Artifacts, Build, Control, Operator, Pushing};
-use crate::builder::{BuildError, BuilderConfig, BuilderHandle, RemoteBuilder};
+use crate::builder::{BuildError, BuilderConfig, BuilderHandle, BuilderKey, PublicKey, RemoteBuilder};
 use crate::config::{
     CONTROL_PORT, Config, ConfigError, ControlFile, OPERATOR_TOKEN_FILE, operator_token, prepare_state_dir,
     read_operator_token,
@@ -54,22 +55,42 @@ impl Extensions {
         directory: &Directory,
     ) -> Result<Extensions, ControlStartError> {
         prepare_state_dir(&config.state)?;
+        let own_key = own_key(config, &builder);
         let builder: Result<Arc<dyn Build>, String> = match &config.builder {
-            settings if !settings.enabled => Err("the server was started without one".to_owned()),
+            settings if !settings.enabled => Err("the server was started without one (--no-builder, or enabled = false): what is loaded goes on to be called"
+                    .to_owned()),
             settings => match &settings.remote {
                 Some(remote) => Ok(config
                     .beside_workers(|| RemoteBuilder::open(remote, &builder))
                     .map_err(ControlStartError::Builder)?),
-                None => {
-                    Ok(config.beside_workers(|| BuilderHandle::start(builder)).map_err(ControlStartError::Builder)?)
-                }
+                None => Ok(config.beside_workers(|| start_builder(builder)).map_err(ControlStartError::Builder)?),
             },
         };
-        let pushing = Pushing { builder, trusted_keys: config.builder.trusted_keys.clone() };
+        let pushing = Pushing { builder, trusted_keys: config.builder.trusted_keys.clone(), own_key };
         let artifacts = if config.ephemeral { Artifacts::default() } else { Artifacts::open(&config.state)? };
         let reloaded = artifacts.reload(directory, &pushing);
         Ok(Extensions { pushing, artifacts, reloaded })
     }
+}
+
+/// The builder's processes, or what stands in for them while the disk takes nothing.
+fn start_builder(config: BuilderConfig) -> Result<Arc<dyn Build>, BuildError> {
+    match BuilderHandle::start(config.clone()) {
+        Ok(handle) => Ok(handle),
+        Err(error) => Ok(LateBuilder::instead(config, error)?),
+    }
+}
+
+/// The key of this server's own builder, where it is not started. A builder signs for its server alone, so nobody has to name its key; where the
+/// operator has another host build instead, the keys that are named count alone.
+fn own_key(config: &Config, builder: &BuilderConfig) -> Option<PublicKey> {
+    if config.builder.enabled || config.builder.remote.is_some() {
+        return None;
+    }
+    BuilderKey::public_in(&builder.state).unwrap_or_else(|error| {
+        tracing::error!(%error, "extensions that this server's own builder has signed are not loaded");
+        None
+    })
 }
 
 impl<P: Into<Pushing>> From<P> for Extensions {
@@ -147,7 +168,10 @@ impl ControlPlane {
             _ => ControlStartError::Port(config.control, error),
         })?;
         let found = Found { state: config.state.clone(), address: admin.address() };
-        found.write(identity.as_deref())?;
+        if let Err(error) = found.write(identity.as_deref()) {
+            let at = admin.address();
+            tracing::error!("{error}; the command line on this machine has to be told --server {at}");
+        }
         let changed = move |identity: &Identity| {
             if let Err(error) = found.write(Some(identity)) {
                 tracing::error!(%error, "the command line on this machine does not know the new certificate");

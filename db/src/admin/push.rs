@@ -107,11 +107,13 @@ pub struct Pushing {
     pub builder: Result<Arc<dyn Build>, String>,
     /// Keys of builders elsewhere whose artifacts are loaded too.
     pub trusted_keys: Vec<PublicKey>,
+    /// The key of this server's own builder where the server was started without it: what it has signed goes on to be loaded.
+    pub own_key: Option<PublicKey>,
 }
 
 impl From<Result<Arc<dyn Build>, String>> for Pushing {
     fn from(builder: Result<Arc<dyn Build>, String>) -> Pushing {
-        Pushing { builder, trusted_keys: Vec::new() }
+        Pushing { builder, trusted_keys: Vec::new(), own_key: None }
     }
 }
 

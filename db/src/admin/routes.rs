@@ -26,7 +26,7 @@ use crate::builder::{QueueRefusal, Turn};
 use crate::config::suggest;
 use crate::gate::{Peer, Unread};
 use crate::limits::control::BODY_PATIENCE;
-use crate::tenants::{DirectoryError, NewTable, NewTenant, TenantView, TokenHash};
+use crate::tenants::{Directory, DirectoryError, NewTable, NewTenant, TenantView, TokenHash, utc};
 
 pub(super) type Answer<T> = Result<axum::Json<T>, Failure>;
 
@@ -458,6 +458,7 @@ async fn prometheus(State(control): State<Arc<Control>>, caller: Caller) -> Resu
 /// For anyone; but what the builder says of itself, such as a folder's name, is for those with a token.
 async fn health(State(control): State<Arc<Control>>, caller: Result<Caller, Failure>) -> axum::Json<Health> {
     axum::Json(Health {
+        changes: changes(&control.directory, caller.is_ok()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data_address: control.data.to_string(),
         workers: u32::try_from(control.metrics.workers()).unwrap_or(u32::MAX),
@@ -474,6 +475,16 @@ async fn health(State(control): State<Arc<Control>>, caller: Result<Caller, Fail
             (Err(_), Err(_)) => "none".to_owned(),
         },
     })
+}
+
+/// Whether changes are kept, and why not: a path, for those with a token.
+fn changes(directory: &Directory, known: bool) -> String {
+    match directory.not_kept() {
+        Some((since_ms, why)) if known => format!("refused since {} UTC: {why}", utc(since_ms)),
+        Some(_) => "refused".to_owned(),
+        None if directory.is_kept() => "kept".to_owned(),
+        None => "not kept".to_owned(),
+    }
 }
 
 async fn shutdown(State(control): State<Arc<Control>>, caller: Caller) -> Answer<Nothing> {

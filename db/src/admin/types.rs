@@ -33,6 +33,9 @@ pub struct Health {
     pub network: String,
     /// What is in want, such as the tenant that a port speaks for: a line each, for the operator.
     pub warnings: Vec<String>,
+    /// Whether changes of tenants, tables, grants, tokens and extensions are kept over a restart: `kept`, `not kept` (`--ephemeral`), or
+    /// `refused`: they cannot be written now; for those with a token with the reason.
+    pub changes: String,
 }
 
 /// `POST /v1/tenants`.

@@ -33,15 +33,31 @@ impl BuilderKey {
     /// `Internal` when the file cannot be read or written, is open to others, or is no key.
     pub fn open(state: &Path) -> Result<BuilderKey, BuildError> {
         let path = state.join(KEY_FILE);
-        let wrong = |what: String| BuildError::Internal(format!("key file {}: {what}", path.display()));
         if !path.exists() {
-            make(state, &path).map_err(|error| wrong(error.to_string()))?;
+            make(state, &path).map_err(|error| wrong(&path, &error))?;
         }
-        let mode = fs::metadata(&path).map_err(|error| wrong(error.to_string()))?.permissions().mode();
+        BuilderKey::read(&path)
+    }
+
+    /// The public key of the builder that has worked in a state folder; `None` if none has. Makes and starts nothing.
+    ///
+    /// # Errors
+    /// `Internal` when the file cannot be read, is open to others, or is no key.
+    pub fn public_in(state: &Path) -> Result<Option<PublicKey>, BuildError> {
+        let path = state.join(KEY_FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        BuilderKey::read(&path).map(|key| Some(key.public()))
+    }
+
+    fn read(path: &Path) -> Result<BuilderKey, BuildError> {
+        let wrong = |what: String| wrong(path, &what);
+        let mode = fs::metadata(path).map_err(|error| wrong(error.to_string()))?.permissions().mode();
         if mode & 0o077 != 0 {
             return Err(wrong(format!("mode {:o} lets others read it; run `chmod 600` on it", mode & 0o777)));
         }
-        let bytes = fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+        let bytes = fs::read(path).map_err(|error| wrong(error.to_string()))?;
         let seed: [u8; 32] = bytes.try_into().map_err(|_| wrong("it must hold 32 bytes".to_owned()))?;
         Ok(BuilderKey(SigningKey::from_bytes(&seed)))
     }
@@ -59,6 +75,10 @@ impl BuilderKey {
     pub(super) fn sign(&self, header: &[u8]) -> [u8; 64] {
         self.0.sign(&[CONTEXT, header].concat()).to_bytes()
     }
+}
+
+fn wrong(path: &Path, what: &dyn fmt::Display) -> BuildError {
+    BuildError::Internal(format!("key file {}: {what}", path.display()))
 }
 
 /// Makes a key in a file of its own and links it into place, which fails when there is one already.

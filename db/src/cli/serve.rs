@@ -107,7 +107,7 @@ pub(super) struct ServeArgs {
     /// Allow open tenants although other machines reach the data ports: anyone there may use their data
     #[arg(long)]
     allow_open: bool,
-    /// Start without a builder: no pushes
+    /// Start without a builder: no pushes; what was pushed before is loaded
     #[arg(long)]
     no_builder: bool,
     /// The rustc that compiles extensions [default: the one on the path]
@@ -194,7 +194,10 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
     let control = ControlPlane::start_loaded(&config, extensions, served, move || asked.notify_one())
         .map_err(|error| start(&error))?;
-    announce(&config, &data, &control, out)?;
+    if let Err(error) = announce(&config, &data, &control, out) {
+        // Such as a log on a full disk: no reason to end.
+        tracing::warn!("standard output takes nothing: {}", error.message);
+    }
     config.beside_workers(|| wait(&stop, &data, &control))?;
     // Control first: no push is taken while the workers finish what is under way.
     drop(control);
@@ -209,6 +212,8 @@ pub(super) fn start_log() {
     // It is set already only when a test has set it.
     let colors = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colors);
+    // A log that cannot be written, on a full disk, is no reason to end: the library would complain to the same place, and panic.
+    let log = log.log_internal_errors(false);
     let _set = log.try_init();
 }
 
@@ -281,6 +286,7 @@ pub(super) fn health(session: &Session, out: &Out) -> Result<(), Failure> {
             ("uptime_s", health.uptime_s.to_string()),
             ("builder", health.builder.clone()),
             ("network", health.network.clone()),
+            ("changes", health.changes.clone()),
         ];
         all.extend(health.warnings.iter().map(|warning| ("warning", warning.clone())));
         fields(&all)

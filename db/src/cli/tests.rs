@@ -331,6 +331,7 @@ fn client_and_server_have_the_same_extensions() {
         builder: "ok".into(),
         network: "n".into(),
         warnings: vec!["w".into()],
+        changes: "kept".into(),
     });
 }
 

@@ -40,8 +40,20 @@ impl ControlFile {
         let path = state.join(CONTROL_FILE);
         let json = serde_json::to_vec(self)
             .map_err(|error| ConfigError::new(format!("cannot write {}: {error}", path.display())))?;
-        write_private(&path, &json)
+        if fs::read(&path).is_ok_and(|there| there == json) {
+            return Ok(());
+        }
+        // On a full disk the file that is there still has its block: half of a file for a moment is better than another port for good.
+        write_private(&path, &json).or_else(|error| overwrite(&path, &json).map_err(|_also| error))
     }
+}
+
+/// Writes over a file that is there. Whoever reads it meanwhile may find something of both.
+fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).open(path)?;
+    file.write_all(bytes)?;
+    file.set_len(bytes.len() as u64)?;
+    file.sync_all()
 }
 
 /// Writes a file that only its owner may read, whole or not at all: what was there before stays until it is replaced.

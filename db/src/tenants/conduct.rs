@@ -205,7 +205,7 @@ fn decide(directory: &Directory, view: &TenantView, extension: &Extension, windo
         let why = reason(&since, quotas, "suspend_after_kills", quotas.suspend_after_kills);
         let suspension = Suspension::new(&extension.name, now_ms, &why);
         // Unloaded meanwhile: then there is nothing to suspend.
-        if directory.suspend(view.tenant.id, &extension.name, suspension).is_ok() {
+        if directory.suspend_unasked(view.tenant.id, &extension.name, suspension).is_ok() {
             window.suspended = true;
             tell(view, extension, "suspended", now_ms, why);
         }

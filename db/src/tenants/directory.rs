@@ -128,13 +128,27 @@ impl Directory {
         &self,
         change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
+        self.change_and_keep(true, change)
+    }
+
+    /// As [`Directory::change`]; `must` says whether a change that cannot be written is refused. One that the server makes by itself, and
+    /// that takes a right away, is made all the same, and written with the next.
+    fn change_and_keep<T>(
+        &self,
+        must: bool,
+        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
         let done = {
             let mut next = self.next.lock();
             let before = self.snapshot.load_full();
             let mut snapshot = Snapshot::clone(&before);
             next.effects.clear();
             let done = change(&mut next, &mut snapshot)?;
-            self.keep(&next, &before, &snapshot)?;
+            if let Err(error) = self.keep(&next, &before, &snapshot)
+                && must
+            {
+                return Err(error);
+            }
             let mut gone = Vec::new();
             for effect in next.effects.drain(..) {
                 match effect {
@@ -167,6 +181,21 @@ impl Directory {
     ) -> Result<T, DirectoryError> {
         let tenant = tenant.into();
         self.change(|next, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(tenant)?);
+            let done = change(next, &mut view)?;
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+            Ok(done)
+        })
+    }
+
+    /// Takes a right away, whether that can be written or not.
+    pub(super) fn restrict_view<'a, T>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        change: impl FnOnce(&mut Next, &mut TenantView) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        let tenant = tenant.into();
+        self.change_and_keep(false, |next, snapshot| {
             let mut view = TenantView::clone(snapshot.find(tenant)?);
             let done = change(next, &mut view)?;
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));

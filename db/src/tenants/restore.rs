@@ -18,15 +18,48 @@ use crate::store::{Table, TableConfig};
 
 impl Directory {
     /// Keeps what there is, and every change from now on, in that journal: a change is on the disk before anybody sees it.
+    /// Where the disk takes nothing, but the journal holds what there was, changes are refused until it does.
     ///
     /// # Errors
-    /// [`KeptError`]: it cannot be written.
+    /// [`KeptError`]: it cannot be written for another reason, or there was none.
     pub fn keep_in(&self, mut journal: Journal) -> Result<(), KeptError> {
         // Behind the lock that changes take.
         let next = self.next.lock();
-        journal.replace(&state(&next, &self.snapshot()))?;
+        if let Err(error) = journal.replace(&state(&next, &self.snapshot())) {
+            if !journal.may_go_on() {
+                return Err(error);
+            }
+            tracing::error!(
+                "{error}. The server starts with what the file holds, and refuses changes of tenants, tables, grants, tokens and \
+                 extensions until it can be written; it tries again by itself"
+            );
+        }
         *self.journal.lock() = Some(journal);
         Ok(())
+    }
+
+    /// Since when, in milliseconds since 1970, changes are refused because they cannot be written, and why.
+    pub fn not_kept(&self) -> Option<(u64, String)> {
+        let journal = self.journal.lock();
+        journal.as_ref()?.trouble().map(|(since_ms, why)| (since_ms, why.to_string()))
+    }
+
+    /// Whether changes are kept at all.
+    pub fn is_kept(&self) -> bool {
+        self.journal.lock().is_some()
+    }
+
+    /// Writes the journal again where that has failed, once in a while. Called from time to time.
+    pub fn keep_again(&self) {
+        if !self.journal.lock().as_ref().is_some_and(Journal::is_due) {
+            return;
+        }
+        let next = self.next.lock();
+        let state = state(&next, &self.snapshot());
+        if let Some(journal) = &mut *self.journal.lock() {
+            // It is noted, and told by `not_kept`.
+            let _still_failing = journal.replace(&state);
+        }
     }
 
     /// Puts back what was kept. Tables are empty; extensions are not loaded yet.
@@ -141,7 +174,9 @@ impl Directory {
             return Ok(());
         }
         journal.record(change, || state(next, after)).map_err(|error| {
-            tracing::error!(%error, "a change is refused");
+            if journal.may_log() {
+                tracing::error!(%error, "a change is refused");
+            }
             DirectoryError::NotKept(error.to_string())
         })
     }

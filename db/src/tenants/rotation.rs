@@ -6,6 +6,7 @@
 //! the clock. The less of the two is left then. It is kept anew when the clock has been set, and when a tenth of it has passed; so a
 //! clock that goes wrong while the server is down ends a grace early, or makes it longer by a tenth.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -218,9 +219,10 @@ impl Directory {
                 }
                 // It may have been deleted, or rotated anew, since the snapshot was taken.
                 Some(true) => {
-                    let _gone = self.change_tenant(view.tenant.id, |_, tenant| {
-                        if over(tenant) == Some(true) {
-                            tenant.old = None;
+                    // On a full disk, too: what is kept says when the grace ends.
+                    let _gone = self.restrict_view(view.tenant.id, |_, view| {
+                        if over(&view.tenant) == Some(true) {
+                            Arc::make_mut(&mut view.tenant).old = None;
                         }
                         Ok(())
                     });

@@ -36,6 +36,17 @@ impl Suspension {
     }
 }
 
+fn put(view: &mut TenantView, extension: &str, suspension: Suspension) -> Result<(), DirectoryError> {
+    if !view.extensions.contains_key(extension) {
+        return Err(unknown_extension(view, extension));
+    }
+    let binds_more = |old: &Arc<Suspension>| suspension.binding && !old.binding;
+    if view.suspended.get(extension).is_none_or(binds_more) {
+        view.suspended.insert(extension.into(), Arc::new(suspension));
+    }
+    Ok(())
+}
+
 impl TenantView {
     /// Whether calls of the extension of that name are to be answered `Suspended`.
     #[inline]
@@ -93,16 +104,20 @@ impl Directory {
         extension: &str,
         suspension: Suspension,
     ) -> Result<(), DirectoryError> {
-        self.change_view(tenant, |_, view| {
-            if !view.extensions.contains_key(extension) {
-                return Err(unknown_extension(view, extension));
-            }
-            let binds_more = |old: &Arc<Suspension>| suspension.binding && !old.binding;
-            if view.suspended.get(extension).is_none_or(binds_more) {
-                view.suspended.insert(extension.into(), Arc::new(suspension));
-            }
-            Ok(())
-        })
+        self.change_view(tenant, |_, view| put(view, extension, suspension))
+    }
+
+    /// The same where the server does it by itself: whether it can be kept or not.
+    ///
+    /// # Errors
+    /// No such tenant or extension.
+    pub(super) fn suspend_unasked<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        extension: &str,
+        suspension: Suspension,
+    ) -> Result<(), DirectoryError> {
+        self.restrict_view(tenant, |_, view| put(view, extension, suspension))
     }
 }
 

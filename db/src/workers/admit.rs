@@ -21,7 +21,7 @@ use super::queries::Mark;
 use super::refusals;
 use crate::limits::{BURST, MULTIGET_KEYS};
 use crate::metrics::{Counter, WorkerCounters, malformed_index};
-use crate::tenants::{Snapshot, TenantView};
+use crate::tenants::{Snapshot, TenantView, TokenHash};
 
 /// A request as it came.
 pub(super) struct Incoming<'p> {
@@ -94,9 +94,22 @@ impl<'d> Door<'d, '_> {
     }
 }
 
+/// What an unauthenticated sender is told: the same whether the tenant that it names is there or not.
+type Refused = (Status, &'static str);
+
 /// What a plain message from another machine is told.
-const SEAL_REQUIRED: &str = "from another machine this tenant's data are reached in a sealed session only: use a client that \
-    seals (all do by default), or have the operator say --allow-plaintext";
+const SEAL_REQUIRED: Refused = (
+    Status::SealRequired,
+    "from another machine a closed tenant's data are reached in a sealed session only: use a client that seals (all do by \
+     default), or have the operator say --allow-plaintext",
+);
+const ANOTHERS_SESSION: Refused =
+    (Status::Unauthenticated, "a sealed session acts for the tenant alone whose token it was opened with");
+const NO_HELLO: Refused = (
+    Status::Unauthenticated,
+    "the session has not shown the token of a tenant with this id: send a hello first, or check the id",
+);
+const NOT_THE_TOKEN: Refused = (Status::Unauthenticated, "no tenant has this id and this token: check both");
 
 /// What whoever asks for something is told while the server is shutting down.
 const SHUTTING_DOWN: &str = "the server is shutting down and did not run this; ask again when it is back";
@@ -186,7 +199,7 @@ pub(super) fn admit<'d>(
         Err(malformed) => return refuse_malformed(door, request, malformed, desk, response),
     };
     let Some(view) = door.tenant(header.tenant) else {
-        return tenantless(door, request, survey.pings, desk, response);
+        return tenantless(door, request, (header, &first), survey.pings, desk, response);
     };
     if let Err(no) = authenticate(door, view, request.peer, &header, &first, desk) {
         return unauthenticated(door, request, no, desk, response);
@@ -255,22 +268,32 @@ fn refuse_malformed(
     refused(door, header, request, desk, response)
 }
 
-/// What becomes of a message that names no tenant that there is.
+/// What becomes of a message that names no tenant that there is. Pings need none, under the id 0, which is nobody's. All else is answered as a closed
+/// tenant answers an unauthenticated sender, in the same words and after the same work: else ids could be tried until one is a tenant's.
 #[cold]
 fn tenantless(
     door: &Door<'_, '_>,
     request: &Request<'_>,
+    (header, first): (MessageHeader, &Operation<'_>),
     pings: bool,
     desk: &mut Desk,
     response: &mut Vec<u8>,
 ) -> Verdict {
-    let header = if pings && refusals::is_short(&request.message) {
+    let nameless = pings && header.tenant == NAMELESS.tenant;
+    let header = if nameless && refusals::is_short(&request.message) {
         pong(door, &request.message, response)
-    } else if pings {
+    } else if nameless {
         refuse(door, request, Status::TooLarge, Text::Fitting(refusals::LONG_PING), response)
     } else {
-        let text = "no tenant has this id; `sandstorm tenant list` shows those there are";
-        refuse(door, request, Status::UnknownTenant, Text::Fitting(text), response)
+        let no = match closed_to(door, header.tenant, request.peer) {
+            Some(no) => no,
+            None if first.op == Op::Hello => {
+                TokenHash::refuse(first.value);
+                NOT_THE_TOKEN
+            }
+            None => NO_HELLO,
+        };
+        return unauthenticated(door, request, no, desk, response);
     };
     refused(door, header, request, desk, response)
 }
@@ -280,7 +303,7 @@ fn tenantless(
 fn unauthenticated(
     door: &Door<'_, '_>,
     request: &Request<'_>,
-    (status, text): (Status, &str),
+    (status, text): Refused,
     desk: &mut Desk,
     response: &mut Vec<u8>,
 ) -> Verdict {
@@ -392,18 +415,14 @@ fn authenticate(
     header: &MessageHeader,
     first: &Operation<'_>,
     desk: &mut Desk,
-) -> Result<(), (Status, &'static str)> {
+) -> Result<(), Refused> {
     let (tenant, session, token) = (&view.tenant, header.session, first.value);
-    let no = |text| Err((Status::Unauthenticated, text));
     let sealed = session_of(peer);
-    if sealed.is_some_and(|(of, _)| of != tenant.id) {
-        return no("a sealed session acts for the tenant alone whose token it was opened with");
-    }
-    if tenant.open {
+    if tenant.open && sealed.is_none_or(|(of, _)| of == tenant.id) {
         return Ok(());
     }
-    if sealed.is_none() && !door.allow_plaintext && !peer.ip().to_canonical().is_loopback() {
-        return Err((Status::SealRequired, SEAL_REQUIRED));
+    if let Some(no) = closed_to(door, tenant.id, peer) {
+        return Err(no);
     }
     let is_bound = if first.op == Op::Hello { first.number == HELLO_BINDS } else { start_of(header.sequence) != 0 };
     let home = home_of(peer, is_bound);
@@ -418,11 +437,20 @@ fn authenticate(
             }
             return Ok(());
         }
-        _ => return no("the session has not shown the tenant's token: send a hello first"),
+        _ => return Err(NO_HELLO),
     };
-    let Some(credential) = credential else { return no("this is not the tenant's token") };
+    let Some(credential) = credential else { return Err(NOT_THE_TOKEN) };
     desk.sessions.admit((home, peer), session, tenant.id, credential);
     Ok(())
+}
+
+/// Why a sender cannot act for a closed tenant of that id whatever token it shows, if so. Whether there is such a tenant plays no part.
+#[inline]
+fn closed_to(door: &Door<'_, '_>, tenant: u32, peer: Peer) -> Option<Refused> {
+    match session_of(peer) {
+        Some((of, _)) => (of != tenant).then_some(ANOTHERS_SESSION),
+        None => (!door.allow_plaintext && !peer.ip().to_canonical().is_loopback()).then_some(SEAL_REQUIRED),
+    }
 }
 
 /// A refusal's text.

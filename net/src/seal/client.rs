@@ -14,9 +14,9 @@ use std::ops::Range;
 /// Why there is no session and will be none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The server does not know the token.
+    /// The server has no tenant of this id and this token.
     Token,
-    /// It has no such tenant.
+    /// It has no such tenant: only older servers tell.
     Tenant,
 }
 

@@ -66,9 +66,9 @@ impl Kind {
 pub enum Reason {
     /// It does not have this session, or not these keys of it.
     Session = 1,
-    /// The hello was not made with the tenant's token.
+    /// The hello was not made with the token of a tenant of that id: there may be no such tenant.
     Token = 2,
-    /// It has no such tenant.
+    /// There is no such tenant. Servers before this one said so to anybody who asked; this one answers [`Reason::Token`].
     Tenant = 3,
     /// The hello's time is too far from the server's, which the packet tells.
     Clock = 4,

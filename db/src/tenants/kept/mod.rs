@@ -12,7 +12,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use journal::{JOURNAL_FILE, Journal, KeptError};
+pub(crate) use journal::is_no_room;
+pub use journal::{CUT_PREFIX, JOURNAL_FILE, Journal, KeptError};
 pub(super) use state::Change;
 pub use state::{
     KeptGiven, KeptOldToken, KeptReceived, KeptSuspension, KeptTable, KeptTenant, KeptToken, Origin, State,

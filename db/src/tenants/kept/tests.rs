@@ -199,15 +199,17 @@ fn restart(folder: &Path, directory: Arc<Directory>) -> Arc<Directory> {
 
 /// A journal cut anywhere within its last line is the state before that line, and whole it is the state after.
 fn cut_everywhere(before: &[u8], after: &[u8]) {
-    let (old, _) = journal::read(before).expect("it was good");
-    let (new, whole) = journal::read(after).expect("it is good");
+    let (old, ..) = journal::read(before).expect("it was good");
+    let (new, whole, _) = journal::read(after).expect("it is good");
     assert_eq!(whole, after.len());
     for cut in before.len()..after.len() {
-        let (state, whole) = journal::read(&after[..cut]).unwrap_or_else(|damage| panic!("cut at {cut}: {damage:?}"));
+        let (state, whole, _) =
+            journal::read(&after[..cut]).unwrap_or_else(|damage| panic!("cut at {cut}: {damage:?}"));
         assert_eq!((whole, &state), (before.len(), &old), "cut at {cut}");
         // The length came to the disk, and of the bytes only those before the cut.
         let unwritten = [&after[..cut], &vec![0; after.len() - cut]].concat();
-        let (state, whole) = journal::read(&unwritten).unwrap_or_else(|damage| panic!("zeros from {cut}: {damage:?}"));
+        let (state, whole, _) =
+            journal::read(&unwritten).unwrap_or_else(|damage| panic!("zeros from {cut}: {damage:?}"));
         assert_eq!((whole, &state), (before.len(), &old), "zeros from {cut}");
     }
     assert_ne!((&old.tenants, old.next_tenant), (&new.tenants, new.next_tenant), "a line is a change");
