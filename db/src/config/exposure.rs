@@ -115,7 +115,8 @@ impl PortTls {
             (Some(_), Some(_), false) if !over.names.is_empty() => Err(ConfigError::new(format!(
                 "{} is for a certificate that is made here ({}); this one has its names already",
                 port.names, port.made
-            ))),
+            ))
+            .at(&[format!("{}.certificate", port.section)])),
             (Some(certificate), Some(key), false) => Ok(PortTls::Files { certificate, key }),
             (None, None, true) => {
                 let mut names = file.names;
@@ -128,7 +129,8 @@ impl PortTls {
             (None, None, false) if !file.names.is_empty() || !over.names.is_empty() => Err(ConfigError::new(format!(
                 "{}.names ({}) are those of a certificate that is made here; say self_signed = true ({}) as well",
                 port.section, port.names, port.made
-            ))),
+            ))
+            .at(&[format!("{}.names", port.section)])),
             (None, None, false) => Ok(PortTls::Off),
             (Some(_), None, false) => Err(lonely(port, "certificate", "key")),
             (None, Some(_), false) => Err(lonely(port, "key", "certificate")),
@@ -142,7 +144,12 @@ impl PortTls {
 }
 
 fn both(port: &HttpPort) -> ConfigError {
-    ConfigError::new(format!("{}: either a certificate with its key, or self_signed, not both", port.section))
+    ConfigError::new(format!("{}: either a certificate with its key, or self_signed, not both", port.section)).at(&[
+        "self_signed",
+        "certificate",
+        "key",
+    ]
+    .map(|key| format!("{}.{key}", port.section)))
 }
 
 fn lonely(port: &HttpPort, there: &str, missing: &str) -> ConfigError {
@@ -150,6 +157,7 @@ fn lonely(port: &HttpPort, there: &str, missing: &str) -> ConfigError {
     ConfigError::new(format!(
         "{section}.{there} is given without {section}.{missing}; give both ({named}), or self_signed = true ({made})"
     ))
+    .at(&[format!("{section}.{there}")])
 }
 
 /// Whether other machines reach a port that is bound to `ip`. An IPv4 address in IPv6's clothes is what it is inside.

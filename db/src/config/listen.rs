@@ -56,28 +56,40 @@ fn listen_at(
     ListenAt { address, udp, entrance: Entrance { protocol, tenant, table, public } }
 }
 
+/// The keys of the ports of the file, in the order of [`build`].
+pub(super) fn keys(memcached: &[FileListen], redis: &[FileListen]) -> Vec<String> {
+    let keys =
+        |section: &'static str, count: usize| (0..count).map(move |number| format!("{section}.{number}.address"));
+    keys("memcached", memcached.len()).chain(keys("redis", redis.len())).collect()
+}
+
 /// All ports: the file's, then the command line's.
 pub(super) fn build(
     memcached: Vec<FileListen>,
     redis: Vec<FileListen>,
     over: &[ListenAt],
 ) -> Result<Vec<ListenAt>, ConfigError> {
-    let memcached = memcached.into_iter().map(|listen| (Protocol::Memcached, listen));
-    let redis = redis.into_iter().map(|listen| (Protocol::Redis, listen));
+    let memcached = memcached.into_iter().enumerate().map(|(number, listen)| (Protocol::Memcached, number, listen));
+    let redis = redis.into_iter().enumerate().map(|(number, listen)| (Protocol::Redis, number, listen));
     let mut ports = Vec::new();
-    for (protocol, listen) in memcached.chain(redis) {
+    for (protocol, number, listen) in memcached.chain(redis) {
         let FileListen { address, tenant, table, udp } = listen;
         let what = name(protocol);
+        let at = |key: &str| [format!("{what}.{number}.{key}")];
         if udp == Some(true) && protocol == Protocol::Redis {
-            return Err(ConfigError::new(format!("redis address {address}: Redis has no UDP; leave udp out")));
+            return Err(
+                ConfigError::new(format!("redis address {address}: Redis has no UDP; leave udp out")).at(&at("udp"))
+            );
         }
         if udp == Some(true) && tenant.is_none() {
             return Err(ConfigError::new(format!(
                 "{what} address {address}: a datagram carries no token, so udp = true needs a tenant"
-            )));
+            ))
+            .at(&at("udp")));
         }
         if table.is_some() && tenant.is_none() {
-            return Err(ConfigError::new(format!("{what} address {address}: a table needs its tenant; name both")));
+            return Err(ConfigError::new(format!("{what} address {address}: a table needs its tenant; name both"))
+                .at(&at("table")));
         }
         ports.push(listen_at(protocol, address, tenant, table, udp));
     }
