@@ -15,6 +15,7 @@ use super::new::{NewTable, NewTenant, Options};
 use super::quotas::{QuotaChanges, Quotas};
 use super::snapshot::{Snapshot, TenantRef};
 use super::token::{self, TokenHash};
+use super::told;
 use super::usage::Usage;
 use super::{Access, Grant, TableEntry, Tenant, TenantView};
 use crate::limits::tenants::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
@@ -125,6 +126,15 @@ impl Directory {
         &self,
         change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
+        self.change_and_tell(told::changes, change)
+    }
+
+    /// The same, with what the log is to say of it, given what was there before and after.
+    pub(super) fn change_and_tell<T>(
+        &self,
+        tell: fn(&Snapshot, &Snapshot),
+        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
         let done = {
             let mut next = self.next.lock();
             let before = self.snapshot.load_full();
@@ -146,6 +156,7 @@ impl Directory {
             }
             snapshot.generation += 1;
             let generation = snapshot.generation;
+            tell(&before, &snapshot);
             self.snapshot.store(Arc::new(snapshot));
             self.generation.store(generation, Ordering::Release);
             done
