@@ -18,17 +18,17 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::builder::BuilderConfig;
-use crate::limits::tenants::TENANTS;
+use crate::limits::tenants::{MIN_TABLE_BYTES, TENANTS};
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_WORKERS};
 use crate::processors;
 use crate::store::Mode;
 use crate::tenants::{
     Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, Origin, QuotaChanges, Quotas, TokenHash,
+    check_name,
 };
 use crate::workers::ListenAt;
 
@@ -38,6 +38,7 @@ mod exposure;
 mod kept;
 mod listen;
 mod net;
+mod places;
 #[cfg(test)]
 mod reference;
 mod state;
@@ -47,6 +48,8 @@ mod tests;
 pub use builder::BuilderSettings;
 use builder::FileBuilder;
 pub use error::ConfigError;
+pub(crate) use error::suggest;
+use error::{describe, downwards, in_range, seconds};
 pub use exposure::{BUILDER_PORT, CONTROL_PORT, HttpPort, PROTOCOL_PORTS, PortTls, TlsOverrides};
 use exposure::{FilePortTls, check_control, check_service, is_public};
 use listen::FileListen;
@@ -55,6 +58,7 @@ use net::FileNet;
 #[cfg(not(feature = "dpdk"))]
 pub use net::WITHOUT_DPDK;
 pub use net::{DriverName, NetOverrides, NetSettings};
+use places::Places;
 pub use state::{
     CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
     read_operator_token, write_operator_token, write_private,
@@ -114,6 +118,8 @@ pub struct Config {
     pub tenants: Vec<TenantSettings>,
     /// What is allowed but should not be: a line each, which says what to do.
     pub warnings: Vec<String>,
+    /// Where the file says what: for errors that show when the tenants are created.
+    places: Places,
 }
 
 /// Limits that can be set downwards.
@@ -302,7 +308,9 @@ impl Config {
     /// As [`Config::load`].
     pub fn parse(text: &str, origin: &str, overrides: &Overrides) -> Result<Config, ConfigError> {
         let file: File = toml::from_str(text).map_err(|error| describe(&error, text, origin))?;
-        Config::build(file, overrides).map_err(|ConfigError(message)| ConfigError(format!("{origin}: {message}")))
+        let places = Places::of(text, origin, overrides);
+        let config = Config::build(file, overrides).map_err(|error| places.name(error))?;
+        Ok(Config { places, ..config })
     }
 
     fn build(file: File, over: &Overrides) -> Result<Config, ConfigError> {
@@ -315,8 +323,11 @@ impl Config {
             value_bytes: downwards("limits.value_bytes", file.limits.value_bytes, MAX_VALUE_BYTES)?,
             tenants: in_range("limits.tenants", file.limits.tenants.unwrap_or(TENANTS), 1, 1 << 20)?,
         };
-        let quotas =
-            file.quotas.apply(&Quotas::default()).map_err(|error| ConfigError::new(format!("quotas: {error}")))?;
+        let quotas = file
+            .quotas
+            .apply(&Quotas::default())
+            .map_err(|error| ConfigError::new(format!("quotas: {error}")).at(&error.keys("quotas")))?;
+        let ports = listen::keys(&file.memcached, &file.redis);
         let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
         let net = NetSettings::build(file.net, &over.net)?;
         let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
@@ -343,8 +354,12 @@ impl Config {
             builder: file.builder.settings(over.rustc.clone(), over.builder)?,
             tenants: file.tenants,
             warnings: Vec::new(),
+            places: Places::default(),
         };
         config.check()?;
+        for (number, port) in config.listen.iter().enumerate() {
+            listen::check(&config, port).map_err(|error| error.at(ports.get(number).as_slice()))?;
+        }
         Ok(config)
     }
 
@@ -400,7 +415,8 @@ impl Config {
         over: &TlsOverrides,
         allow_plain: bool,
     ) -> Result<PortTls, ConfigError> {
-        let tls = PortTls::build(&BUILDER_PORT, self.builder_tls.clone(), over, listen)?;
+        let tls = PortTls::build(&BUILDER_PORT, self.builder_tls.clone(), over, listen)
+            .map_err(|error| self.places.name(error))?;
         check_service(listen, &tls, allow_plain)?;
         Ok(tls)
     }
@@ -410,20 +426,23 @@ impl Config {
     /// # Errors
     /// What the directory refuses, with the tenant's name.
     pub fn create_tenants(&self, directory: &Directory) -> Result<(), ConfigError> {
-        let refused = |tenant: &TenantSettings, error: DirectoryError| {
-            ConfigError::new(format!("configured tenant {:?}: {error}; {}", tenant.name, error.hint()))
-        };
         let restored = directory.snapshot();
-        for tenant in &self.tenants {
+        for (number, tenant) in self.tenants.iter().enumerate() {
+            let refused = |key: String, error: &DirectoryError| self.places.name(tenant.refused(error).at(&[key]));
             if restored.by_name(&tenant.name).is_none() {
-                tenant.create(directory).map_err(|error| refused(tenant, error))?;
+                tenant.create(directory).map_err(|error| refused(tenant.key_of(number, &error), &error))?;
             }
-            tenant.create_tables(directory).map_err(|error| refused(tenant, error))?;
+            tenant.create_tables(directory).map_err(|(table, error)| {
+                let key = if matches!(error, DirectoryError::TableIdTaken { .. }) { "id" } else { "name" };
+                refused(format!("tenants.{number}.tables.{table}.{key}"), &error)
+            })?;
         }
-        for tenant in &self.tenants {
-            for GrantSettings { table, to, access } in &tenant.grants {
+        for (number, tenant) in self.tenants.iter().enumerate() {
+            for (grant, GrantSettings { table, to, access }) in tenant.grants.iter().enumerate() {
                 let granted = directory.grant(&tenant.name, table, to, *access, Granter::Operator);
-                granted.map_err(|error| refused(tenant, error))?;
+                granted.map_err(|error| {
+                    self.places.name(tenant.refused(&error).at(&[format!("tenants.{number}.grants.{grant}")]))
+                })?;
             }
         }
         Ok(())
@@ -437,7 +456,8 @@ impl Config {
                 self.data.port(),
                 self.workers,
                 usize::from(u16::MAX) + 1 - self.workers
-            )));
+            ))
+            .at(&["data", "workers"]));
         }
         let same_host = self.data.ip() == self.control.ip();
         let clash = (usize::from(self.data.port())..=last).contains(&usize::from(self.control.port()));
@@ -447,35 +467,74 @@ impl Config {
                 "control port {} is among the data ports {} to {last}; choose another",
                 self.control.port(),
                 self.data.port()
-            )));
+            ))
+            .at(&["control", "data", "workers"]));
         }
-        check_control(self.control, &self.control_tls, self.allow_plain_control)?;
-        listen::check(self)?;
-        self.tenants.iter().try_for_each(TenantSettings::check)?;
-        if let Some(open) = self.tenants.iter().find(|tenant| tenant.open && !self.may_be_open()) {
+        check_control(self.control, &self.control_tls, self.allow_plain_control)
+            .map_err(|error| error.at(&["control"]))?;
+        self.tenants.iter().enumerate().try_for_each(|(number, tenant)| tenant.check(number, &self.quotas))?;
+        let is_refused = |(_, tenant): &(usize, &TenantSettings)| tenant.open && !self.may_be_open();
+        if let Some((number, open)) = self.tenants.iter().enumerate().find(is_refused) {
             return Err(ConfigError::new(format!(
                 "tenant {:?} is open, but data address {} is reached from other machines: anyone there could read and \
                  change its records and run its extensions; give it a token, or say --allow-open if that is meant",
                 open.name, self.data
-            )));
+            ))
+            .at(&[format!("tenants.{number}.open")]));
         }
         Ok(())
     }
 }
 
 impl TenantSettings {
-    fn check(&self) -> Result<(), ConfigError> {
-        let Some(hash) = &self.token_hash else { return Ok(()) };
+    /// What can be said of it without a server: `number` is its place in the file, `quotas` are those of every tenant.
+    fn check(&self, number: usize, quotas: &Quotas) -> Result<(), ConfigError> {
         let name = &self.name;
+        let at = |key: &str| vec![format!("tenants.{number}.{key}")];
+        check_name("tenant", name).map_err(|error| self.refused(&error).at(&at("name")))?;
+        if let Err(error) = self.quotas.apply(quotas) {
+            let keys = error.keys(&format!("tenants.{number}.quotas"));
+            return Err(self.refused(&error.into()).at(&keys));
+        }
+        for (table, TableSettings { name, quota_bytes, .. }) in self.tables.iter().enumerate() {
+            let at = |key: &str| at(&format!("tables.{table}.{key}"));
+            check_name("table", name).map_err(|error| self.refused(&error).at(&at("name")))?;
+            if let Some(wanted) = quota_bytes.filter(|bytes| *bytes < MIN_TABLE_BYTES) {
+                let error = DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES };
+                return Err(self.refused(&error).at(&at("quota_bytes")));
+            }
+        }
+        if self.token.as_ref().is_some_and(|token| TokenHash::of_chosen(token).is_none()) {
+            return Err(self.refused(&DirectoryError::Token).at(&at("token")));
+        }
+        let Some(hash) = &self.token_hash else { return Ok(()) };
         if self.token.is_some() {
-            return Err(ConfigError::new(format!("tenant {name:?} has both token and token_hash; leave token out")));
+            let text = format!("tenant {name:?} has both token and token_hash; leave token out");
+            return Err(ConfigError::new(text).at(&at("token")));
         }
         if TokenHash::from_text(hash).is_none() {
             return Err(ConfigError::new(format!(
                 "tenant {name:?}: token_hash is not what `sandstorm token hash` prints; run it, and copy the whole line"
-            )));
+            ))
+            .at(&at("token_hash")));
         }
         Ok(())
+    }
+
+    /// Why the directory does not take what the file says of it.
+    fn refused(&self, error: &DirectoryError) -> ConfigError {
+        ConfigError::new(format!("configured tenant {:?}: {error}; {}", self.name, error.hint()))
+    }
+
+    /// The key that the directory does not take.
+    fn key_of(&self, number: usize, error: &DirectoryError) -> String {
+        let key = match error {
+            DirectoryError::TenantIdTaken(..) | DirectoryError::ZeroId(_) => "id",
+            DirectoryError::OpenRefused(_) => "open",
+            DirectoryError::HomeWorker { .. } => "home_worker",
+            _ => "name",
+        };
+        format!("tenants.{number}.{key}")
     }
 
     fn create(&self, directory: &Directory) -> Result<(), DirectoryError> {
@@ -492,9 +551,11 @@ impl TenantSettings {
         Ok(())
     }
 
-    fn create_tables(&self, directory: &Directory) -> Result<(), DirectoryError> {
-        let known = directory.snapshot().find(&self.name)?.clone();
-        for table in self.tables.iter().filter(|table| !known.table_names.contains_key(table.name.as_str())) {
+    /// Creates the tables that are not there; what is wrong is said with the number of the table.
+    fn create_tables(&self, directory: &Directory) -> Result<(), (usize, DirectoryError)> {
+        let known = directory.snapshot().find(&self.name).map_err(|error| (0, error))?.clone();
+        let is_new = |(_, table): &(usize, &TableSettings)| !known.table_names.contains_key(table.name.as_str());
+        for (number, table) in self.tables.iter().enumerate().filter(is_new) {
             let new = NewTable {
                 name: table.name.clone(),
                 id: table.id,
@@ -502,7 +563,7 @@ impl TenantSettings {
                 quota_bytes: table.quota_bytes,
                 ordered: table.ordered,
             };
-            directory.create_table(&self.name, new)?;
+            directory.create_table(&self.name, new).map_err(|error| (number, error))?;
         }
         Ok(())
     }
@@ -530,60 +591,4 @@ fn read(path: &Path) -> Result<String, ConfigError> {
 fn default_workers() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     cores.saturating_sub(1).clamp(1, MAX_WORKERS)
-}
-
-fn in_range<T: PartialOrd + std::fmt::Display>(name: &str, value: T, min: T, max: T) -> Result<T, ConfigError> {
-    if value < min || value > max {
-        return Err(ConfigError::new(format!("{name} = {value} is outside of {min}..={max}")));
-    }
-    Ok(value)
-}
-
-fn downwards(name: &str, value: Option<usize>, limit: usize) -> Result<usize, ConfigError> {
-    in_range(name, value.unwrap_or(limit), 1, limit)
-}
-
-fn seconds(name: &str, value: Option<u64>, default: Duration) -> Result<Duration, ConfigError> {
-    let Some(value) = value else { return Ok(default) };
-    in_range(name, value, 1, 3600).map(Duration::from_secs)
-}
-
-/// One line out of a parser's error: file, line, what, and for an unknown key the nearest valid one.
-fn describe(error: &toml::de::Error, text: &str, origin: &str) -> ConfigError {
-    let line = error.span().map(|span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
-    let place = line.map_or_else(|| origin.to_owned(), |line| format!("{origin}:{line}"));
-    let message = error.message();
-    let mut names = message.split('`').skip(1).step_by(2);
-    let said = match (message.starts_with("unknown field"), names.next()) {
-        (true, Some(unknown)) => format!("unknown key `{unknown}`; {}", suggest(unknown, names)),
-        _ => message.to_owned(),
-    };
-    ConfigError::new(format!("{place}: {said}"))
-}
-
-/// "did you mean …" with the nearest of the names, or all of them if none is near.
-pub(crate) fn suggest<'a>(unknown: &str, valid: impl Iterator<Item = &'a str>) -> String {
-    let valid: Vec<&str> = valid.collect();
-    let near = valid.iter().map(|name| (distance(unknown, name), name)).min();
-    match near {
-        Some((distance, name)) if distance <= 1 + name.len() / 3 => format!("did you mean `{name}`?"),
-        Some(_) => format!("valid here: {}", valid.join(", ")),
-        None => "no keys are valid here".to_owned(),
-    }
-}
-
-/// Number of insertions, deletions and replacements that make one of the other.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, l) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, r) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(l != *r);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[right.len()]
 }

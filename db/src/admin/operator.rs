@@ -69,6 +69,7 @@ impl Operator {
         let old = (!grace.is_zero()).then(|| Old { token: replaced, ends: Instant::now() + grace });
         let until = old.as_ref().and_then(Old::until_ms);
         self.keys.store(Arc::new(Keys { current: TokenHash::of(token.as_bytes()), old }));
+        tracing::info!(grace_s = grace.as_secs(), "the operator's token was replaced");
         Ok((token, until))
     }
 

@@ -121,6 +121,7 @@ impl From<Result<Arc<dyn Build>, String>> for Pushing {
 pub(super) fn push(control: &Control, view: &TenantView, name: &str, push: &Push) -> Result<Pushed, Failure> {
     let started = Instant::now();
     let builder = control.pushing.builder.as_ref().map_err(|reason| Failure::no_builder(reason))?;
+    tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed");
     let source = Source::new(&push.manifest, push.files.clone()).map_err(|error| Failure::build(&error))?;
     if source.manifest.name != name {
         let message = format!("the manifest's name is {:?}, but {name:?} was pushed", source.manifest.name);
@@ -128,7 +129,11 @@ pub(super) fn push(control: &Control, view: &TenantView, name: &str, push: &Push
     }
     let id = view.tenant.id;
     let version = view.versions.next(name);
-    let (artifact, diagnostics) = builder.build(id, version, &source).map_err(|error| Failure::build(&error))?;
+    let (artifact, diagnostics) = builder.build(id, version, &source).map_err(|error| {
+        let remarks = error.diagnostics().len();
+        tracing::info!(tenant = &*view.tenant.name, extension = name, version, remarks, "extension not built");
+        Failure::build(&error)
+    })?;
     verify(control, view, name, &artifact).map_err(|error| match error {
         VerifyError::WrongKey => Failure::no_builder("it signs with a key that this server does not trust")
             .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
@@ -140,6 +145,7 @@ pub(super) fn push(control: &Control, view: &TenantView, name: &str, push: &Push
 /// Loads an artifact that a trusted builder has made elsewhere.
 pub(super) fn upload(control: &Control, view: &TenantView, name: &str, bytes: &[u8]) -> Result<Pushed, Failure> {
     let started = Instant::now();
+    tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed, built elsewhere");
     let artifact = Artifact::decode(bytes).map_err(|error| Failure::artifact(&error))?;
     verify(control, view, name, &artifact).map_err(|error| Failure::artifact(&error))?;
     load(control, view, &artifact, "", Vec::new(), started)

@@ -19,17 +19,19 @@ pub fn default_state() -> PathBuf {
 }
 
 /// A toolchain as the command line uses it: state as in [`default_state`] unless the configuration names another place.
+/// `said` is told what takes a while.
 ///
 /// # Errors
 /// As for [`Toolchain::prepare`].
-pub fn toolchain(config: Option<&BuilderConfig>) -> Result<Toolchain, BuildError> {
+pub fn toolchain(config: Option<&BuilderConfig>, said: Option<fn(&str)>) -> Result<Toolchain, BuildError> {
     Toolchain::prepare(&match config {
         Some(config) => ToolchainConfig {
             state: config.state.clone(),
             rustc: config.rustc.clone(),
             libraries: config.libraries.clone(),
+            said,
         },
-        None => ToolchainConfig { state: default_state(), ..ToolchainConfig::default() },
+        None => ToolchainConfig { state: default_state(), said, ..ToolchainConfig::default() },
     })
 }
 
@@ -63,9 +65,13 @@ const TEMPLATE: &str = include_str!("template/lib.rs.txt");
 ///
 /// # Errors
 /// What a server would answer to a push.
-pub fn check_dir(folder: &Path, config: Option<&BuilderConfig>) -> Result<Vec<Diagnostic>, BuildError> {
+pub fn check_dir(
+    folder: &Path,
+    config: Option<&BuilderConfig>,
+    said: Option<fn(&str)>,
+) -> Result<Vec<Diagnostic>, BuildError> {
     let source = Source::read(folder)?;
-    let toolchain = toolchain(config)?;
+    let toolchain = toolchain(config, said)?;
     check(&source, &toolchain.crate_names(&source)?)?;
     let limits = config.map_or_else(CompileLimits::default, |config| config.limits);
     build_library(&toolchain, &source, &Job { launcher: Launcher::Unsandboxed, limits }).map(|built| built.warnings)
@@ -83,9 +89,10 @@ pub fn test_dir(
     config: Option<&BuilderConfig>,
     arguments: &[OsString],
     stdout: Stdio,
+    said: Option<fn(&str)>,
 ) -> Result<ExitStatus, BuildError> {
     let source = Source::read(folder)?;
-    let toolchain = toolchain(config)?;
+    let toolchain = toolchain(config, said)?;
     toolchain.crate_names(&source)?;
     let crates = test_crates(&toolchain, &source)?;
     let program = crates.path().join("tests");

@@ -55,10 +55,10 @@ pub use sandbox::sandbox_exec;
 pub use scratch::Scratch;
 pub use serve::{BuilderServer, LookAgain, ServeError};
 pub use service::{Builder, BuilderConfig};
-pub use sign::{BuilderKey, KEY_FILE, PublicKey};
+pub use sign::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
 pub use sysroot::{Library, Toolchain, ToolchainConfig};
 pub use token_file::TOKEN_FILE;
-pub use toolchain::Rustc;
+pub use toolchain::{CompilerSearch, Rustc};
 
 use serde::{Deserialize, Serialize};
 

@@ -19,7 +19,7 @@ use subtle::ConstantTimeEq;
 
 use super::frames::{Answer, Hello, JSON_BYTES, Request, read_frame, write_frame};
 use super::limits::SERVICE_WAITING;
-use super::{BuildError, BuilderConfig, BuilderHandle, PublicKey, Queue, token_file};
+use super::{BuildError, BuilderConfig, BuilderHandle, PublicKey, Queue, prepare_folder, token_file};
 use crate::admin::MAX_PUSHES;
 use crate::config::{BUILDER_PORT, ConfigError, PortTls};
 use crate::gate::{Door, Identity, Limited, Peer, Renewal, Rest, Unread, end_connection, read_short};
@@ -76,7 +76,7 @@ impl BuilderServer {
     /// # Errors
     /// [`ServeError`].
     pub fn bind(address: SocketAddr, config: BuilderConfig, tls: &PortTls) -> Result<BuilderServer, ServeError> {
-        std::fs::create_dir_all(&config.state).map_err(|error| BuildError::io("creating the state folder", error))?;
+        prepare_folder(&config.state)?;
         let identity = Identity::open(&BUILDER_PORT, tls, &config.state)?;
         let slots = config.compilers;
         let state = config.state.clone();

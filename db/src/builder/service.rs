@@ -8,7 +8,7 @@ use sandstorm_api::abi::ABI_VERSION;
 use serde::{Deserialize, Serialize};
 
 use super::artifact::{Artifact, Header};
-use super::sign::{BuilderKey, PublicKey};
+use super::sign::{BuilderKey, PublicKey, prepare_folder};
 use super::{BuildError, Built, CompileLimits, Diagnostic, Job, Launcher, Source, Toolchain, ToolchainConfig};
 use super::{api_fingerprint, build_library, check, checker_fingerprint};
 
@@ -18,7 +18,7 @@ use super::{api_fingerprint, build_library, check, checker_fingerprint};
 pub struct BuilderConfig {
     /// Folder for its key, its sysroot and the scratch files of builds.
     pub state: PathBuf,
-    /// The rustc to use; `None`: the one on the path.
+    /// The rustc to use; `None`: the one on the path, or in `~/.cargo/bin`.
     pub rustc: Option<PathBuf>,
     /// The operator's own vetted libraries: package name -> folder of a `no_std` crate without dependencies.
     pub libraries: BTreeMap<String, PathBuf>,
@@ -59,6 +59,11 @@ impl BuilderConfig {
     }
 }
 
+/// A line on standard error.
+fn say(line: &str) {
+    eprintln!("sandstorm: {line}");
+}
+
 /// A builder in this process.
 #[derive(Debug)]
 pub struct Builder {
@@ -83,10 +88,11 @@ impl Builder {
 
     /// As [`Builder::open`], the `number`th of several that share the state folder.
     pub(super) fn open_as(config: &BuilderConfig, number: usize) -> Result<Builder, BuildError> {
-        std::fs::create_dir_all(&config.state)
-            .map_err(|error| BuildError::io(&format!("creating {}", config.state.display()), error))?;
-        let (state, rustc) = (config.state.clone(), config.rustc.clone());
-        let toolchain = Toolchain::prepare(&ToolchainConfig { state, rustc, libraries: config.libraries.clone() })?;
+        prepare_folder(&config.state)?;
+        let (state, rustc, libraries) = (config.state.clone(), config.rustc.clone(), config.libraries.clone());
+        // The server's own standard error, or that of `sandstorm builder`: nobody waits for its first start in the dark.
+        let said = Some(say as fn(&str));
+        let toolchain = Toolchain::prepare(&ToolchainConfig { state, rustc, libraries, said })?;
         let key = BuilderKey::open(&config.state)?;
         let launcher = Launcher::for_config(config, number, &toolchain)?;
         let job = Job { launcher, limits: config.limits };

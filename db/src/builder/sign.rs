@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
@@ -13,6 +13,22 @@ use super::BuildError;
 
 /// Name of the key's file in the state folder.
 pub const KEY_FILE: &str = "builder.key";
+
+/// Makes the builder's state folder, which holds its key, with mode 0700; one that is there and lets others in is closed to
+/// them.
+///
+/// # Errors
+/// `Internal` when it cannot be made, or belongs to somebody else.
+pub fn prepare_folder(state: &Path) -> Result<(), BuildError> {
+    let wrong = |what: &str, error| BuildError::io(&format!("{what} {}", state.display()), error);
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(state);
+    made.map_err(|error| wrong("creating", error))?;
+    let mode = fs::metadata(state).map_err(|error| wrong("looking at", error))?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(state, fs::Permissions::from_mode(0o700)).map_err(|error| wrong("closing to others", error))
+}
 
 /// What a signature covers besides the header: a signature made for another purpose is none here.
 const CONTEXT: &[u8] = b"sandstorm artifact 1\0";

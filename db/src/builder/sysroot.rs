@@ -40,10 +40,12 @@ pub(super) const CODEGEN: [&str; 10] = [
 pub struct ToolchainConfig {
     /// Folder for sysroots and the scratch files of builds; created when absent.
     pub state: PathBuf,
-    /// The rustc to use; `None`: the one on the path.
+    /// The rustc to use; `None`: the one on the path, or in `~/.cargo/bin`.
     pub rustc: Option<PathBuf>,
     /// The operator's own vetted libraries: package name -> folder of a `no_std` crate without dependencies.
     pub libraries: BTreeMap<String, PathBuf>,
+    /// Is told what takes a while, in a line for people.
+    pub said: Option<fn(&str)>,
 }
 
 /// A vetted library in the sysroot.
@@ -100,6 +102,12 @@ impl Toolchain {
             .collect();
         let toolchain = Toolchain { rustc, root, scratch, libraries, sources };
         if !toolchain.root.is_dir() {
+            if let Some(said) = config.said {
+                said(&format!(
+                    "preparing the standard library for extensions, once for rustc {}: a few seconds",
+                    toolchain.rustc.release
+                ));
+            }
             toolchain.make(&state)?;
         }
         // Compilers that run as another user read it; there is nothing secret in it.

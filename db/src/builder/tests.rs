@@ -137,14 +137,14 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
     let folder = folder.path().join("visits");
     local::new_extension(&folder, "visits").expect("written");
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
-    let warnings = local::check_dir(&folder, Some(&config)).unwrap_or_else(|error| panic!("{error}"));
+    let warnings = local::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
     assert!(warnings.is_empty(), "{warnings:?}");
-    assert!(local::test_dir(&folder, Some(&config), &[], Stdio::inherit()).expect("run").success());
+    assert!(local::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
     assert!(local::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
     let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
     std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
     // Unheard: its lines would read as if a test of this project had failed.
-    let failing = local::test_dir(&folder, Some(&config), &[], Stdio::null());
+    let failing = local::test_dir(&folder, Some(&config), &[], Stdio::null(), None);
     assert!(!failing.expect("run").success(), "a failing test is seen");
 }
 
@@ -152,5 +152,5 @@ fn a_new_extension_passes_the_check_and_its_own_tests() {
 fn the_tests_of_an_extension_with_a_library_run_without_a_server() {
     let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ext/checksum");
-    assert!(local::test_dir(&folder, Some(&config), &[], Stdio::inherit()).expect("run").success());
+    assert!(local::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
 }

@@ -8,7 +8,11 @@ use super::BuildError;
 /// Target that extensions are built for: the wrapper reads the worker's block through `gs`.
 pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-const INSTALL: &str = "install Rust (https://rustup.rs) or name its rustc in the builder's configuration";
+const INSTALL: &str = "install Rust (https://rustup.rs), or name the compiler with --rustc FILE or rustc = \"FILE\" under \
+                       [builder]; `rustc --print sysroot` prints the folder that has it as bin/rustc";
+
+/// Name of the compiler.
+const RUSTC: &str = "rustc";
 
 /// A rustc and what it says of itself.
 #[derive(Clone, Debug)]
@@ -26,12 +30,19 @@ pub struct Rustc {
 }
 
 impl Rustc {
-    /// Asks `rustc` (by default the one on the path) for its sysroot, and the compiler in there for its version.
+    /// Asks `rustc` (by default the one on the path, or where rustup puts it) for its sysroot, and the compiler in there for
+    /// its version.
     ///
     /// # Errors
     /// `Toolchain`: one line that says what is missing and what to install.
     pub fn find(rustc: Option<&Path>) -> Result<Rustc, BuildError> {
-        let asked = rustc.unwrap_or(Path::new("rustc"));
+        match rustc {
+            Some(rustc) => Rustc::behind(rustc),
+            None => Rustc::behind(&CompilerSearch::of_this_process().find()?),
+        }
+    }
+
+    fn behind(asked: &Path) -> Result<Rustc, BuildError> {
         let sysroot = PathBuf::from(ask(asked, &["--print", "sysroot"])?.trim_end());
         let program = sysroot.join("bin/rustc");
         if !program.is_file() {
@@ -58,6 +69,48 @@ impl Rustc {
     pub(super) fn target_libraries(&self) -> PathBuf {
         self.sysroot.join("lib/rustlib").join(TARGET).join("lib")
     }
+}
+
+/// Where a compiler that nobody has named is looked for. A service has neither the path nor the environment of a shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompilerSearch {
+    /// The folders of `PATH`.
+    pub path: Vec<PathBuf>,
+    /// Where rustup puts it: `bin` in `CARGO_HOME`, and `~/.cargo/bin`.
+    pub rustup: Vec<PathBuf>,
+}
+
+impl CompilerSearch {
+    /// Those of this process.
+    pub fn of_this_process() -> CompilerSearch {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+        let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".cargo"));
+        let rustup = cargo.into_iter().chain(home).map(|folder| folder.join("bin")).collect();
+        CompilerSearch { path: std::env::split_paths(&path).collect(), rustup }
+    }
+
+    /// The first one that is there.
+    ///
+    /// # Errors
+    /// `Toolchain`: where it was looked for, and what to do.
+    pub fn find(&self) -> Result<PathBuf, BuildError> {
+        let programs = self.path.iter().chain(&self.rustup).map(|folder| folder.join(RUSTC));
+        programs.into_iter().find(|program| is_program(program)).ok_or_else(|| {
+            let shown = |folders: &[PathBuf]| {
+                folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
+            };
+            missing(&format!(
+                "there is none on the PATH ({}), which for a service is not your shell's, nor in {}",
+                shown(&self.path),
+                shown(&self.rustup)
+            ))
+        })
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 fn missing(what: &str) -> BuildError {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use sandstorm_db::builder::{Builder, BuilderConfig, BuilderKey, BuilderServer, Source, TOKEN_FILE};
+use sandstorm_db::builder::{Builder, BuilderConfig, BuilderKey, BuilderServer, Source, TOKEN_FILE, prepare_folder};
 use sandstorm_db::config::{Config, Overrides, TlsOverrides, prepare_state_dir};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,21 +15,21 @@ use super::output::{Failure, Out, bytes_in_words};
 /// A builder on its own host.
 #[derive(Debug, Subcommand)]
 pub(super) enum BuilderCommand {
-    /// Serve other hosts' servers: check, compile and sign what they send
+    /// Serve servers on other machines: check, compile and sign the source that they send
     Serve(ServeArgs),
-    /// Print the public key, for builder.trusted_keys of servers
+    /// Print this builder's public key, for builder.trusted_keys in the servers' configuration
     Key(ConfigArg),
     /// Make a signed artifact of an extension, for `sandstorm ext push --artifact`
     ///
-    /// It is signed for one tenant, and no server loads it for another: --tenant is that tenant's number there, as `sandstorm
-    /// tenant show` prints it. Names are a server's own, so they do not do here.
+    /// It is signed for one tenant, and no server loads it for another: --tenant takes that tenant's id, the number that
+    /// `sandstorm tenant show` prints, not its name.
     Build(BuildArgs),
 }
 
 /// Where the builder's settings are.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArg {
-    /// Configuration file (TOML); its section `[builder]` and its state count
+    /// Configuration file (TOML); only `state`, `[builder]` and `[builder_tls]` of it are used
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ pub(super) struct ConfigArg {
 pub(super) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArg,
-    /// Address to serve; not on loopback: with TLS only
+    /// Address to listen on; TLS is needed unless it is on loopback
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7398")]
     listen: SocketAddr,
     /// TLS, with a certificate that is made at the first start; servers pin its fingerprint
@@ -66,7 +66,7 @@ pub(super) struct BuildArgs {
     config: ConfigArg,
     /// Folder with extension.toml and src/
     folder: PathBuf,
-    /// Version of the extension on the server: above every one that it has loaded
+    /// Version number that the server gives it; has to be above every version loaded there before
     #[arg(long = "version", value_name = "N", id = "number", value_parser = clap::value_parser!(u64).range(1..=(1 << 53)))]
     number: u64,
     /// File to write
@@ -79,7 +79,7 @@ pub(super) fn run(global: &Global, command: BuilderCommand, out: &Out) -> Result
         BuilderCommand::Serve(args) => serve(global, &args, out),
         BuilderCommand::Key(args) => {
             let (_, config) = settings(global, &args)?;
-            std::fs::create_dir_all(&config.state)?;
+            prepare_folder(&config.state)?;
             let key = BuilderKey::open(&config.state)?.public().to_hex();
             out.show(&json!({"public_key": key}), |_| format!("{key}\n"))
         }

@@ -9,7 +9,7 @@ use sandstorm_client::{Condition, Direction, KeyedRecord, PutOptions, PutOutcome
 use serde_json::json;
 
 use super::bytes::{self, for_people, for_programs, to_hex};
-use super::output::{Failure, Out};
+use super::output::{Failure, Out, some_of};
 use super::session::Session;
 
 /// How arguments are written.
@@ -25,13 +25,13 @@ pub(super) struct PutArgs {
     table: String,
     /// Key
     key: OsString,
-    /// Value; several are put together
+    /// Value; several are joined without anything between them
     #[arg(required = true)]
     value: Vec<OsString>,
-    /// Only if there is no record under the key
+    /// Write only if there is no record under the key
     #[arg(long, conflicts_with_all = ["if_present", "if_version"])]
     if_absent: bool,
-    /// Only if there is a record under the key
+    /// Write only if there is a record under the key
     #[arg(long, conflicts_with = "if_version")]
     if_present: bool,
     /// Only if the record has this version
@@ -54,7 +54,7 @@ pub(super) struct GetArgs {
     /// Keys; several are read in one request
     #[arg(required = true)]
     keys: Vec<OsString>,
-    /// The value's bytes as they are, without a line's end
+    /// Print the value's bytes as they are, without a line end
     #[arg(long)]
     raw: bool,
 }
@@ -91,15 +91,15 @@ pub(super) struct IncrArgs {
 pub(super) struct InvokeArgs {
     /// Extension, by name
     name: String,
-    /// Arguments, put together
+    /// Arguments, joined without anything between them
     args: Vec<OsString>,
-    /// This version of it; left out: the newest
+    /// Version to call [default: the newest]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     version: u64,
-    /// The reply's bytes as they are, without a line's end
+    /// Print the reply's bytes as they are, without a line end
     #[arg(long)]
     raw: bool,
-    /// Show the reply by its fields, such as u64,u32
+    /// Show the reply as these fields, such as u64,u32
     #[arg(long = "as", value_name = "FIELDS", conflicts_with = "raw")]
     layout: Option<String>,
 }
@@ -110,16 +110,16 @@ pub(super) struct InvokeArgs {
 pub(super) struct RangeArgs {
     /// Name of an ordered table, or owner/table of one that was granted
     table: String,
-    /// The first key, as with get; "": the smallest
+    /// Key to start from; "" starts from the smallest
     #[arg(default_value = "")]
     from: OsString,
-    /// The key before which it ends; "": after the largest
+    /// Key to end before; "" goes on to the largest
     #[arg(default_value = "")]
     to: OsString,
-    /// How many records, at most
+    /// Most records to print
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     limit: usize,
-    /// From the largest key on
+    /// Go from the largest key to the smallest
     #[arg(long)]
     backward: bool,
 }
@@ -207,7 +207,7 @@ pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Fa
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(format!("no record under {}", missing.join(", "))).code("not_found"))
+    Err(Failure::new(format!("no record under {}", some_of(&missing))).code("not_found"))
 }
 
 pub(super) fn range(session: &Session, args: &RangeArgs, out: &Out) -> Result<(), Failure> {

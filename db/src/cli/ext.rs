@@ -18,7 +18,7 @@ use super::tenant::size_argument;
 /// Extensions.
 #[derive(Debug, Subcommand)]
 pub(super) enum ExtCommand {
-    /// Write a new extension that can be pushed as it is
+    /// Write a new extension, with comments and tests, that can be pushed as it is
     New {
         /// The folder to write; its last part is the extension's name
         folder: PathBuf,
@@ -26,9 +26,9 @@ pub(super) enum ExtCommand {
         #[arg(long)]
         name: Option<String>,
     },
-    /// Check and compile an extension the way a server does, without one
+    /// Check and compile an extension as a server would; needs rustc, and no server
     Check(Folder),
-    /// Run an extension's own tests against a stand-in of the store, without a server
+    /// Run an extension's own tests against a stand-in of the store; needs rustc, and no server
     Test {
         #[command(flatten)]
         folder: Folder,
@@ -36,7 +36,7 @@ pub(super) enum ExtCommand {
         #[arg(last = true)]
         args: Vec<OsString>,
     },
-    /// Send an extension's source: checked, compiled, loaded; a version that is loaded is replaced
+    /// Send an extension's source to the server, which checks, compiles and loads it, in place of an older version
     Push {
         #[command(flatten)]
         folder: Folder,
@@ -46,27 +46,27 @@ pub(super) enum ExtCommand {
     },
     /// List the extensions that are loaded
     List,
-    /// Show one extension: versions, budget, what it has done
+    /// Show one extension: versions, budget, counters
     Show {
-        /// Its name
+        /// Name of the extension
         name: String,
     },
     /// Unload an extension
     Unload {
-        /// Its name
+        /// Name of the extension
         name: String,
     },
     /// Refuse calls of an extension until it is resumed
     Suspend {
-        /// Its name
+        /// Name of the extension
         name: String,
     },
-    /// Take calls of a suspended extension again
+    /// Let calls of a suspended extension through again
     Resume {
-        /// Its name
+        /// Name of the extension
         name: String,
     },
-    /// Set what one call may use (operator); what is left out is as the tenant's quotas have it
+    /// Set what one call of an extension may use, in place of its tenant's quotas (with the operator's token)
     Budget(BudgetArgs),
 }
 
@@ -81,18 +81,18 @@ pub(super) struct Folder {
 /// A budget; what is left out is the tenant's.
 #[derive(Debug, Args)]
 pub(super) struct BudgetArgs {
-    /// The extension
+    /// Name of the extension
     name: String,
-    /// CPU microseconds between two yields
+    /// CPU microseconds that a call may compute before others have their turn [default: the tenant's slice_us]
     #[arg(long)]
     slice_us: Option<u64>,
-    /// CPU microseconds in all
+    /// CPU microseconds that a call may compute in all [default: the tenant's total_us]
     #[arg(long)]
     total_us: Option<u64>,
-    /// Bytes of memory, such as 16MiB
+    /// Bytes of memory of a call, such as 16MiB [default: the tenant's arena_bytes]
     #[arg(long, value_parser = size_argument)]
     arena_bytes: Option<u64>,
-    /// Bytes of the reply
+    /// Bytes of a call's reply, at most [default: the tenant's reply_bytes]
     #[arg(long, value_parser = size_argument)]
     reply_bytes: Option<u64>,
 }
@@ -166,9 +166,14 @@ fn new(folder: &Path, name: Option<String>, out: &Out) -> Result<(), Failure> {
     })
 }
 
+/// Who is told what takes a while: whoever reads standard error, unless that is a program.
+fn said(out: &Out) -> Option<fn(&str)> {
+    (!out.json).then_some(|line| eprintln!("{line}"))
+}
+
 fn check(folder: &Path, out: &Out) -> Result<(), Failure> {
     let started = Instant::now();
-    let warnings = check_dir(folder, None)?;
+    let warnings = check_dir(folder, None, said(out))?;
     let ms = started.elapsed().as_millis();
     out.show(&json!({"ok": true, "diagnostics": warnings, "ms": ms as u64}), |_| {
         let text: String = warnings.iter().map(|warning| format!("{}\n", warning.rendered.trim_end())).collect();
@@ -179,7 +184,7 @@ fn check(folder: &Path, out: &Out) -> Result<(), Failure> {
 fn test(folder: &Path, args: &[OsString], out: &Out) -> Result<(), Failure> {
     // With --json, standard output is for the outcome alone.
     let stdout = if out.json { std::io::stderr().into() } else { Stdio::inherit() };
-    let status = test_dir(folder, None, args, stdout)?;
+    let status = test_dir(folder, None, args, stdout, said(out))?;
     if status.success() {
         return if out.json { out.json(&json!({"ok": true})) } else { Ok(()) };
     }

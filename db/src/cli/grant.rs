@@ -9,30 +9,30 @@ use super::session::Session;
 /// Tables that tenants share.
 #[derive(Debug, Subcommand)]
 pub(super) enum GrantCommand {
-    /// Let another tenant use a table: it reads it as OWNER/TABLE
+    /// Let another tenant use a table; that tenant calls it OWNER/TABLE
     Add {
-        /// The table
+        /// Name of the table
         table: String,
-        /// The tenant that may use it
+        /// Name of the tenant that may use it
         #[arg(long, value_name = "TENANT")]
         to: String,
-        /// It may write, too; what it writes counts against the table's quota
+        /// Allow writing, too; what is written counts against the table's quota
         #[arg(long)]
         read_write: bool,
     },
-    /// List what the tenant granted, and what was granted to it
+    /// List the tables that the tenant granted, and those that were granted to it
     List,
     /// End a grant at once
     Revoke {
-        /// The table
+        /// Name of the table
         table: String,
-        /// The tenant that may use it no longer
+        /// Name of the tenant that may use it no longer
         #[arg(long, value_name = "TENANT", alias = "to")]
         from: String,
     },
     /// Give up a table that another tenant granted
     Drop {
-        /// Its name here: OWNER/TABLE
+        /// The table, as OWNER/TABLE
         name: String,
     },
 }

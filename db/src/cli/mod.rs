@@ -52,30 +52,31 @@ const EVERYWHERE: &str = "Options of every command";
 #[derive(Clone, Args)]
 #[command(next_help_heading = EVERYWHERE)]
 struct Global {
-    /// Control address of the server; https:// is understood for other hosts [default: the one that the state directory
-    /// names, or 127.0.0.1:7399]
+    /// Address of the server's control port; other machines are spoken to over TLS (https://) [default: the one that the
+    /// state directory names, or 127.0.0.1:7399]
     #[arg(long, global = true, value_name = "HOST:PORT", env = "SANDSTORM_SERVER")]
     server: Option<String>,
-    /// Believe the server's certificate if one in this file (PEM) vouches for it [default: the public authorities; on the
-    /// server's machine, the one that the state directory names]
+    /// Trust the server's certificate if it is signed by one in this file (PEM) [default: the public authorities; on the
+    /// server's machine, the certificate that the state directory names]
     #[arg(long, global = true, value_name = "FILE", env = "SANDSTORM_CA", value_parser = authorities)]
     ca: Option<Trust>,
-    /// Believe this certificate and no other, as the server prints it at its start
+    /// Trust the certificate with this fingerprint and no other; the server prints it when it starts
     #[arg(long, global = true, value_name = "sha256:…", env = "SANDSTORM_FINGERPRINT", value_parser = pin)]
     fingerprint: Option<Trust>,
-    /// The operator's token or a tenant's; left out: the one in the state directory
+    /// The operator's token or a tenant's [default: the one in the state directory]
     #[arg(long, global = true, env = "SANDSTORM_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// The tenant; may be left out when there is only one, or when the token is a tenant's
+    /// Name of the tenant that the command is about; not needed when there is only one, or when the token is a tenant's
     #[arg(long, global = true, value_name = "NAME", env = "SANDSTORM_TENANT")]
     tenant: Option<String>,
-    /// State directory: the server's secrets, and the tokens of tenants created from here
+    /// State directory, with the operator's token and the tokens of tenants created on this machine [default:
+    /// $XDG_STATE_HOME/sandstorm, or ~/.local/state/sandstorm]
     #[arg(long, global = true, value_name = "DIR", env = "SANDSTORM_STATE")]
     state: Option<PathBuf>,
-    /// Whether data packets are sealed: auto (towards another machine), always, never (the server has to allow it)
+    /// Encrypt data packets: auto (to other machines), always, or never (the server has to allow it)
     #[arg(long, global = true, value_name = "WHEN", env = "SANDSTORM_SEALED", default_value = "auto")]
     sealed: Sealing,
-    /// Print JSON
+    /// Print JSON, for programs; errors as well
     #[arg(long, global = true)]
     json: bool,
 }
@@ -100,23 +101,23 @@ const USAGE: u8 = 2;
 enum Command {
     /// Run a server
     Serve(Box<serve::ServeArgs>),
-    /// The whole story in a minute: a server, two tenants, pushed code, a runaway that is ended
+    /// See it work in a minute: a server, two tenants, pushed code, an endless loop that is ended
     Demo,
-    /// Measure this machine: experiments beside memcached and Redis, a report with tables and plots
+    /// Measure this machine, beside memcached and Redis: a report with tables and plots
     Bench(bench::BenchArgs),
-    /// Put a load on the server: YCSB, Facebook's pools, calls; as one tenant or as hundreds
+    /// Put a load on a running server, as one tenant or as hundreds, and report throughput and latency
     Load(Box<load::LoadArgs>),
-    /// Ask the server to stop
+    /// Stop the server
     Stop,
     /// Show whether the server runs, and where its ports are
     Health,
-    /// Tokens: make one, print what the server keeps of one
+    /// Make a token, or the line that a configuration file holds in place of one
     #[command(subcommand, arg_required_else_help = true)]
     Token(token::TokenCommand),
-    /// The operator's token: show, rotate
+    /// The operator's token: show whether an old one still works, replace it
     #[command(subcommand, arg_required_else_help = true)]
     Operator(token::OperatorCommand),
-    /// Tenants: create, list, show, change, delete, rotate the token
+    /// Tenants: create, list, show, set, delete, token, rotate
     #[command(subcommand, arg_required_else_help = true)]
     Tenant(tenant::TenantCommand),
     /// Tables: create, list, show, drop
@@ -133,18 +134,18 @@ enum Command {
     Range(data::RangeArgs),
     /// Delete a record
     Del(data::DelArgs),
-    /// Add to a number
+    /// Add to the decimal number under a key, and print the sum
     Incr(data::IncrArgs),
     /// Extensions: new, check, test, push, list, show, unload, suspend, resume, budget
     #[command(subcommand, arg_required_else_help = true)]
     Ext(ext::ExtCommand),
     /// Call an extension
     Invoke(data::InvokeArgs),
-    /// Whether this machine is ready for a device past the kernel (DPDK), and what to do
+    /// Check what this machine lacks: to compile extensions, to run as a service, for network devices past the kernel
     Doctor(doctor::DoctorArgs),
-    /// Counters, one row a second
+    /// Show what the server does now: counters, one row a second (as `top` does)
     Stat(stat::StatArgs),
-    /// Invocations that were ended lately
+    /// Show the calls that the server ended lately, and why
     Kills(stat::KillsArgs),
     /// A builder on its own host: serve, key, build
     #[command(subcommand, arg_required_else_help = true)]
@@ -155,7 +156,7 @@ enum Command {
 pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return misused(&error),
+        Err(error) => return misused(suggested(error)),
     };
     let out = Out { json: cli.global.json };
     match run(cli, &out) {
@@ -167,8 +168,47 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// What other programs call a command, and what it is here. Also words that only look like another command: somebody who
+/// types `top` does not mean `stop`.
+const OTHER_NAMES: [(&[&str], &str); 14] = [
+    (&["top", "stats", "monitor", "metrics", "info", "watch"], "stat"),
+    (&["status", "ping", "version", "info"], "health"),
+    (&["start", "run", "server", "up"], "serve"),
+    (&["shutdown", "quit", "down", "halt"], "stop"),
+    (&["set", "write", "insert", "store"], "put"),
+    (&["read", "fetch", "mget"], "get"),
+    (&["delete", "rm", "remove", "unset"], "del"),
+    (&["incrby", "add", "decr"], "incr"),
+    (&["scan", "keys", "list", "ls"], "range"),
+    (&["call", "exec", "fcall", "eval"], "invoke"),
+    (&["push", "deploy", "check", "test", "new", "extension", "extensions"], "ext"),
+    (&["user", "users", "account", "tenants"], "tenant"),
+    (&["tables"], "table"),
+    (&["benchmark", "measure"], "bench"),
+];
+
+/// An unknown command with the one that is meant in place of the one whose letters are most alike.
+fn suggested(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return error;
+    }
+    let Some(ContextValue::String(said)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let meant: Vec<String> = OTHER_NAMES
+        .iter()
+        .filter(|(names, _)| names.contains(&said.to_lowercase().as_str()))
+        .map(|(_, command)| (*command).to_owned())
+        .collect();
+    // Below a command of several, `sandstorm tenant rm`, the words mean something else.
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    if usage.contains("sandstorm [OPTIONS]") && !meant.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+    }
+    error
+}
+
 /// Help goes to standard output; what cannot be parsed is an error as any other, status 2.
-fn misused(error: &clap::Error) -> ExitCode {
+fn misused(error: clap::Error) -> ExitCode {
     if !error.use_stderr() || !std::env::args_os().any(|argument| argument == "--json") {
         // There is nowhere left to complain to.
         let _closed = error.print();

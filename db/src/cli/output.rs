@@ -76,11 +76,18 @@ impl From<sandstorm_client::Error> for Failure {
     fn from(error: sandstorm_client::Error) -> Failure {
         use sandstorm_client::Error as E;
         let text = error.to_string();
-        // The client's texts are "what is wrong; what to do"; a tenant's own text may hold anything.
-        let (message, hint) = match (&error, text.split_once("; ")) {
-            (E::Killed { .. }, _) => (text.trim_end_matches("; see the extension's kills").to_owned(), None),
-            (E::Failed { .. }, _) | (_, None) => (text, None),
-            (_, Some((message, hint))) => (message.to_owned(), Some(hint.to_owned())),
+        // The client's texts are "what is wrong; what to do". Where the server's own words are in the middle, which may hold
+        // anything, what to do is behind the last semicolon; a tenant's or the system's words are not divided.
+        let divided = match &error {
+            E::Killed { .. } | E::Failed { .. } | E::Io { .. } => None,
+            E::OverQuota { .. } | E::TooLarge { .. } | E::Malformed { .. } | E::Version { .. } | E::Protocol { .. } => {
+                text.rsplit_once("; ")
+            }
+            _ => text.split_once("; "),
+        };
+        let (message, hint) = match divided {
+            Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
+            None => (text.trim_end_matches("; see the extension's kills").to_owned(), None),
         };
         let hint = match &error {
             E::Killed { .. } => Some("`sandstorm kills` shows the extension's recent kills".to_owned()),
@@ -114,6 +121,17 @@ impl From<std::io::Error> for Failure {
         // Standard output was closed by the reader of a pipe: nothing to say, and nobody to say it to.
         let status = if error.kind() == std::io::ErrorKind::BrokenPipe { 0 } else { 1 };
         Failure { status, ..Failure::new(error.to_string()).code("io") }
+    }
+}
+
+/// Names that a line of an error shows at most.
+const MOST_NAMES: usize = 10;
+
+/// Names in a line: the first of them, and how many more there are.
+pub(super) fn some_of(names: &[String]) -> String {
+    match names.split_at_checked(MOST_NAMES) {
+        Some((shown, more)) if !more.is_empty() => format!("{} and {} more", shown.join(", "), more.len()),
+        _ => names.join(", "),
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct ServeArgs {
     /// Address of the first worker's data port; worker i serves the port after it by i [default: 127.0.0.1:7400]
     #[arg(long, value_name = "HOST:PORT")]
     data: Option<SocketAddr>,
-    /// Address of the control port; not on loopback: with TLS only [default: 127.0.0.1:7399]
+    /// Address of the control port; TLS is needed unless it is on loopback [default: 127.0.0.1:7399]
     #[arg(long, value_name = "HOST:PORT")]
     control: Option<SocketAddr>,
     /// TLS on the control port, with a certificate that is made at the first start
@@ -86,10 +86,10 @@ pub(super) struct ServeArgs {
     /// Do not bind workers to cores
     #[arg(long)]
     no_pin: bool,
-    /// Spin instead of sleeping when there is nothing to do: lowest latency, a whole core each
+    /// Workers spin instead of sleeping when there is nothing to do: lowest latency, a whole core for each
     #[arg(long)]
     poll: bool,
-    /// Leave work where it came: idle workers take nothing over from busy ones, for comparison
+    /// For measuring: idle workers take no work over from busy ones
     #[arg(long)]
     no_steal: bool,
     /// For measuring: invocations read at once instead of taking turns while their records come from memory
@@ -104,13 +104,13 @@ pub(super) struct ServeArgs {
     /// Keep nothing: tenants, tables, tokens and extensions are gone when the server ends
     #[arg(long)]
     ephemeral: bool,
-    /// Allow open tenants although other machines reach the data ports: anyone there may use their data
+    /// Allow open tenants (those without a token) although other machines reach the data ports: anyone there may use their data
     #[arg(long)]
     allow_open: bool,
-    /// Start without a builder: no pushes; what was pushed before is loaded
+    /// Start without a builder, which needs rustc: no source can be pushed; what was pushed before is loaded
     #[arg(long)]
     no_builder: bool,
-    /// The rustc that compiles extensions [default: the one on the path]
+    /// The rustc that compiles extensions [default: the one on the PATH, else ~/.cargo/bin/rustc]
     #[arg(long, value_name = "FILE")]
     rustc: Option<PathBuf>,
 }

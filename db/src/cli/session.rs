@@ -14,7 +14,7 @@ use sandstorm_client::{Config, Sealing};
 use sandstorm_db::config::{ControlFile, DEFAULT_CONTROL, default_state_dir, read_operator_token};
 
 use super::Global;
-use super::output::Failure;
+use super::output::{Failure, some_of};
 
 /// The folder of the state directory that keeps tokens of tenants that were created from here.
 const TOKENS: &str = "tokens";
@@ -87,7 +87,7 @@ impl Session {
             }
             (_, last) => {
                 names.extend(last);
-                Err(Failure::new("which tenant?").hint(format!("--tenant NAME, one of: {}", names.join(", "))))
+                Err(Failure::new("which tenant?").hint(format!("--tenant NAME, one of: {}", some_of(&names))))
             }
         }
     }

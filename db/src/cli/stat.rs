@@ -14,7 +14,7 @@ use super::session::Session;
 /// Counters, one row a second.
 #[derive(Debug, Args)]
 pub(super) struct StatArgs {
-    /// Rows to print; left out: until interrupted
+    /// Rows to print [default: until interrupted]
     #[arg(long, short = 'n')]
     count: Option<u64>,
     /// Seconds between two rows

@@ -13,31 +13,31 @@ use super::tenant::size_argument;
 pub(super) enum TableCommand {
     /// Create a table
     Create {
-        /// 1 to 64 letters, digits, '_', '-' and '.'
+        /// Name of the new table: 1 to 64 letters, digits, '_', '-' and '.'
         name: String,
-        /// What happens at the quota: a store refuses writes, a cache evicts
+        /// What happens when the quota is reached
         #[arg(long, value_enum, default_value = "store")]
         mode: Mode,
-        /// Bytes of records, such as 64MiB; left out: half of what the tenant has left, at most 1 GiB
+        /// Bytes that its records may take, such as 64MiB [default: half of what the tenant has left, at most 1 GiB]
         #[arg(long, value_name = "BYTES", value_parser = size_argument)]
         quota: Option<u64>,
-        /// Its id; left out: assigned
+        /// Its number, as clients send it [default: the next free one]
         #[arg(long)]
         id: Option<u64>,
-        /// Keep its keys in order as well, for ranges; each takes 136 bytes and the key's length more
+        /// Keep the keys in order as well, for `sandstorm range`; each record takes 136 bytes and its key's length more
         #[arg(long)]
         ordered: bool,
     },
     /// List the tables
     List,
-    /// Show one table
+    /// Show one table: id, quota, what it holds, whom it is granted to
     Show {
-        /// Its name
+        /// Name of the table
         name: String,
     },
     /// Drop a table with its records
     Drop {
-        /// Its name
+        /// Name of the table
         name: String,
     },
 }
@@ -45,9 +45,9 @@ pub(super) enum TableCommand {
 /// What a table does at its quota.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Mode {
-    /// Refuses writes
+    /// Writes are refused
     Store,
-    /// Evicts records that were read only once first
+    /// Records are evicted, those first that were read once at most
     Cache,
 }
 

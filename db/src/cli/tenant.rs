@@ -14,60 +14,60 @@ use super::token::{fate_of_old, grace, left};
 pub(super) enum TenantCommand {
     /// Create a tenant; prints its token, which is not shown again
     Create {
-        /// 1 to 64 letters, digits, '_', '-' and '.'
+        /// Name of the new tenant: 1 to 64 letters, digits, '_', '-' and '.'
         name: String,
-        /// Reached without a token (on loopback)
+        /// Let clients use its data without a token; for servers on loopback
         #[arg(long)]
         open: bool,
-        /// Its id; left out: assigned
+        /// Its number, as clients send it [default: the next free one]
         #[arg(long)]
         id: Option<u32>,
-        /// The worker that serves it; left out: assigned
+        /// Number of the worker that serves it, from 0 [default: assigned by turns]
         #[arg(long, value_name = "WORKER")]
         home: Option<u32>,
-        /// A quota, such as memory_bytes=1000000000; may be repeated
+        /// A quota, such as memory_bytes=1GB; may be repeated. `sandstorm tenant show` lists all of them
         #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
         quotas: Vec<(String, u64)>,
     },
     /// List the tenants
     List,
-    /// Show one tenant with its quotas
+    /// Show one tenant: id, quotas, and how much of them is used
     Show {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Change a tenant's settings
+    /// Change a tenant's quotas or settings; changes hold at once
     Set {
-        /// Its name
+        /// Name of the tenant
         name: String,
-        /// Reached without a token, or not
+        /// Whether clients use its data without a token
         #[arg(long)]
         open: Option<bool>,
-        /// The worker that serves it
+        /// Number of the worker that serves it, from 0
         #[arg(long, value_name = "WORKER")]
         home: Option<u32>,
-        /// A quota, such as slice_us=500; may be repeated
+        /// A quota, such as total_us=20000; may be repeated. `sandstorm tenant show` lists all of them
         #[arg(long = "quota", value_name = "NAME=VALUE", value_parser = quota)]
         quotas: Vec<(String, u64)>,
     },
     /// Delete a tenant with all its tables and extensions
     Delete {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Give a tenant a new token; the old one is void at once: for one that is lost or leaked
+    /// Give a tenant a new token at once: the old one stops working (for one that is lost or leaked)
     Token {
-        /// Its name
+        /// Name of the tenant
         name: String,
     },
-    /// Give a tenant a new token; the old one works on for a while
+    /// Give a tenant a new token; the old one goes on working for --grace
     Rotate {
-        /// Its name
+        /// Name of the tenant
         name: String,
-        /// How long the old token works on: 90s, 30m, 1h, 7d; 0: not at all [default: 1h]
+        /// How long the old token goes on working: 90s, 30m, 1h, 7d, or 0 [default: 1h]
         #[arg(long, value_name = "TIME", value_parser = grace)]
         grace: Option<Duration>,
-        /// Replace nothing; end the old token's grace now
+        /// Make no new token; stop the old one from working now
         #[arg(long, conflicts_with = "grace")]
         revoke_old: bool,
     },

@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use sandstorm_db::tenants::Access;
 
 use super::bytes::{fields, for_people, parse, parse_all, printable, to_hex};
-use super::output::{Failure, bytes_in_words, columns};
+use super::output::{Failure, bytes_in_words, columns, some_of};
 use super::tenant::{quota, size};
 use super::*;
 
@@ -397,4 +397,77 @@ fn the_page_on_the_configuration_has_the_options_of_a_server() {
     taken.remove("config");
     taken.extend(also);
     assert_eq!(told, taken);
+}
+
+#[test]
+fn a_word_of_other_programs_leads_to_the_command_that_is_meant() {
+    let said = |line: &str| suggested(cli(line).err().expect(line)).to_string();
+    for (line, meant) in [
+        ("top", "'stat'"),
+        ("--json top", "'stat'"),
+        ("set t k v", "'put'"),
+        ("delete t k", "'del'"),
+        ("status", "'health'"),
+        ("start", "'serve'"),
+        // A slip of the finger is still found by its letters.
+        ("stpo", "'stop'"),
+        ("tenant creat a", "'create'"),
+    ] {
+        let text = said(line);
+        assert!(text.contains(meant) && (meant == "'stop'" || !text.contains("'stop'")), "{line}: {text}");
+    }
+    assert!(!said("tenant set2").contains("'put'") && !said("table top").contains("'stat'"), "others' commands");
+    let commands: Vec<String> = Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    for (names, command) in OTHER_NAMES {
+        assert!(commands.iter().any(|known| known == command), "{command}");
+        assert!(!commands.iter().any(|known| names.contains(&known.as_str())), "{names:?}: a command of that name");
+    }
+}
+
+#[test]
+fn every_help_text_stands_for_itself() {
+    fn look(path: &str, command: &clap::Command) {
+        let path = format!("{path} {}", command.get_name());
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        assert!(about.chars().next().is_some_and(char::is_uppercase), "{path}: {about:?}");
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let name = argument.get_id();
+            assert!(help.chars().next().is_some_and(char::is_uppercase), "{path} {name}: {help:?}");
+            for unclear in ["The same", "Its name", "Its id", "left out:"] {
+                assert!(!help.starts_with(unclear) && !help.contains("left out:"), "{path} {name}: {help:?}");
+            }
+        }
+        command.get_subcommands().for_each(|command| look(&path, command));
+    }
+    look("", &Cli::command());
+}
+
+#[test]
+fn lists_of_names_in_errors_are_bounded() {
+    let names = |count: usize| (1..=count).map(|number| format!("t{number}")).collect::<Vec<_>>();
+    assert_eq!(some_of(&names(3)), "t1, t2, t3");
+    assert_eq!(some_of(&names(10)), "t1, t2, t3, t4, t5, t6, t7, t8, t9, t10");
+    assert_eq!(some_of(&names(130)), "t1, t2, t3, t4, t5, t6, t7, t8, t9, t10 and 120 more");
+}
+
+#[test]
+fn the_servers_own_words_are_not_cut_at_their_semicolons() {
+    use sandstorm_client::Error as E;
+    let said = |error: E| {
+        let failure = Failure::from(error);
+        (failure.message, failure.hint.unwrap_or_default())
+    };
+    let which = "calls are let in at 2 a second; 40 of its calls were killed; see kills".to_owned();
+    assert_eq!(
+        said(E::OverQuota { which: which.clone() }),
+        (format!("over quota ({which})"), "send less, or ask the operator for more".to_owned())
+    );
+    let what = "a; b".to_owned();
+    assert_eq!(said(E::TooLarge { what }), ("too large: a; b".to_owned(), "split it".to_owned()));
+    let (message, hint) = said(E::Malformed { text: "x; y".to_owned() });
+    assert!(message.ends_with("x; y") && hint.starts_with("are client and server"), "{message} / {hint}");
+    assert_eq!(said(E::Io { text: "one; two".to_owned() }), ("socket: one; two".to_owned(), String::new()));
+    let (message, hint) = said(E::ReadOnly);
+    assert!(message.ends_with("for reading only") && hint.starts_with("its owner may"), "{message} / {hint}");
 }

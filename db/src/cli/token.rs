@@ -16,23 +16,23 @@ use super::session::Session;
 /// Tokens as such; asks no server.
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Make a token; prints it with what the server keeps of it
+    /// Make a token, and print it with its token_hash for the configuration file; no server is asked
     New,
-    /// Read a token from standard input; print what the server keeps of it: `token_hash` of a configured tenant
+    /// Read a token from standard input, and print its token_hash for the configuration file
     Hash,
 }
 
 /// The operator's token.
 #[derive(Debug, Subcommand)]
 pub(super) enum OperatorCommand {
-    /// Show whether an old token still works
+    /// Show whether the token before the last rotation still works
     Show,
-    /// Replace the token; it is written into the server's state directory
+    /// Make a new token, and write it into the server's state directory
     Rotate {
-        /// How long the old token works on: 90s, 30m, 1h, 7d; 0: not at all [default: 1h]
+        /// How long the old token goes on working: 90s, 30m, 1h, 7d, or 0 [default: 1h]
         #[arg(long, value_name = "TIME", value_parser = grace)]
         grace: Option<Duration>,
-        /// Replace nothing; end the old token's grace now
+        /// Make no new token; stop the old one from working now
         #[arg(long, conflicts_with = "grace")]
         revoke_old: bool,
     },

@@ -69,8 +69,13 @@ impl FileBuilder {
             )?,
             ..default
         };
-        let trusted_keys = self.trusted_keys.iter().map(|text| trusted(text)).collect::<Result<Vec<_>, _>>()?;
-        let remote = self.remote.take().map(|url| self.remote(url, trusted_keys.is_empty())).transpose()?;
+        let trusted = |(number, text): (usize, &String)| {
+            trusted(text).map_err(|error| error.at(&[format!("builder.trusted_keys.{number}")]))
+        };
+        let trusted_keys = self.trusted_keys.iter().enumerate().map(trusted).collect::<Result<Vec<_>, _>>()?;
+        let remote = self.remote.take().map(|url| self.remote(url, trusted_keys.is_empty())).transpose();
+        let remote =
+            remote.map_err(|error| if error.keys.is_empty() { error.at(&["builder.remote"]) } else { error })?;
         Ok(BuilderSettings {
             rustc: rustc.or(self.rustc),
             libraries: self.libraries,
@@ -103,13 +108,16 @@ impl FileBuilder {
             (Some(_), Some(_)) => {
                 return Err(ConfigError::new(
                     "builder.remote_ca and builder.remote_fingerprint say each which certificate is believed; leave one out",
-                ));
+                )
+                .at(&["builder.remote_ca"]));
             }
             (Some(file), None) => RemoteCertificate::Ca(file),
             (None, Some(fingerprint)) => RemoteCertificate::Fingerprint(fingerprint),
             (None, None) => RemoteCertificate::Public,
         };
-        certificate.check().map_err(ConfigError::new)?;
+        certificate
+            .check()
+            .map_err(|error| ConfigError::new(error).at(&["builder.remote_ca", "builder.remote_fingerprint"]))?;
         let remote = RemoteConfig { url, token_file, certificate };
         if remote.certificate != RemoteCertificate::Public && !remote.is_sealed() {
             return Err(ConfigError::new(format!(

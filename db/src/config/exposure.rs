@@ -126,7 +126,8 @@ impl PortTls {
             (Some(_), Some(_), false) if !over.names.is_empty() => Err(ConfigError::new(format!(
                 "{} is for a certificate that is made here ({}); this one has its names already",
                 port.names, port.made
-            ))),
+            ))
+            .at(&[format!("{}.certificate", port.section)])),
             (Some(certificate), Some(key), false) => Ok(PortTls::Files { certificate, key }),
             (None, None, true) => {
                 let mut names = file.names;
@@ -139,7 +140,8 @@ impl PortTls {
             (None, None, false) if !file.names.is_empty() || !over.names.is_empty() => Err(ConfigError::new(format!(
                 "{}.names ({}) are those of a certificate that is made here; say self_signed = true ({}) as well",
                 port.section, port.names, port.made
-            ))),
+            ))
+            .at(&[format!("{}.names", port.section)])),
             (None, None, false) => Ok(PortTls::Off),
             (Some(_), None, false) => Err(lonely(port, "certificate", "key")),
             (None, Some(_), false) => Err(lonely(port, "key", "certificate")),
@@ -160,7 +162,12 @@ impl FilePortTls {
 }
 
 fn both(port: &HttpPort) -> ConfigError {
-    ConfigError::new(format!("{}: either a certificate with its key, or self_signed, not both", port.section))
+    ConfigError::new(format!("{}: either a certificate with its key, or self_signed, not both", port.section)).at(&[
+        "self_signed",
+        "certificate",
+        "key",
+    ]
+    .map(|key| format!("{}.{key}", port.section)))
 }
 
 fn lonely(port: &HttpPort, there: &str, missing: &str) -> ConfigError {
@@ -168,6 +175,7 @@ fn lonely(port: &HttpPort, there: &str, missing: &str) -> ConfigError {
     ConfigError::new(format!(
         "{section}.{there} is given without {section}.{missing}; give both ({named}), or self_signed = true ({made})"
     ))
+    .at(&[format!("{section}.{there}")])
 }
 
 /// Whether other machines reach a port that is bound to `ip`. An IPv4 address in IPv6's clothes is what it is inside.

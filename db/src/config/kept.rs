@@ -15,8 +15,11 @@ impl Config {
     pub fn restore_tenants(&self, mut kept: State, directory: &Directory) -> Result<Vec<String>, ConfigError> {
         let mut left = Vec::new();
         for tenant in kept.tenants.values_mut() {
-            match self.tenants.iter().find(|settings| settings.name == tenant.name) {
-                Some(settings) => settings.over(tenant)?,
+            let named = self.tenants.iter().position(|settings| settings.name == tenant.name);
+            match named.and_then(|number| Some((number, self.tenants.get(number)?))) {
+                Some((number, settings)) => {
+                    settings.over(number, tenant).map_err(|error| self.places.name(error))?;
+                }
                 None if tenant.origin == Origin::Made => {}
                 None => {
                     if tenant.origin == Origin::Configured {
@@ -39,21 +42,25 @@ impl Config {
 }
 
 impl TenantSettings {
-    /// Puts what the file says of a tenant over what was kept of it.
-    fn over(&self, kept: &mut KeptTenant) -> Result<(), ConfigError> {
-        let refused = |what: String| ConfigError::new(format!("configured tenant {:?}: {what}", self.name));
+    /// Puts what the file says of a tenant over what was kept of it. `number` is its place in the file.
+    fn over(&self, number: usize, kept: &mut KeptTenant) -> Result<(), ConfigError> {
+        let refused = |key: &str, what: String| {
+            let error = ConfigError::new(format!("configured tenant {:?}: {what}", self.name));
+            error.at(&[format!("tenants.{number}.{key}")])
+        };
         if let Some(id) = self.id.filter(|id| *id != kept.id) {
-            return Err(refused(format!(
+            let what = format!(
                 "it has id {} from an earlier start, and id {id} in the configuration: ids do not change; write {0} there, \
                  or delete the tenant and start again",
                 kept.id
-            )));
+            );
+            return Err(refused("id", what));
         }
         kept.origin = Origin::Configured;
         kept.open = self.open;
         kept.home_worker = self.home_worker.unwrap_or(kept.home_worker);
         kept.quotas = kept.quotas.and(&self.quotas);
-        match self.verifier().map_err(refused)? {
+        match self.verifier().map_err(|what| refused("token", what))? {
             None => kept.configured_token = None,
             // A token that was replaced since the file's was set stays replaced: the file's may be the one that leaked.
             Some(hash) if kept.configured_token.as_ref() == Some(&hash.mark()) => {}
@@ -62,19 +69,19 @@ impl TenantSettings {
                 (kept.token, kept.old_token) = (KeptToken::of(&hash), None);
             }
         }
-        for table in &self.tables {
+        for (place, table) in self.tables.iter().enumerate() {
             let Some(known) = kept.tables.iter_mut().find(|known| known.name == table.name) else { continue };
             let TableSettings { name, id, mode, quota_bytes, ordered } = table;
             if let Some(id) = id.filter(|id| *id != known.id) {
                 let known = known.id;
-                return Err(refused(format!(
-                    "table {name:?} has id {known} from an earlier start, not {id}; write {known}"
-                )));
+                let what = format!("table {name:?} has id {known} from an earlier start, not {id}; write {known}");
+                return Err(refused(&format!("tables.{place}.id"), what));
             }
             known.ordered = *ordered;
             known.cache = crate::store::Mode::from(*mode) == crate::store::Mode::Cache;
             if let Some(wanted) = quota_bytes.filter(|bytes| *bytes < MIN_TABLE_BYTES) {
-                return Err(refused(DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES }.to_string()));
+                let error = DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES };
+                return Err(refused(&format!("tables.{place}.quota_bytes"), error.to_string()));
             }
             known.quota_bytes = quota_bytes.unwrap_or(known.quota_bytes);
         }

@@ -91,38 +91,53 @@ fn listen_at(
     ListenAt { address, udp, entrance: Entrance { protocol, tenant, table, public } }
 }
 
+/// The keys of the ports of the file, in the order of [`build`].
+pub(super) fn keys(memcached: &[FileListen], redis: &[FileListen]) -> Vec<String> {
+    let keys =
+        |section: &'static str, count: usize| (0..count).map(move |number| format!("{section}.{number}.address"));
+    keys("memcached", memcached.len()).chain(keys("redis", redis.len())).collect()
+}
+
 /// All ports: the file's, then the command line's.
 pub(super) fn build(
     memcached: Vec<FileListen>,
     redis: Vec<FileListen>,
     over: &[ListenAt],
 ) -> Result<Vec<ListenAt>, ConfigError> {
-    let memcached = memcached.into_iter().map(|listen| (Protocol::Memcached, listen));
-    let redis = redis.into_iter().map(|listen| (Protocol::Redis, listen));
+    let memcached = memcached.into_iter().enumerate().map(|(number, listen)| (Protocol::Memcached, number, listen));
+    let redis = redis.into_iter().enumerate().map(|(number, listen)| (Protocol::Redis, number, listen));
     let mut ports = Vec::new();
-    for (protocol, listen) in memcached.chain(redis) {
+    for (protocol, number, listen) in memcached.chain(redis) {
         let FileListen { address, tenant, table, udp, mode } = listen;
         let what = name(protocol);
-        let wrong = |text: String| ConfigError::new(format!("{what} address {address}: {text}"));
-        let mut place = parse_place(&address).map_err(wrong)?;
+        let at = |key: &str| [format!("{what}.{number}.{key}")];
+        let wrong = |key, text: String| ConfigError::new(format!("{what} address {address}: {text}")).at(&at(key));
+        let mut place = parse_place(&address).map_err(|text| wrong("address", text))?;
         match (&mut place, mode) {
             (_, None) => {}
-            (PortAddress::Unix { mode, .. }, Some(text)) => *mode = parse_socket_mode(&text).map_err(wrong)?,
-            _ => return Err(wrong("mode is for Unix sockets; leave it out".to_owned())),
+            (PortAddress::Unix { mode, .. }, Some(text)) => {
+                *mode = parse_socket_mode(&text).map_err(|text| wrong("mode", text))?;
+            }
+            _ => return Err(wrong("mode", "mode is for Unix sockets; leave it out".to_owned())),
         }
         if udp == Some(true) && !matches!(place, PortAddress::Tcp(_)) {
-            return Err(wrong("there are no datagrams with TLS or at a Unix socket; leave udp out".to_owned()));
+            let text = "there are no datagrams with TLS or at a Unix socket; leave udp out";
+            return Err(wrong("udp", text.to_owned()));
         }
         if udp == Some(true) && protocol == Protocol::Redis {
-            return Err(ConfigError::new(format!("redis address {address}: Redis has no UDP; leave udp out")));
+            return Err(
+                ConfigError::new(format!("redis address {address}: Redis has no UDP; leave udp out")).at(&at("udp"))
+            );
         }
         if udp == Some(true) && tenant.is_none() {
             return Err(ConfigError::new(format!(
                 "{what} address {address}: a datagram carries no token, so udp = true needs a tenant"
-            )));
+            ))
+            .at(&at("udp")));
         }
         if table.is_some() && tenant.is_none() {
-            return Err(ConfigError::new(format!("{what} address {address}: a table needs its tenant; name both")));
+            return Err(ConfigError::new(format!("{what} address {address}: a table needs its tenant; name both"))
+                .at(&at("table")));
         }
         ports.push(listen_at(protocol, place, tenant, table, udp));
     }
@@ -131,30 +146,29 @@ pub(super) fn build(
 }
 
 /// Refuses what other machines would reach unless it is named, and TLS without a certificate.
-pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
-    for ListenAt { address, entrance, .. } in &config.listen {
-        let (what, is_tls) = (name(entrance.protocol), matches!(address, PortAddress::Tls(_)));
-        if is_tls && !config.protocol_tls().1.is_on() {
-            return Err(ConfigError::new(format!(
-                "{what} address {address}: TLS needs a certificate; say --port-tls (or [port_tls] with certificate and key, or \
+pub(super) fn check(config: &Config, port: &ListenAt) -> Result<(), ConfigError> {
+    let ListenAt { address, entrance, .. } = port;
+    let (what, is_tls) = (name(entrance.protocol), matches!(address, PortAddress::Tls(_)));
+    if is_tls && !config.protocol_tls().1.is_on() {
+        return Err(ConfigError::new(format!(
+            "{what} address {address}: TLS needs a certificate; say --port-tls (or [port_tls] with certificate and key, or \
                  self_signed = true), or --control-tls, whose certificate these ports show unless they have one of their own"
-            )));
-        }
-        if !entrance.public {
-            continue;
-        }
-        if !is_tls && !config.allow_plaintext {
-            return Err(ConfigError::new(format!(
-                "{what} address {address} is not on loopback: tokens and records would cross the network in the clear; say tls:{address}, \
+        )));
+    }
+    if !entrance.public {
+        return Ok(());
+    }
+    if !is_tls && !config.allow_plaintext {
+        return Err(ConfigError::new(format!(
+            "{what} address {address} is not on loopback: tokens and records would cross the network in the clear; say tls:{address}, \
                  bind it to 127.0.0.1 and use a tunnel, or say --allow-plaintext if that is meant"
-            )));
-        }
-        if let Some(tenant) = entrance.tenant.as_ref().filter(|_| !config.allow_open) {
-            return Err(ConfigError::new(format!(
-                "{what} address {address} is reached from other machines, and speaks for tenant {tenant:?} without a token: \
+        )));
+    }
+    if let Some(tenant) = entrance.tenant.as_ref().filter(|_| !config.allow_open) {
+        return Err(ConfigError::new(format!(
+            "{what} address {address} is reached from other machines, and speaks for tenant {tenant:?} without a token: \
                  anyone there could read and change its records; leave the tenant out, or say --allow-open if that is meant"
-            )));
-        }
+        )));
     }
     Ok(())
 }

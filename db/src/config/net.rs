@@ -223,14 +223,16 @@ impl FileNet {
 
     /// Whether what is said goes with the driver.
     fn check(&self) -> Result<(), ConfigError> {
-        let wrong = |text: &str| Err(ConfigError::new(text));
+        let wrong = |key: &str, text: &str| Err(ConfigError::new(text).at(&[format!("net.{key}")]));
         if self.driver != DriverName::Dpdk && self.kept_buffers.is_some() {
             return wrong(
+                "kept_buffers",
                 "kept_buffers is for DPDK, whose packet buffers it counts: say --driver dpdk, or leave it out",
             );
         }
         if self.driver != DriverName::Dpdk && self.isolate == Some(true) {
             return wrong(
+                "isolate",
                 "isolate is for DPDK, whose device the kernel is to share: say --driver dpdk, or leave it out",
             );
         }
@@ -242,15 +244,17 @@ impl FileNet {
     }
 
     fn check_sockets(&self) -> Result<(), ConfigError> {
-        let wrong = |text: &str| Err(ConfigError::new(text));
+        let wrong = |keys: &[&str], text: &str| Err(ConfigError::new(text).at(keys));
         if self.eal.is_some() || self.device.is_some() || !self.address.is_empty() || !self.gateway.is_empty() {
             return wrong(
+                &["net.eal", "net.device", "net.address", "net.gateway"],
                 "eal, device, address and gateway are for drivers past the kernel: say --driver packet or --driver dpdk, or driver = \
                  \"packet\" in [net]",
             );
         }
         if self.mtu.is_some() {
             return wrong(
+                &["net.mtu"],
                 "mtu is for DPDK, whose device it sets: say --driver dpdk; the kernel's interfaces have theirs, `ip link set dev eth1 mtu \
                  9000`",
             );
@@ -259,15 +263,19 @@ impl FileNet {
     }
 
     fn check_packets(&self) -> Result<(), ConfigError> {
-        let wrong = |text: &str| Err(ConfigError::new(text));
+        let wrong = |key: &str, text: &str| Err(ConfigError::new(text).at(&[format!("net.{key}")]));
         if self.device.as_deref().is_none_or(str::is_empty) {
-            return wrong("packet sockets need an interface: say --device eth1, or device = \"eth1\" in [net]");
+            return wrong(
+                "driver",
+                "packet sockets need an interface: say --device eth1, or device = \"eth1\" in [net]",
+            );
         }
         if self.eal.is_some() {
-            return wrong("eal is for DPDK: leave it out, or say --driver dpdk");
+            return wrong("eal", "eal is for DPDK: leave it out, or say --driver dpdk");
         }
         if self.mtu.is_some() {
             return wrong(
+                "mtu",
                 "packets are as large as the interface has them: `ip link set dev eth1 mtu 9000` in place of mtu",
             );
         }
@@ -276,7 +284,7 @@ impl FileNet {
 
     #[cfg(not(feature = "dpdk"))]
     fn check_device(&self) -> Result<(), ConfigError> {
-        Err(ConfigError::new(WITHOUT_DPDK))
+        Err(ConfigError::new(WITHOUT_DPDK).at(&["net.driver"]))
     }
 
     #[cfg(feature = "dpdk")]
@@ -288,12 +296,14 @@ impl FileNet {
             return Err(ConfigError::new(
                 "a device shared with the kernel (isolate) has the kernel's address there: say it, --address 10.0.0.1/24, or address = \
                  [\"10.0.0.1/24\"] in [net]",
-            ));
+            )
+            .at(&["net.isolate"]));
         }
         if !self.gateway.is_empty() {
             return Err(ConfigError::new(
                 "on a device shared with the kernel (isolate) answers go back the way that their requests came: leave gateway out",
-            ));
+            )
+            .at(&["net.gateway"]));
         }
         Ok(())
     }
@@ -308,26 +318,27 @@ fn networks(addresses: &[String], gateways: &[IpAddr]) -> Result<Vec<Network>, C
         return Err(ConfigError::new(
             "a driver past the kernel needs an address of its own, which the kernel does not have: say --address 10.0.0.2/24, or address = \
              [\"10.0.0.2/24\"] in [net]",
-        ));
+        )
+        .at(&["net.driver"]));
     }
     let mut networks = Vec::new();
-    for text in addresses {
+    for (number, text) in addresses.iter().enumerate() {
+        let wrong = |text: String| ConfigError::new(text).at(&[format!("net.address.{number}"), "net.address".into()]);
         let parsed = text.split_once('/').and_then(|(ip, prefix)| Some((ip.parse().ok()?, prefix.parse().ok()?)));
-        let (address, prefix): (IpAddr, u8) = parsed
-            .ok_or_else(|| ConfigError::new(format!("address {text:?}: write it as 10.0.0.2/24 or fd00::2/64")))?;
+        let (address, prefix): (IpAddr, u8) =
+            parsed.ok_or_else(|| wrong(format!("address {text:?}: write it as 10.0.0.2/24 or fd00::2/64")))?;
         let gateway = gateways.iter().copied().find(|gateway| gateway.is_ipv4() == address.is_ipv4());
         let network = Network { address, prefix, gateway };
-        network.check().map_err(|error| ConfigError::new(error.to_string()))?;
+        network.check().map_err(|error| wrong(error.to_string()))?;
         if networks.iter().any(|other: &Network| other.address.is_ipv4() == address.is_ipv4()) {
-            return Err(ConfigError::new(format!(
-                "address {text:?} is the second of its family: give one of each at most"
-            )));
+            return Err(wrong(format!("address {text:?} is the second of its family: give one of each at most")));
         }
         networks.push(network);
     }
     let routes = |gateway: &IpAddr| networks.iter().any(|network| network.gateway == Some(*gateway));
     if let Some(gateway) = gateways.iter().find(|gateway| !routes(gateway)) {
-        return Err(ConfigError::new(format!("gateway {gateway} goes with no address: one for each family at most")));
+        return Err(ConfigError::new(format!("gateway {gateway} goes with no address: one for each family at most"))
+            .at(&["net.gateway"]));
     }
     Ok(networks)
 }

@@ -445,12 +445,41 @@ fn the_pages_ranges_are_what_is_refused() {
             let Some((min, max)) = range else { continue };
             looked_at += 1;
             for (value, is_taken) in [(min, true), (max, true), (min - 1, false), (max + 1, false)] {
-                let parsed = parse(&format!("{before}{key} = {value}"));
-                assert_eq!(parsed.is_ok(), is_taken, "{key} = {value}: {:?}", parsed.err());
+                takes(&format!("{before}{key} = {value}"), is_taken);
             }
         }
     }
     assert!(looked_at > 7);
+}
+
+/// Whether a file whose last line says something is refused, and then with that line.
+fn takes(text: &str, is_taken: bool) {
+    let parsed = parse(text);
+    assert_eq!(parsed.is_ok(), is_taken, "{text}: {:?}", parsed.as_ref().err());
+    if let Err(error) = parsed {
+        let last = format!("c.toml:{}: ", text.lines().count());
+        assert!(error.to_string().starts_with(&last), "{text}: {error}");
+    }
+}
+
+#[test]
+fn every_quota_out_of_its_range_is_refused_with_its_line() {
+    let of_one = "[[tenants]]\nname = 'a'\n[tenants.quotas]\n";
+    for Declared { name, min, max, .. } in Quotas::declared() {
+        for before in ["[quotas]\n", of_one] {
+            // A slice and a total that go together: it is the range that is asked for.
+            let before = match name {
+                "slice_us" => format!("{before}total_us = 3600000000\n"),
+                "total_us" => format!("{before}slice_us = 10\n"),
+                _ => before.to_owned(),
+            };
+            takes(&format!("{before}{name} = {min}"), true);
+            takes(&format!("{before}{name} = {max}"), true);
+            takes(&format!("{before}{name} = {}", max + 1), false);
+            takes(&format!("{before}{name} = {}", min as i64 - 1), false);
+            takes(&format!("{before}{name} = 'much'"), false);
+        }
+    }
 }
 
 #[test]

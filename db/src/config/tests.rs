@@ -21,29 +21,29 @@ fn every_error_is_one_line_that_says_where_what_and_what_to_do() {
             "c.toml:2: unknown key `zzzzzzzz`; valid here: rustc, libraries, enabled, allow_unsandboxed, cpu_s, wall_s, memory_bytes, \
              compilers, remote, remote_token_file, remote_ca, remote_fingerprint, remote_plain, trusted_keys",
         ),
-        ("builder.compilers = 0", "c.toml: builder.compilers = 0 is outside of 1..=14"),
+        ("builder.compilers = 0", "c.toml:1: builder.compilers = 0 is outside of 1..=14"),
         (
             "builder.trusted_keys = ['12']",
-            "c.toml: builder.trusted_keys: \"12\" is no key; it takes the 64 hexadecimal digits that `sandstorm builder key` prints",
+            "c.toml:1: builder.trusted_keys: \"12\" is no key; it takes the 64 hexadecimal digits that `sandstorm builder key` prints",
         ),
         (
             "builder.remote = 'https://b'",
-            "c.toml: builder.remote needs builder.trusted_keys: put there what `sandstorm builder key` prints on its host",
+            "c.toml:1: builder.remote needs builder.trusted_keys: put there what `sandstorm builder key` prints on its host",
         ),
-        ("workers = 0", "c.toml: workers = 0 is outside of 1..=64"),
+        ("workers = 0", "c.toml:1: workers = 0 is outside of 1..=64"),
         ("workers = 'many'", "c.toml:1: invalid type: string \"many\", expected usize"),
         ("data = 'here'", "c.toml:1: invalid socket address syntax"),
         (
             "data = '127.0.0.1:65535'\nworkers = 2",
-            "c.toml: data port 65535 leaves no ports for 2 workers; choose one up to 65534",
+            "c.toml:1: data port 65535 leaves no ports for 2 workers; choose one up to 65534",
         ),
         (
             "control = '127.0.0.1:7401'\nworkers = 2",
-            "c.toml: control port 7401 is among the data ports 7400 to 7401; choose another",
+            "c.toml:1: control port 7401 is among the data ports 7400 to 7401; choose another",
         ),
-        ("limits.value_bytes = 9000000000", "c.toml: limits.value_bytes = 9000000000 is outside of 1..=8388608"),
-        ("quotas.weight = 0", "c.toml: quotas: quota weight = 0 is outside of 1..=1000"),
-        ("quotas.slice_us = 20000", "c.toml: quotas: quota slice_us = 20000 is longer than total_us = 10000"),
+        ("limits.value_bytes = 9000000000", "c.toml:1: limits.value_bytes = 9000000000 is outside of 1..=8388608"),
+        ("quotas.weight = 0", "c.toml:1: quotas: quota weight = 0 is outside of 1..=1000"),
+        ("quotas.slice_us = 20000", "c.toml:1: quotas: quota slice_us = 20000 is longer than total_us = 10000"),
         (
             "[[tenants]]\nname = 'a'\n[[tenants.tables]]\nname = 't'\nmode = 'heap'",
             "c.toml:5: unknown variant `heap`, expected `store` or `cache`",
@@ -57,6 +57,52 @@ fn every_error_is_one_line_that_says_where_what_and_what_to_do() {
     assert!(parse("= 3").unwrap_err().to_string().starts_with("c.toml:1: "));
     let gone = Config::load(Some(Path::new("/nowhere/c.toml")), &Overrides::default()).unwrap_err();
     assert_eq!(gone.to_string(), "cannot read configuration /nowhere/c.toml: No such file or directory (os error 2)");
+}
+
+#[test]
+fn what_is_wrong_with_a_tenant_is_said_with_its_line_before_anything_is_started() {
+    let shop = "[[tenants]]\nname = 'a'\n[[tenants]]\nname = 'shop'\n";
+    for (more, line, said) in [
+        (
+            "quotas = { tables = 3,\n weight = 0 }",
+            6,
+            "tenant \"shop\": quota weight = 0 is outside of 1..=1000; choose",
+        ),
+        ("[tenants.quotas]\n\nslice_us = 20000", 7, "quota slice_us = 20000 is longer than total_us = 10000"),
+        ("[tenants.quotas]\ntotal_us = 99", 6, "quota slice_us = 100 is longer than total_us = 99"),
+        ("tables = [\n{ name = 't' },\n{ name = 'u', quota_bytes = 9 }]", 7, "quota of 9 bytes is under the smallest"),
+        ("[[tenants.tables]]\nname = 't'\n[[tenants.tables]]\nname = '/'", 8, "table name \"/\" is not allowed"),
+        ("[[tenants]]\nname = 'no blanks'", 6, "tenant name \"no blanks\" is not allowed"),
+        ("token = 'short'", 5, "the token is not allowed"),
+        ("token_hash = 'short'", 5, "token_hash is not what"),
+        ("open = true\n[[redis]]\naddress = '10.0.0.1:1'", 7, "redis address 10.0.0.1:1 is not on loopback"),
+        ("[[memcached]]\naddress = '127.0.0.1:1'\nudp = true", 7, "a datagram carries no token"),
+        ("[net]\nmtu = 9000", 6, "mtu is for DPDK"),
+        ("[control_tls]\nkey = '/k'", 6, "control_tls.key is given without"),
+        ("[builder]\ntrusted_keys = [\n'12']", 7, "is no key"),
+    ] {
+        let error = parse(&format!("{shop}{more}")).expect_err(more).to_string();
+        assert!(error.starts_with(&format!("c.toml:{line}: ")) && error.contains(said), "{more}: {error}");
+    }
+}
+
+#[test]
+fn what_only_the_directory_can_refuse_is_said_with_its_line_too() {
+    let create = |text: &str| {
+        let config = parse(text).expect(text);
+        let directory = Directory::with_options(Epochs::new(), config.directory_options());
+        config.create_tenants(&directory).expect_err(text).to_string()
+    };
+    for (text, line, said) in [
+        ("workers = 1\n[[tenants]]\nname = 'a'\nhome_worker = 7", 4, "home worker 7 is out of range"),
+        ("[[tenants]]\nname = 'a'\n[[tenants]]\nname = 'a'", 4, "there is a tenant \"a\" already"),
+        ("[[tenants]]\nname = 'a'\nquotas.tables = 1\ntables = [{ name = 't' },\n{ name = 'u' }]", 5, "tables = 1"),
+        ("[[tenants]]\nname = 'a'\ntables = [{ name = 't', id = 1},\n{ name = 'u',\nid = 1 }]", 5, "id 1 is taken"),
+        ("[[tenants]]\nname = 'a'\n[[tenants.grants]]\ntable = 't'\nto = 'a'", 3, "configured tenant \"a\": "),
+    ] {
+        let error = create(text);
+        assert!(error.starts_with(&format!("c.toml:{line}: ")) && error.contains(said), "{text}: {error}");
+    }
 }
 
 #[test]
@@ -193,7 +239,10 @@ fn configured_tenants_and_tables_are_created_with_their_quotas() {
     let config = parse(&text.replace("a token of my own choosing", "a-token-of-my-own-choosing")).unwrap();
     let directory = Directory::with_options(Epochs::new(), config.directory_options());
     let error = config.create_tenants(&directory).unwrap_err().to_string();
-    assert!(error.starts_with("configured tenant \"bar\": tenant id 9 is taken by tenant \"shop\""), "{error}");
+    assert!(
+        error.starts_with("c.toml:11: configured tenant \"bar\": tenant id 9 is taken by tenant \"shop\""),
+        "{error}"
+    );
 
     let text = r#"
         quotas.tables = 2
@@ -237,7 +286,11 @@ fn configured_grants_are_given_when_all_tenants_are_there() {
     let granted: Vec<_> = granted.iter().map(|grant| (&*grant.name, grant.access())).collect();
     assert_eq!(granted, [("shop/carts", Some(Access::ReadWrite)), ("shop/users", Some(Access::Read))]);
     for (from, to, expected) in [
-        ("to = \"reports\" }]", "to = \"nobody\" }]", "configured tenant \"shop\": there is no tenant \"nobody\"; "),
+        (
+            "to = \"reports\" }]",
+            "to = \"nobody\" }]",
+            "c.toml:5: configured tenant \"shop\": there is no tenant \"nobody\"; ",
+        ),
         ("table = \"users\", to", "table = \"gone\", to", "tenant \"shop\" has no table \"gone\"; "),
     ] {
         let error = create(&text.replace(from, to)).unwrap_err().to_string();

@@ -165,9 +165,12 @@ impl Conduct {
     /// Opens windows for a tenant's extensions that were killed since the last look.
     fn find_killed(&mut self, view: &TenantView) {
         let kills = view.tenant.usage.kills_total();
-        if kills == 0 || self.tenants.insert(view.tenant.serial, kills) == Some(kills) {
+        let before = if kills == 0 { Some(0) } else { self.tenants.insert(view.tenant.serial, kills) };
+        if before == Some(kills) {
             return;
         }
+        let lately = kills.saturating_sub(before.unwrap_or(0));
+        tracing::info!(tenant = &*view.tenant.name, kills = lately, "calls were ended: see its kills");
         for (name, extension) in &view.extensions {
             if extension.stats.read().killed_total() > 0 {
                 self.windows.entry((view.tenant.serial, name.clone())).or_default();

@@ -15,6 +15,7 @@ use super::new::{NewTable, NewTenant, Options};
 use super::quotas::{QuotaChanges, Quotas};
 use super::snapshot::{Snapshot, TenantRef};
 use super::token::{self, TokenHash};
+use super::told;
 use super::usage::Usage;
 use super::{Access, Grant, TableEntry, Tenant, TenantView};
 use crate::limits::tenants::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
@@ -128,14 +129,24 @@ impl Directory {
         &self,
         change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
-        self.change_and_keep(true, change)
+        self.change_and_tell(told::changes, change)
     }
 
-    /// As [`Directory::change`]; `must` says whether a change that cannot be written is refused. One that the server makes by itself, and
-    /// that takes a right away, is made all the same, and written with the next.
+    /// The same, with what the log is to say of it, given what was there before and after.
+    pub(super) fn change_and_tell<T>(
+        &self,
+        tell: fn(&Snapshot, &Snapshot),
+        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        self.change_and_keep(true, tell, change)
+    }
+
+    /// The same; `must` says whether a change that cannot be written is refused. One that the server makes by itself, and that takes a
+    /// right away, is made all the same, and written with the next.
     fn change_and_keep<T>(
         &self,
         must: bool,
+        tell: fn(&Snapshot, &Snapshot),
         change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
         let done = {
@@ -163,6 +174,7 @@ impl Directory {
             }
             snapshot.generation += 1;
             let generation = snapshot.generation;
+            tell(&before, &snapshot);
             self.snapshot.store(Arc::new(snapshot));
             self.generation.store(generation, Ordering::Release);
             done
@@ -195,7 +207,7 @@ impl Directory {
         change: impl FnOnce(&mut Next, &mut TenantView) -> Result<T, DirectoryError>,
     ) -> Result<T, DirectoryError> {
         let tenant = tenant.into();
-        self.change_and_keep(false, |next, snapshot| {
+        self.change_and_keep(false, told::changes, |next, snapshot| {
             let mut view = TenantView::clone(snapshot.find(tenant)?);
             let done = change(next, &mut view)?;
             snapshot.tenants.insert(view.tenant.id, Arc::new(view));

@@ -21,6 +21,7 @@ mod slow;
 mod snapshot;
 mod suspension;
 pub mod token;
+mod told;
 mod usage;
 mod versions;
 

@@ -211,3 +211,14 @@ pub enum QuotaError {
         total_us: u64,
     },
 }
+
+impl QuotaError {
+    /// The keys that it is about, of a table of quotas that is called so.
+    pub(crate) fn keys(&self, table: &str) -> Vec<String> {
+        let names: &[&str] = match self {
+            QuotaError::Range { name, .. } => &[name],
+            QuotaError::SliceOverTotal { .. } => &["slice_us", "total_us"],
+        };
+        names.iter().map(|name| format!("{table}.{name}")).collect()
+    }
+}

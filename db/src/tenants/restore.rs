@@ -13,7 +13,7 @@ use super::rotation::{Moment, OldToken};
 use super::snapshot::Snapshot;
 use super::suspension::Suspension;
 use super::usage::Usage;
-use super::{Directory, TableEntry, Tenant, TenantView, grants};
+use super::{Directory, TableEntry, Tenant, TenantView, grants, told};
 use crate::store::{Table, TableConfig};
 
 impl Directory {
@@ -68,7 +68,7 @@ impl Directory {
     /// What the directory refuses, with the tenant's name.
     pub fn restore(&self, kept: &State) -> Result<(), (String, DirectoryError)> {
         let mut of = String::new();
-        let restored = self.change(|next, snapshot| {
+        let restored = self.change_and_tell(told::restored, |next, snapshot| {
             next.tenant = next.tenant.max(kept.next_tenant);
             next.home_worker = kept.next_home;
             for tenant in kept.tenants.values() {

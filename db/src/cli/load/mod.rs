@@ -45,7 +45,7 @@ pub(super) struct LoadArgs {
     /// What is asked: the name of a workload, or shares [default: ycsb-b]
     #[arg(value_name = "MIX")]
     workload: Option<Plan>,
-    /// The same
+    /// What is asked: the name of a workload, or shares (as the argument MIX) [default: ycsb-b]
     #[arg(long, value_name = "NAME|SHARES", conflicts_with = "workload")]
     mix: Option<Plan>,
     /// Operations a second, over all tenants, whether answers come or not [default: as fast as answers come]
