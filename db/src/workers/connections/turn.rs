@@ -181,7 +181,7 @@ impl Connections {
                 match self.admit(connection) {
                     Some(name) => {
                         if let Some(connection) = self.places.get(name) {
-                            let stream = &connection.stream;
+                            let stream = connection.wire.stream();
                             let place = (worker.index as u32, name.word());
                             connection.conversation.placed(place, || stream.addresses());
                         }
