@@ -1,5 +1,5 @@
 //! Promise: the README's and the tutorial's commands print what the pages say, their Rust passes the checker, compiles and
-//! gives the right answers, and every link between the pages leads somewhere. Runs the real binary on free ports.
+//! gives the right answers, the program of the client's page runs behind them, and every link between the pages leads somewhere. Runs the real binary on free ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -156,6 +156,37 @@ fn the_readmes_first_extension_does_what_it_says() {
     }
     assert_eq!(sources, 1, "one sample");
     assert_eq!(terminal.run("printf 'pear' | sandstorm invoke sum -"), "4\n");
+    the_clients_page_goes_on(&mut terminal);
+}
+
+/// The second program of the client's page, as the page has it.
+mod shop {
+    include!("pages/shop.rs");
+
+    /// What its `main` does, at a server of the test's own. Twice: nobody has to clean up after it.
+    pub(super) fn run(control: &str, token: &str) {
+        let _never_called = main;
+        let (config, items, prices) = ids(control, token).expect("both tables");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        for time in 1..=2 {
+            runtime
+                .block_on(shop(config.clone(), items, prices))
+                .unwrap_or_else(|error| panic!("time {time}: {error}"));
+        }
+    }
+}
+
+fn the_clients_page_goes_on(terminal: &mut Terminal) {
+    let client = page("docs/client.md");
+    let blocks = blocks(&client);
+    for (_, session) in blocks.iter().filter(|(language, text)| language.is_empty() && text.starts_with("$ ")) {
+        terminal.follow(session);
+    }
+    let program = fs::read_to_string(root().join("tests/pages/shop.rs")).unwrap();
+    assert!(blocks.iter().any(|(_, text)| *text == program), "tests/pages/shop.rs is no program of docs/client.md");
+    let printed: Value = serde_json::from_str(&terminal.run("sandstorm tenant token shop --json")).unwrap();
+    shop::run(&terminal.control, printed["token"].as_str().expect("a token"));
+    assert_eq!(terminal.run("sandstorm get items apple"), "7\n");
 }
 
 #[test]

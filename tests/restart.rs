@@ -1,11 +1,12 @@
 //! Promise: what a server has acknowledged of its tenants (who they are, tokens, quotas, tables, grants, suspensions,
-//! extensions and the versions that were loaded) is there after it was killed and started again; records are not. Kills
-//! the real binary with SIGKILL, between changes and in the midst of them.
+//! extensions and the versions that were loaded) is there after it was killed and started again; records are not, and what was
+//! asked of the server before does not run. Kills the real binary with SIGKILL, between changes and in the midst of them.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +18,8 @@ use sandstorm_client::control::{
 };
 use sandstorm_client::limits::CONTROL_TIMEOUT;
 use sandstorm_client::{Config, PutOptions};
+use sandstorm_net::r2p2::header::{Kind, SINGLE_HEADER_LEN, single};
+use sandstorm_net::rpc::{HELLO_BINDS, MessageHeader, Operation, STALE_FORMER, Status, encode_message};
 use serde_json::Value;
 
 /// A server process; killed when dropped.
@@ -152,6 +155,57 @@ fn what_was_acknowledged_is_there_after_a_kill_between_any_two_changes() {
     assert!(server.control.grants("shop").unwrap().given.is_empty());
     assert!(server.control.create_table("shop", &table("next")).unwrap().id > id, "ids do not come twice");
     assert!(server.create("late").0 > reports);
+}
+
+/// Sends a message of one operation to a server, as one packet; its answer's status, number and user flags.
+fn ask(server: &Server, header: &MessageHeader, operation: &Operation<'_>) -> (Status, u64, u32) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut message = single(Kind::Request, 1).to_vec();
+    encode_message(header, &[*operation], &mut message);
+    let mut buffer = [0; 2000];
+    socket.send_to(&message, &server.data).unwrap();
+    let len = socket.recv(&mut buffer).expect("an answer");
+    let (_, mut answers) = MessageHeader::decode(&buffer[SINGLE_HEADER_LEN..len]).unwrap();
+    let answer = answers.next().unwrap().unwrap();
+    (answer.status, answer.number, answer.user_flags)
+}
+
+#[test]
+fn what_was_asked_of_a_server_does_not_run_on_the_one_that_takes_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let server = Server::start(folder, "", NONE);
+    let new = CreateTenant { name: "shop".into(), open: Some(true), ..CreateTenant::default() };
+    let tenant = server.control.create_tenant(&new).unwrap().tenant.id;
+    let table = server.control.create_table("shop", &table("carts")).unwrap().id;
+    let header = |session, sequence, acked| MessageHeader { flags: 0, operations: 1, tenant, session, sequence, acked };
+    let hello = Operation { number: HELLO_BINDS, ..Operation::hello(b"") };
+    let (increment, read) = (Operation::increment(table, b"n", 1), Operation::increment(table, b"n", 0));
+
+    let (_, _, start) = ask(&server, &header(7, 1, 0), &hello);
+    let first = u64::from(start) << 32;
+    // Of a session that is bound to the server's start, and of one that knows nothing of that.
+    let bound: Vec<_> = (1..4).map(|number| header(7, first + number, first + number - 1)).collect();
+    let unbound: Vec<_> = (1..4).map(|number| header(8, number, number - 1)).collect();
+    for asked in [&bound, &unbound].into_iter().flatten() {
+        assert_eq!(ask(&server, asked, &increment).0, Status::Ok);
+    }
+    let server = server.again(folder, "", NONE);
+    // All of it comes late once more, the hello too.
+    let (status, _, again) = ask(&server, &header(7, 1, 0), &hello);
+    assert!(status == Status::Ok && again != start);
+    for asked in bound.iter().chain(&unbound[1..]) {
+        let (status, number, _) = ask(&server, asked, &increment);
+        assert_eq!((status, number), (Status::Stale, STALE_FORMER), "{asked:?}");
+    }
+    // What is new is served, whether it is bound or not, and finds that nothing has run.
+    let first = u64::from(again) << 32;
+    assert_eq!(ask(&server, &header(9, first + 1, first), &read), (Status::Ok, 0, 0));
+    assert_eq!(ask(&server, &header(10, 1, 0), &increment), (Status::Ok, 1, 0));
+    assert_eq!(ask(&server, &header(10, 2, 1), &increment), (Status::Ok, 2, 0));
+    let client = server.client(tenant, "").unwrap();
+    assert_eq!(client.increment(table, b"n", 1), Ok(3));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Promise: what a sealed session carries is read, forged and repeated by nobody; the token never travels.
+//! Promise: what a sealed session carries is read, forged and repeated by nobody; the token never travels. And whatever port a session's
+//! packets come from, sealed or not, each request of it runs once and is answered.
 
 mod common;
 
@@ -8,12 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
 use common::network::{self, Socket, is_memif};
 use common::{Wire, data_plane, data_plane_with, get_args, load, single_packet, tenant, within_a_minute};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Config, Error, Sealing, raw};
 use sandstorm_db::server::DataPlane;
-use sandstorm_net::rpc::{MessageHeader, Operation, Status, encode_message};
+use sandstorm_net::rpc::{HELLO_BINDS, MessageHeader, Operation, STALE_FORMER, Status, encode_message};
 use sandstorm_net::seal::{ClientSeal, MAGIC};
 
 /// Stands between a client and a server: records what passes, changes and repeats it as told. To the client it is on loopback, to the server
@@ -313,4 +317,120 @@ fn a_sealed_session_acts_for_its_own_tenant_alone() {
         assert_eq!(ask(other, Operation::put(1, b"k", b"v")), Status::Unauthenticated);
     }
     assert_eq!(ask(alice, Operation::get(1, b"k")), Status::NotFound, "and goes on acting for its own");
+}
+
+/// Stands between a client and a server as a gateway that gives the client another port all the time: what is still under way to the one before
+/// is lost. It loses and repeats packets as well, some of them late and from yet another port.
+fn gateway(plane: &DataPlane, front: &UdpSocket, seed: u64, end: &AtomicBool) {
+    front.set_read_timeout(Some(Duration::from_micros(200))).expect("a timeout");
+    let open = || {
+        let back = Socket::to(plane, 0);
+        back.set_nonblocking().expect("a mode");
+        back
+    };
+    let (mut dice, mut buffer) = (SmallRng::seed_from_u64(seed), vec![0; 65_536]);
+    let mut percent = |percent: u32| dice.random_range(0..100) < percent;
+    let (mut back, mut client, mut late) = (open(), None, Vec::<Vec<u8>>::new());
+    while !end.load(SeqCst) {
+        if let Ok((len, from)) = front.recv_from(&mut buffer) {
+            client = Some(from);
+            let packet = &buffer[..len];
+            if percent(30) {
+                back = open();
+            }
+            let _lost = percent(90) && back.send(packet).is_ok();
+            if percent(30) {
+                late.push(packet.to_vec());
+            }
+            if percent(30) && !late.is_empty() {
+                let repeated = if percent(50) { late.remove(0) } else { late.swap_remove(late.len() / 2) };
+                let _lost = open().send(&repeated);
+            }
+        }
+        while let (Ok(len), Some(client)) = (back.recv(&mut buffer), client) {
+            let _lost = percent(90) && front.send_to(&buffer[..len], client).is_ok();
+        }
+    }
+}
+
+#[test]
+fn each_increment_runs_once_and_is_answered_whatever_port_its_packets_come_from() {
+    if is_memif() {
+        return;
+    }
+    const EACH: i64 = 150;
+    let plane = data_plane(1);
+    let (open, _) = tenant(&plane, "open", true);
+    let (closed, token) = tenant(&plane, "closed", false);
+    let kinds =
+        [(open, "", Sealing::Auto), (closed, token.as_str(), Sealing::Never), (closed, &token, Sealing::Always)];
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ended = common::Stop(&end);
+        let clients: Vec<_> = (0u64..)
+            .zip(kinds)
+            .map(|(seed, (tenant, token, sealing))| {
+                let local = if plane.address().is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
+                let front = UdpSocket::bind(local).expect("a socket");
+                let config = Config::new(front.local_addr().expect("an address"), tenant).token(token).sealing(sealing);
+                let (plane, end) = (&plane, &end);
+                scope.spawn(move || gateway(plane, &front, seed, end));
+                scope.spawn(move || {
+                    let client = Client::connect(config.deadline(Duration::from_secs(30))).expect("a session");
+                    let key = [seed as u8];
+                    for number in 1..=EACH {
+                        assert_eq!(client.increment(1, &key, 1), Ok(number), "{sealing:?}, tenant {tenant}");
+                    }
+                    assert_eq!(client.increment(1, &key, 0), Ok(EACH), "and none of them later");
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().expect("all are answered"));
+    });
+}
+
+/// Says hello in a session that will be bound, and binds it; tells the server's start.
+fn bind(wire: &mut Wire, token: &str) -> u32 {
+    let answer = wire.one(Operation { number: HELLO_BINDS, ..Operation::hello(token.as_bytes()) });
+    assert_eq!(answer.status, Status::Ok);
+    wire.sequence = u64::from(answer.user_flags) << 32;
+    answer.user_flags
+}
+
+#[test]
+fn a_bound_session_goes_on_from_another_port_and_one_that_is_not_does_not() {
+    let plane = data_plane(1);
+    for (name, open) in [("open", true), ("closed", false)] {
+        let (id, token) = tenant(&plane, name, open);
+        let mut first = Wire::new(&plane, 0, id);
+        let start = bind(&mut first, &token);
+        assert!(start != 0);
+        let header = first.header(1);
+        let (session, sequence) = (first.session, first.sequence);
+        let moved = |session, sequence| {
+            let mut wire = Wire::new(&plane, 0, id);
+            (wire.session, wire.sequence) = (session, sequence);
+            wire
+        };
+        for repeat in 0..5 {
+            let answer = &moved(session, sequence).ask_as(&header, &[Operation::increment(1, b"n", 1)])[0];
+            assert_eq!((answer.status, answer.number), (Status::Ok, 1), "repeat {repeat}: {}", answer.text());
+        }
+        assert_eq!(moved(session, sequence).one(Operation::increment(1, b"n", 1)).number, 2);
+        // The number of a session is worth nothing to another one, and none is known before its hello.
+        let mut guessed = moved(session ^ 1, sequence);
+        let expected = if open { Status::Ok } else { Status::Unauthenticated };
+        assert_eq!(guessed.one(Operation::increment(1, b"other", 1)).status, expected);
+        // A session that did not ask for it is known at its own address alone, however others number their messages.
+        let mut unbound = Wire::new(&plane, 0, id);
+        assert_eq!(unbound.one(Operation::hello(token.as_bytes())).status, Status::Ok);
+        assert_eq!(unbound.one(Operation::put(1, b"k", b"v")).status, Status::Ok);
+        let mut elsewhere = moved(unbound.session, u64::from(start) << 32);
+        assert_eq!(elsewhere.one(Operation::put(1, b"k", b"v")).status, expected);
+        // What names another start of the server is not run, whatever else is right about it.
+        let former = MessageHeader { sequence: (u64::from(start ^ 2) << 32) + 9, acked: 0, ..first.header(1) };
+        let answer = &first.ask_as(&former, &[Operation::increment(1, b"n", 1)])[0];
+        assert_eq!((answer.status, answer.number), (Status::Stale, STALE_FORMER), "{}", answer.text());
+        assert_eq!(first.one(Operation::increment(1, b"n", 0)).number, 2);
+    }
 }

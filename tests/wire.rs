@@ -5,8 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::network::carries;
-use common::{BAD_KINDS, Wire, data_plane, get_args, load, load_with, tenant, tenant_with};
-use sandstorm_client::Error;
+use common::{BAD_KINDS, Wire, client, data_plane, get_args, load, load_with, tenant, tenant_with};
+use sandstorm_client::{Error, PutOptions, PutOutcome};
 use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_db::metrics::text::flat;
 use sandstorm_db::server::DataPlane;
@@ -276,6 +276,31 @@ fn a_repeated_message_is_answered_again_and_run_once() {
         assert_eq!((answer.status, answer.number), (Status::Ok, 1), "repeat {repeat}: {}", answer.text());
     }
     assert_eq!(wire.one(Operation::increment(1, b"n", 1)).number, 2);
+}
+
+#[test]
+fn a_conflict_says_the_version_and_to_delete_what_is_not_there_is_none() {
+    let plane = data_plane(1);
+    let (id, _) = tenant(&plane, "alice", true);
+    let mut wire = Wire::new(&plane, 0, id);
+    let version = wire.one(Operation::put(1, b"k", b"v")).number;
+    let put = |condition, number| Operation { condition, number, ..Operation::put(1, b"k", b"w") };
+    let delete = |key, number| Operation { condition: Condition::Version, number, ..Operation::delete(1, key) };
+    for operation in [put(Condition::Version, version + 1), put(Condition::Absent, 0), delete(b"k", version + 1)] {
+        let answer = wire.one(operation);
+        assert_eq!((answer.status, answer.number), (Status::Conflict, version), "{:?}", operation.op);
+    }
+    let absent = Operation { key: b"absent", ..put(Condition::Version, version) };
+    assert_eq!((wire.one(absent).status, wire.one(absent).number), (Status::Conflict, 0));
+    assert_eq!(wire.one(delete(b"absent", version)).status, Status::NotFound);
+    let client = client(&plane, id);
+    assert_eq!(client.delete_if_version(1, b"absent", version), Ok(false));
+    assert_eq!(client.delete_if_version(1, b"k", version + 1), Err(Error::Conflict));
+    let stale = PutOptions::default().if_version(version + 1);
+    assert_eq!(client.put(1, b"k", b"w", &stale), Err(Error::Conflict));
+    assert_eq!(client.put_outcome(1, b"k", b"w", &stale), Ok(PutOutcome::Conflict { version: Some(version) }));
+    assert_eq!(client.put_outcome(1, b"absent", b"w", &stale), Ok(PutOutcome::Conflict { version: None }));
+    assert_eq!(client.delete_if_version(1, b"k", version), Ok(true));
 }
 
 #[test]

@@ -397,6 +397,15 @@ fn keys_alone_are_all_there_however_long_and_many_they_are() {
             assert_eq!((forward.len(), forward.get(keys.len())), (keys.len(), None));
             let backward = db.range_keys(db.table("t")?, b"", b"", RANGE_LIMIT, Direction::Backward).await?;
             assert!(backward.iter().eq(keys.iter().rev().map(|key| &key[..])));
+            // A loop takes them as they are, borrowed or not, from either end.
+            let mut seen = 0;
+            for key in &forward {
+                assert_eq!(key, &keys[seen][..]);
+                seen += 1;
+            }
+            assert_eq!((seen, forward.iter().len()), (keys.len(), keys.len()));
+            assert!(forward.iter().rev().eq(backward.iter()) && forward.clone().into_iter().rev().eq(backward));
+            assert!(forward.into_iter().eq(keys.iter().cloned()));
             let none = db.range_keys(db.table("t")?, b"b", b"b", 1, Direction::Forward).await?;
             assert!(none.is_empty() && none.last().is_none());
             for wrong in [0, RANGE_LIMIT + 1] {
