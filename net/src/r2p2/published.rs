@@ -99,10 +99,10 @@ mod tests {
         let (mut sent, response) = (Sent::new(), message(4000));
         let mut asked_again = false;
         server.respond(0, peer(), 5, &response, &mut sent);
-        for now_us in (0..5_000_000).step_by(1000) {
+        for now_us in (0..6_000_000).step_by(1000) {
             let before = sent.len();
             server.poll_timers(now_us, &mut sent);
-            if now_us > 1_500_000 && !asked_again {
+            if now_us > 2_500_000 && !asked_again {
                 assert_eq!((server.held(), sent.len()), (Default::default(), before), "{now_us}");
                 asked_again = true;
                 server.respond(now_us, peer(), 5, &response, &mut sent);
