@@ -1,9 +1,13 @@
 //! Promise: connections cost little, come to their tenant's home worker, end with their right, and do each other no harm, whatever
 //! they say or do not read.
 
+#[path = "common/certificates.rs"]
+mod certificates;
 mod common;
 #[path = "memcached/peer.rs"]
 mod peer;
+#[path = "connections/ports.rs"]
+mod ports;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

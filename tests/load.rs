@@ -5,6 +5,7 @@ mod common;
 #[path = "common/process.rs"]
 mod process;
 
+use std::process::Stdio;
 use std::sync::OnceLock;
 
 use common::network::{is_ipv6, is_memif};
@@ -95,6 +96,33 @@ fn nothing_is_created_that_was_not_asked_for() {
     let get = rows(&report).find(|row| row["class"] == "get").unwrap();
     assert_eq!((&get["verified"], &get["missed"]), (&get["ok"], &Value::from(0)));
     assert_eq!(report["tenants"][0]["name"], "shop");
+}
+
+#[test]
+fn a_load_whose_server_stops_ends_with_it_and_is_a_failure() {
+    let server = Server::start(&["--no-builder"]);
+    server.json("tenant create shop");
+    server.json("table create load");
+    server.json("load --records 50 --fill --seconds 0");
+    let begun = std::time::Instant::now();
+    let mut load = server.load_command();
+    load.args("--records 50 --mix ycsb-b --warm-up 0 --seconds 600 --json".split_whitespace());
+    let load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It runs when the server has answered something of it.
+    let gets = || server.json("stat --all")["counters"]["requests.get"].as_u64().unwrap_or_default();
+    while gets() < 1000 {
+        assert!(begun.elapsed().as_secs() < 300, "the load does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    server.json("stop");
+    let output = load.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(begun.elapsed().as_secs() < 500, "it does not ask for ten minutes who is not there");
+    let error: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(error["error"]["code"], "shutting_down", "{error}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["per_s"].as_f64() > Some(0.0), "what was found until then is told: {report}");
 }
 
 #[test]

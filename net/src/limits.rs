@@ -48,6 +48,12 @@ pub const STALLED_AGE_US: u64 = 100_000;
 pub const STALLED_IDLE_US: u64 = 250_000;
 /// Timers in a row without an ack after which a response is given up for another one that needs its room: 140 ms.
 pub const STALLED_TIMERS: u32 = 3;
+/// Timers after which a response of which no client has acked anything is sent no more: six times in 1.3 s, and another second for its acks. Whoever still wants it asks again, and has it sent anew.
+pub const UNHEARD_TIMERS: u32 = 6;
+/// Drops a second that a port answers to requests of several packets as R2P2 was published, which are not taken here, at most.
+pub const PUBLISHED_DROPS_PER_S: u64 = 1_000;
+/// Of them at once, after a pause.
+pub const PUBLISHED_DROPS_AT_ONCE: u64 = 100;
 /// Least time between two looks for such messages, microseconds: a look passes over all of them.
 pub const STALLED_LOOK_US: u64 = 10_000;
 

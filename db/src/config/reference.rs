@@ -111,7 +111,7 @@ fn root() -> Section {
             "allow_plaintext",
             "`--allow-plaintext`",
             "false",
-            "other machines may use closed tenants' data in the clear, and ports for memcached and Redis may be reached by them",
+            "other machines may use closed tenants' data in the clear, and ports for memcached and Redis without TLS may be reached by them",
         ),
     ];
     let about = "Keys before the first section. An option of the command line wins over the file.";

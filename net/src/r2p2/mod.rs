@@ -13,6 +13,7 @@ mod counts;
 mod flight;
 pub mod header;
 mod outgoing;
+mod published;
 mod room;
 mod server;
 mod size;

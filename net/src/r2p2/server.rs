@@ -4,6 +4,7 @@ use super::completed::CompletedRequests;
 use super::counts::{ServerCounters, ServerUse};
 use super::header::{Body, Kind, Packet, Part, Report, Size, Step, report, single};
 use super::outgoing::{Key, Outgoing};
+use super::published::Published;
 use super::room::{Bounds, Room};
 use super::size::{self, Sizes};
 use super::stream::{Name, Partial, Sender, Shape, newer};
@@ -40,6 +41,7 @@ pub struct ServerEndpoint {
     outgoing_room: Room,
     sizes: Sizes,
     spares: Spares,
+    published: Published,
     incarnation: u32,
     due_us: u64,
     /// When it may be looked again for what stands still.
@@ -85,6 +87,7 @@ impl ServerEndpoint {
             }),
             sizes: Sizes::default(),
             spares: Spares::new(limits.spare_bytes),
+            published: Published::default(),
             incarnation: 0,
             due_us: NEVER,
             stalled_look_us: 0,
@@ -153,6 +156,7 @@ impl ServerEndpoint {
             Ok(packet) => self.receive_rare(now_us, peer, &packet, tx, owner),
             Err(bad) => {
                 self.counters.malformed.count(bad);
+                self.published.answer(now_us, peer, datagram, tx);
                 None
             }
         }
@@ -559,7 +563,7 @@ impl ServerEndpoint {
         over.sort_unstable();
         over.retain(|key| {
             let Some(outgoing) = self.outgoing.get_mut(key) else { return false };
-            if outgoing.ends_us <= now_us {
+            if outgoing.ends_us <= now_us || outgoing.sender.is_unheard() {
                 return true;
             }
             let most = self.sizes.most(key.peer, &self.limits, tx);

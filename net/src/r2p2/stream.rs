@@ -3,7 +3,9 @@
 
 use super::header::{Kind, Part, Report, part};
 use super::{Peer, Text, Transmit};
-use crate::limits::{ACK_EVERY, MAX_RTO_US, REQUEST_LIFE_US, RESEND_AT_ONCE, STALLED_AGE_US, STALLED_IDLE_US};
+use crate::limits::{
+    ACK_EVERY, MAX_RTO_US, REQUEST_LIFE_US, RESEND_AT_ONCE, STALLED_AGE_US, STALLED_IDLE_US, UNHEARD_TIMERS,
+};
 
 /// What names a transfer on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +99,8 @@ pub(super) struct Sender {
     first_rto_us: u64,
     /// Timers in a row without progress.
     pub(super) stalls: u32,
+    /// Whether anything was ever acked.
+    heard: bool,
 }
 
 impl Sender {
@@ -114,12 +118,18 @@ impl Sender {
             rto_us: first_rto_us,
             first_rto_us,
             stalls: 0,
+            heard: false,
         }
     }
 
     /// All chunks are acked.
     pub(super) fn done(&self) -> bool {
         self.acked == self.shape.count
+    }
+
+    /// Nobody has ever acked anything, however often it was sent: there is nobody, or somebody who speaks no such acks.
+    pub(super) fn is_unheard(&self) -> bool {
+        !self.heard && self.stalls >= UNHEARD_TIMERS
     }
 
     /// Forgets what was acked: the receiver may have forgotten the message.
@@ -130,7 +140,7 @@ impl Sender {
     /// Forgets what was acked, and cuts the message in another way.
     pub(super) fn reshape(&mut self, shape: Shape) {
         self.restart();
-        self.shape = shape;
+        (self.shape, self.stalls) = (shape, 0);
     }
 
     fn has(&self, index: u16) -> bool {
@@ -149,6 +159,7 @@ impl Sender {
         if shift == 0 && map == self.map {
             return false;
         }
+        self.heard = true;
         self.acked = report.next;
         self.map = map;
         self.fresh = self.fresh.max(self.acked);
