@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{data_plane_with, load, root, within_a_minute};
 use sandstorm_db::extensions::{BudgetOverride, Extension};
@@ -329,3 +329,46 @@ fn junk_ends_its_connection_and_no_other() {
         assert_eq!(&pong, b"+PONG\r\n");
     }
 }
+
+#[test]
+fn a_record_lives_as_long_as_it_was_given_and_never_less() {
+    let (_plane, port, _) = server(1);
+    let mut stream = TcpStream::connect(port).expect("a connection");
+    stream.set_nodelay(true).expect("set");
+    for round in 0..100 {
+        let (line, ms) = if round % 2 == 0 { ("SET k 1 PX 20", 20) } else { ("PSETEX k 7 1", 7) };
+        // It is stored later than this, and gone earlier than it is seen to be: so this is longer than it lived, if that was long enough.
+        let begun = Instant::now();
+        assert_eq!(say(&mut stream, &format!("{line}\r\n"), "\r\n"), "+OK\r\n");
+        while say(&mut stream, "EXISTS k\r\n", "\r\n") == ":1\r\n" {}
+        let lived = begun.elapsed();
+        assert!(lived >= Duration::from_millis(ms), "{line}: gone after {lived:?}");
+    }
+}
+
+/// Over workers: a connection is told of by another one, and ended by it although it says nothing.
+#[test]
+fn a_connection_ends_another_of_its_tenant_wherever_that_is() {
+    let (_plane, port, open) = server(2);
+    let mut idle: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(port).expect("a connection")).collect();
+    let ids: Vec<String> =
+        idle.iter_mut().map(|one| say(one, "CLIENT ID\r\n", "\r\n").trim()[1..].to_owned()).collect();
+    let mut stream = TcpStream::connect(open).expect("a connection");
+    say(&mut stream, &format!("AUTH shop {TOKEN}\r\n"), "+OK\r\n");
+    let listed = say(&mut stream, "CLIENT LIST\r\nPING\r\n", "+PONG\r\n");
+    let local = idle[0].local_addr().expect("an address");
+    assert!(ids.iter().all(|id| listed.contains(&format!("id={id} addr=127.0.0.1:"))), "{listed}");
+    assert!(listed.contains(&format!("addr={local} laddr={port} ")), "{listed}");
+    assert_eq!(say(&mut stream, &format!("CLIENT KILL {local}\r\n"), "\r\n"), "+OK\r\n");
+    assert_eq!(idle[0].read(&mut [0; 8]).expect("an end within a minute"), 0);
+    assert_eq!(say(&mut stream, &format!("CLIENT KILL ID {}\r\n", ids[1]), "\r\n"), ":1\r\n");
+    assert_eq!(idle[1].read(&mut [0; 8]).expect("an end within a minute"), 0);
+    assert_eq!(say(&mut stream, "CLIENT KILL TYPE normal\r\n", "\r\n"), ":6\r\n");
+    for one in &mut idle[2..] {
+        assert_eq!(one.read(&mut [0; 8]).expect("an end within a minute"), 0);
+    }
+    assert_eq!(say(&mut stream, "CLIENT LIST\r\nPING\r\n", "+PONG\r\n").matches("id=").count(), 1);
+}
+
+#[path = "redis/pages.rs"]
+mod pages;

@@ -87,29 +87,38 @@ fn junk_gets_an_answer_or_a_close_and_the_port_goes_on() {
     let long = "x".repeat(crate::limits::control::MAX_HEADER_BYTES);
     let many: String = (0..2000).map(|n| format!("h{n}: x\r\n")).collect();
     let table: Vec<(String, String)> = vec![
-        ("GET /v1/health HTTP/1.1\r\nhost: a\r\n\r\n".into(), json(200)),
-        ("GET /v1/health HTTP/1.1\r\nhost: evil.example\r\n\r\n".into(), json(200)),
-        ("GET /v1/health HTTP/1.1\r\nhost: a\r\norigin: http://evil.example\r\n\r\n".into(), json(403)),
-        (format!("GET /v1/tenants HTTP/1.1\r\nhost: a\r\norigin: null\r\n{bearer}\r\n"), json(403)),
-        ("OPTIONS /v1/tenants HTTP/1.1\r\nhost: a\r\norigin: http://a\r\n\r\n".into(), json(403)),
-        ("OPTIONS /v1/tenants HTTP/1.1\r\nhost: a\r\n\r\n".into(), json(405)),
-        ("TRACE /v1/health HTTP/1.1\r\nhost: a\r\n\r\n".into(), json(405)),
-        ("BREW /v1/health HTTP/1.1\r\nhost: a\r\n\r\n".into(), json(405)),
-        ("CONNECT evil.example:443 HTTP/1.1\r\nhost: a\r\n\r\n".into(), String::new()),
-        (format!("GET /v1/tenants/%ff HTTP/1.1\r\nhost: a\r\n{bearer}\r\n"), json(400)),
-        (format!("GET /v1/kills?limit=x HTTP/1.1\r\nhost: a\r\n{bearer}\r\n"), json(400)),
-        (format!("GET /v1/tenants/..%2f..%2fetc HTTP/1.1\r\nhost: a\r\n{bearer}\r\n"), json(404)),
-        (format!("GET /../../etc/passwd HTTP/1.1\r\nhost: a\r\n{bearer}\r\n"), json(404)),
-        (format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "y".repeat(60_000)), json(404)),
+        ("GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(200)),
+        ("GET /v1/health HTTP/1.1\r\nhost: evil.example\r\n\r\n".into(), json(421)),
+        ("GET /v1/health HTTP/1.1\r\nhost: evil.example:7399\r\n\r\n".into(), json(421)),
+        ("GET http://evil.example/v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(421)),
+        ("GET /v1/health HTTP/1.1\r\nhost: [::1]:7399\r\n\r\n".into(), json(200)),
+        (format!("GET /v1/health HTTP/1.1\r\nhost: sandstorm.example\r\n{bearer}\r\n"), json(200)),
+        ("GET /v1/health HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\n\r\n".into(), json(403)),
+        (format!("GET /v1/tenants HTTP/1.1\r\nhost: localhost\r\norigin: null\r\n{bearer}\r\n"), json(403)),
+        ("OPTIONS /v1/tenants HTTP/1.1\r\nhost: localhost\r\norigin: http://a\r\n\r\n".into(), json(403)),
+        ("OPTIONS /v1/tenants HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(405)),
+        ("TRACE /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(405)),
+        ("BREW /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(405)),
+        ("CONNECT evil.example:443 HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), String::new()),
+        (format!("GET /v1/tenants/%ff HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"), json(400)),
+        (format!("GET /v1/kills?limit=x HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"), json(400)),
+        (format!("GET /v1/tenants/..%2f..%2fetc HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"), json(404)),
+        (format!("GET /../../etc/passwd HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"), json(404)),
+        (format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "y".repeat(60_000)), json(404)),
         (format!("GET / HTTP/1.1\r\nx: {long}\r\n\r\n"), String::new()),
         (format!("GET / HTTP/1.1\r\n{many}\r\n"), String::new()),
-        (format!("POST /v1/tenants HTTP/1.1\r\nhost: a\r\n{bearer}content-length: 99999999999\r\n\r\n"), json(413)),
         (
-            format!("POST /v1/tenants HTTP/1.1\r\nhost: a\r\n{bearer}content-length: 1\r\ncontent-length: 2\r\n\r\nx"),
+            format!("POST /v1/tenants HTTP/1.1\r\nhost: localhost\r\n{bearer}content-length: 99999999999\r\n\r\n"),
+            json(413),
+        ),
+        (
+            format!(
+                "POST /v1/tenants HTTP/1.1\r\nhost: localhost\r\n{bearer}content-length: 1\r\ncontent-length: 2\r\n\r\nx"
+            ),
             String::new(),
         ),
         (
-            format!("POST /v1/tenants HTTP/1.1\r\nhost: a\r\n{bearer}transfer-encoding: chunked\r\n\r\nzz\r\n"),
+            format!("POST /v1/tenants HTTP/1.1\r\nhost: localhost\r\n{bearer}transfer-encoding: chunked\r\n\r\nzz\r\n"),
             json(400),
         ),
         ("GET /v1/health HTTP/9.9\r\n\r\n".into(), String::new()),
@@ -133,7 +142,8 @@ fn junk_gets_an_answer_or_a_close_and_the_port_goes_on() {
     // Bytes at random, from a fixed seed.
     let mut word = 0x9E37_79B9_7F4A_7C15_u64;
     for _ in 0..200 {
-        let mut junk: Vec<u8> = b"GET /v1/tenants HTTP/1.1\r\nhost: a\r\nauthorization: Bearer x\r\n\r\n".to_vec();
+        let mut junk: Vec<u8> =
+            b"GET /v1/tenants HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n".to_vec();
         for _ in 0..4 {
             word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let at = (word >> 33) as usize % junk.len();

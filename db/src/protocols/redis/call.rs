@@ -77,6 +77,12 @@ impl<'c, 'w> Call<'c, 'w> {
         integer(self.arg(number)).ok_or_else(|| NOT_AN_INTEGER.into())
     }
 
+    /// Whether the command cannot take long: one of many arguments is not looked at for that.
+    pub(super) fn is_quick(&self, spec: &super::commands::Spec) -> bool {
+        let bytes = || self.args.iter().map(|arg| arg.len()).sum();
+        self.args.len() <= crate::limits::redis::QUICK_ARGS && spec.is_quick(self.args.len(), bytes())
+    }
+
     pub(super) fn now_ms(&self) -> u64 {
         self.context.now_ms
     }

@@ -413,7 +413,7 @@ impl Session {
         let start = call.reply.out.len();
         let counted =
             call.view.map(|view| view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()));
-        let quick = spec.is_quick(call.args.len(), call.args.iter().map(|arg| arg.len()).sum());
+        let quick = call.is_quick(spec);
         let begun = counted.is_some_and(|counted| counted.begin(quick)).then(Instant::now);
         if let Err(Fail(text)) = (spec.run)(call) {
             call.reply.out.truncate(start);

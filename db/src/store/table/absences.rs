@@ -184,12 +184,15 @@ mod tests {
         delete(1);
         assert!(!unchanged(&seen, 1), "written and deleted");
 
+        drop(seen);
         let seen = watch(1);
         put(5);
         assert!(!unchanged(&seen, 9), "written, and expired where it is");
+        drop(seen);
         let seen = watch(9);
         assert!(matches!(seen, Seen::Absent(_)) && unchanged(&seen, 9), "an expired record is none");
 
+        drop(seen);
         let seen = watch(9);
         table.clear(&participant);
         assert!(unchanged(&seen, 9), "the table was cleared without it");
@@ -198,6 +201,7 @@ mod tests {
         assert!(!unchanged(&seen, 9), "and with it");
 
         put(0);
+        drop(seen);
         let seen = watch(9);
         assert!(matches!(seen, Seen::Version(_)) && unchanged(&seen, 9));
         put(0);
