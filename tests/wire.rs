@@ -119,7 +119,10 @@ fn an_unauthenticated_sender_is_answered_the_same_byte_for_byte_whether_its_tena
         vec![Operation::hello(b"a token that is nobody's")],
         vec![Operation::hello(&long)],
         vec![Operation::get(1, b"a key of some bytes"), Operation::hello(b"too late for this one")],
-        vec![Operation::get(1, b"a key that is long enough for the whole of the text that is answered to it, and more")],
+        vec![Operation::get(
+            1,
+            b"a key that is long enough for the whole of the text that is answered to it, and more",
+        )],
         vec![Operation::get(77, b"k"); 30],
         vec![Operation::put(1, b"k", &long)],
         vec![Operation::delete(1, b"k"), Operation::increment(1, b"n", 1)],

@@ -64,7 +64,8 @@ fn gauges(control: &Control) -> Vec<Reading> {
     let mut all = server_values(control.metrics.uptime_s() as u64, &control.directory);
     let counts = control.door.counts();
     let counted =
-        [&counts.wrong_tokens, &counts.crowded, &counts.too_slow, &counts.not_tls, &counts.handshakes].map(read);
+        [&counts.wrong_tokens, &counts.crowded, &counts.shed, &counts.too_slow, &counts.not_tls, &counts.handshakes]
+            .map(read);
     all.extend(control.metrics.device().iter().flat_map(DeviceState::readings));
     all.extend(readings(CONTROL, counted.into_iter().map(|count| vec![count]).collect()));
     all

@@ -428,7 +428,11 @@ pub const CONTROL: &[Metric] = &[
     counter("control_wrong_tokens", "Control requests with a token that is nobody's."),
     counter(
         "control_crowded",
-        "Control connections closed because their address, or all other machines, had their share.",
+        "Control connections closed because their address, or all other machines, had their share, and all of it was being served.",
+    ),
+    counter(
+        "control_shed",
+        "Control connections closed for the sake of a later one: they had waited longest without a request that was worked on.",
     ),
     counter(
         "control_too_slow",
