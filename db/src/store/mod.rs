@@ -19,8 +19,12 @@ mod types;
 
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
 pub use record::RecordRef;
-pub use slabs::{slab_bytes, take_extents_from};
+pub(crate) use slabs::give_back_free;
+pub use slabs::{slab_bytes, slab_free_bytes, take_extents_from};
 #[cfg(test)]
 pub(crate) use table::hashed;
-pub use table::{BATCH_AHEAD, Change, Exclusive, Looks, NotOrdered, Progress, Span, Stripes, Table, Tablet, Value};
+pub use table::{
+    BATCH_AHEAD, Change, Exclusive, Looks, NotOrdered, Progress, Span, Stripes, Table, Tablet, Value,
+    bucket_array_bytes,
+};
 pub use types::{Condition, Marks, Mode, StoreError, TableConfig, TableStats, Write};
