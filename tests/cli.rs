@@ -273,6 +273,89 @@ fn a_new_extension_is_written_pushed_called_replaced_and_unloaded() {
     assert!(refused.contains("src/lib.rs:2:") && refused.contains("error: "), "{refused}");
 }
 
+const HARMFUL: &str = r#"#![no_std]
+use sandstorm_api::prelude::*;
+pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
+    match args {
+        b"panic" => panic!("\u{202e}\u{1b}]0;title\u{7}\u{9b}2J\u{200b}\r\nerror: forged\nhint: forged"),
+        b"error" => Err(Error::new("\u{2066}\u{1b}[2J\u{feff}\nerror: forged\nhint: forged")),
+        _ => db.reply(b"\x1b[2J"),
+    }
+}
+"#;
+
+#[test]
+fn texts_that_tenants_chose_reach_no_terminal_as_they_are() {
+    let server = Server::start(&[]);
+    server.ok("tenant create shop");
+    let folder = server.folder.path().join("harmful");
+    server.ok(&format!("ext new {}", folder.display()));
+    std::fs::write(folder.join("src/lib.rs"), HARMFUL).unwrap();
+    server.ok(&format!("ext push {}", folder.display()));
+    let harmless = |said: &str| {
+        let harmful = |c: &char| *c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}\u{feff}".contains(*c));
+        assert_eq!(said.chars().find(harmful), None, "{said:?}");
+        assert!(
+            !said.lines().any(|line| line.starts_with("error: forged") || line.starts_with("hint: forged")),
+            "{said}"
+        );
+    };
+    for (line, shown) in
+        [("invoke harmful panic", "\\u{202e}\\u{1b}]0;title"), ("invoke harmful error", "\\u{2066}\\u{1b}[2J")]
+    {
+        let said = server.fails(line);
+        harmless(&said);
+        assert!(said.contains(shown), "{said}");
+        harmless(&server.fails(&format!("{line} --json")).replace("\\n", ""));
+    }
+    let kills = server.ok("kills");
+    harmless(&kills);
+    assert!(kills.contains("\\u{202e}"), "{kills}");
+    harmless(&server.ok("ext show harmful"));
+    let json = server.ok("kills --json");
+    harmless(&json);
+    let parsed: Value = serde_json::from_str(&json).unwrap();
+    assert!(parsed[0]["text"].as_str().unwrap().contains("\u{202e}\u{1b}]0;title"), "programs get what was said");
+    assert_eq!(server.ok("invoke harmful reply"), "hex:1b5b324a\n");
+    assert_eq!(server.ok("invoke harmful reply --raw"), "\u{1b}[2J", "and exactly, if it is asked for");
+}
+
+#[test]
+fn memory_of_large_values_goes_back_and_until_then_the_counters_tell_where_it_is() {
+    let server = Server::start(&["--no-builder"]);
+    let counters = || {
+        let stat = server.json("stat --all");
+        move |name: &str| stat["counters"][name].as_u64().unwrap_or_else(|| panic!("{name} in {stat}"))
+    };
+    let before = counters()("resident_bytes");
+    // Of sizes for which one allocator's habits differ from another's, each over what was there.
+    for (records, bytes) in [(8_000, 9_000), (3_000, 60_000), (3_000, 100_000), (600, 400_000), (3_000, 40_000)] {
+        let load = format!(
+            "load --tenants 1 --create --fill --records {records} --value-bytes {bytes} --mix ycsb-c --seconds 0.1"
+        );
+        let output = server.output(&load);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let now = counters();
+        let told = now("slab_bytes") + now("bucket_bytes") + now("heap_bytes");
+        let (resident, record_bytes) = (now("resident_bytes"), now("record_bytes"));
+        // What of it nothing has touched yet is not resident; code and stacks are, and told nowhere.
+        assert!(resident < told + before + (48 << 20), "{resident} resident, {told} told");
+        assert!(now("slab_bytes") - now("slab_free_bytes") >= record_bytes, "records are in slabs");
+    }
+    assert!(counters()("resident_bytes") > before + (100 << 20), "it was in memory");
+    server.ok("tenant delete load-1");
+    let gone = || counters()("resident_bytes") < before + (96 << 20);
+    let since = std::time::Instant::now();
+    while !gone() {
+        let waited = since.elapsed();
+        let names =
+            ["resident_bytes", "slab_bytes", "slab_free_bytes", "bucket_bytes", "heap_bytes", "heap_free_bytes"];
+        let now = counters();
+        assert!(waited.as_secs() < 60, "{before} before, now {:?}", names.map(|name| (name, now(name))));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn what_cannot_be_served_is_one_line_and_a_status() {
     let server = Server::start(&["--no-builder"]);

@@ -25,6 +25,8 @@ pub struct Control {
     agent: ureq::Agent,
     address: String,
     token: Option<String>,
+    /// How long an answer may take.
+    timeout: Duration,
 }
 
 /// What to do about a control port that is not believed.
@@ -48,7 +50,7 @@ impl Control {
         Control::with_timeout(address, token, limits::CONTROL_TIMEOUT)
     }
 
-    /// The same with another timeout for each request but pushes, which wait for the compiler.
+    /// The same with another timeout for each request; of pushes, which wait for the compiler, for the connection alone.
     pub fn with_timeout(address: &str, token: Option<&str>, timeout: Duration) -> Control {
         Control::with_trust(address, token, timeout, &Trust::default())
     }
@@ -59,11 +61,13 @@ impl Control {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(timeout))
+            // Of a push, too.
+            .timeout_connect(Some(timeout))
             .proxy(None)
             .max_redirects(0)
             .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
         let address = url(address, !matches!(trust, Trust::Public));
-        Control { agent: trust.agent(config), address, token: token.map(str::to_owned) }
+        Control { agent: trust.agent(config), address, token: token.map(str::to_owned), timeout }
     }
 
     /// Whether the server runs, and where its data ports are.
@@ -186,7 +190,7 @@ impl Control {
     /// [`ControlError::Refused`] with the remarks of the checker or the compiler; others as everywhere here.
     pub fn push(&self, tenant: &str, name: &str, source: &Push) -> Result<Pushed, ControlError> {
         let path = format!("/v1/tenants/{}/extensions/{}", segment(tenant), segment(name));
-        self.send(patient(self.agent.put(self.url(&path))), source)
+        self.send_within(limits::PUSH_TIMEOUT, patient(self.agent.put(self.url(&path))), source)
     }
 
     /// Loads an artifact that a builder elsewhere has signed for this tenant and name.
@@ -196,7 +200,7 @@ impl Control {
     pub fn push_artifact(&self, tenant: &str, name: &str, artifact: &[u8]) -> Result<Pushed, ControlError> {
         let path = format!("/v1/tenants/{}/extensions/{}/artifact", segment(tenant), segment(name));
         let request = self.with_token(patient(self.agent.put(self.url(&path))));
-        self.finish(request.content_type("application/octet-stream").send(artifact))
+        self.finish(limits::PUSH_TIMEOUT, request.content_type("application/octet-stream").send(artifact))
     }
 
     /// A tenant's extensions.
@@ -252,7 +256,7 @@ impl Control {
     /// Asks, once more if the connection was lost: it may be an earlier request's, to a server that has gone or has been started anew
     /// since, and asking changes nothing.
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {
-        let ask = || self.finish(self.with_token(self.agent.get(self.url(path))).call());
+        let ask = || self.finish(self.timeout, self.with_token(self.agent.get(self.url(path))).call());
         match ask() {
             Err(ControlError::Lost { .. }) => ask(),
             answer => answer,
@@ -260,7 +264,8 @@ impl Control {
     }
 
     fn delete(&self, path: &str) -> Result<(), ControlError> {
-        self.finish(self.with_token(self.agent.delete(self.url(path))).call()).map(|_: serde::de::IgnoredAny| ())
+        self.finish(self.timeout, self.with_token(self.agent.delete(self.url(path))).call())
+            .map(|_: serde::de::IgnoredAny| ())
     }
 
     fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ControlError> {
@@ -272,25 +277,35 @@ impl Control {
         self.post(path, &Nothing {}).map(|_: serde::de::IgnoredAny| ())
     }
 
-    /// Sends a body whole, with its length said first (no chunks: a server's limit on bodies can then refuse at once).
     fn send<T: DeserializeOwned>(
         &self,
         request: ureq::RequestBuilder<ureq::typestate::WithBody>,
         body: &impl Serialize,
     ) -> Result<T, ControlError> {
+        self.send_within(self.timeout, request, body)
+    }
+
+    /// Sends a body whole, with its length said first (no chunks: a server's limit on bodies can then refuse at once).
+    fn send_within<T: DeserializeOwned>(
+        &self,
+        timeout: Duration,
+        request: ureq::RequestBuilder<ureq::typestate::WithBody>,
+        body: &impl Serialize,
+    ) -> Result<T, ControlError> {
         let json = serde_json::to_vec(body)
             .map_err(|error| ControlError::Protocol { address: self.address.clone(), reason: error.to_string() })?;
-        self.finish(self.with_token(request).content_type("application/json").send(&json[..]))
+        self.finish(timeout, self.with_token(request).content_type("application/json").send(&json[..]))
     }
 
     fn finish<T: DeserializeOwned>(
         &self,
+        timeout: Duration,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<T, ControlError> {
-        let mut answer = answer.map_err(|error| self.broken(error))?;
+        let mut answer = answer.map_err(|error| self.broken(timeout, error))?;
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(limits::CONTROL_MAX_ANSWER).lossy_utf8(true);
-        let body = body.read_to_string().map_err(|error| self.broken(error))?;
+        let body = body.read_to_string().map_err(|error| self.broken(timeout, error))?;
         if !(200..300).contains(&status) {
             return Err(ControlError::from_answer(status, &body));
         }
@@ -299,7 +314,7 @@ impl Control {
             .map_err(|error| ControlError::Protocol { address: self.address.clone(), reason: error.to_string() })
     }
 
-    fn broken(&self, error: ureq::Error) -> ControlError {
+    fn broken(&self, timeout: Duration, error: ureq::Error) -> ControlError {
         let address = self.address.clone();
         if let Some(Disbelief { reason, hint }) = explain(&error, &WORDS) {
             return ControlError::Tls { address, reason, hint };
@@ -307,8 +322,11 @@ impl Control {
         let reason = error.to_string();
         match error {
             ureq::Error::Io(error) if is_lost(error.kind()) => ControlError::Lost { address, reason },
+            ureq::Error::Timeout(ureq::Timeout::Connect) => {
+                ControlError::Silent { address, seconds: self.timeout.as_secs() }
+            }
+            ureq::Error::Timeout(_) => ControlError::Silent { address, seconds: timeout.as_secs() },
             ureq::Error::Io(_)
-            | ureq::Error::Timeout(_)
             | ureq::Error::HostNotFound
             | ureq::Error::ConnectionFailed
             | ureq::Error::BodyStalled => ControlError::Unreachable { address, reason },

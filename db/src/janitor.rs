@@ -1,5 +1,5 @@
 //! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody reads
-//! any more does not keep its memory. It also ends the graces of old tokens, which the
+//! any more does not keep its memory, and gives free memory back to the kernel. It also ends the graces of old tokens, which the
 //! control port does sooner where there is one, looks at extensions whose calls keep being killed, and at a device.
 
 use std::io;
@@ -40,6 +40,7 @@ impl Janitor {
                     participant.online();
                     sweep(&directory, &mut participant);
                     participant.offline();
+                    crate::store::give_back_free();
                     look_at_device(&metrics, &mut told);
                 }
                 conduct.look(&directory, metrics.kills(), now_ms);

@@ -16,4 +16,5 @@ pub mod protocols;
 pub mod server;
 pub mod store;
 pub mod tenants;
+pub mod terminal;
 pub mod workers;

@@ -142,11 +142,10 @@ pub const SLAB_BYTES: usize = 64 << 10;
 /// system's allocator: a slab with one record left serves that record's size alone, and nobody is charged for the rest of it.
 pub const SLAB_WASTE_BYTES: usize = 256 << 20;
 
-/// Where a device reads tables by itself, records that are larger than the largest in slabs lie in extents, too, at multiples of this, bytes: a cache
-/// line.
+/// Records that are larger than the largest in slabs lie in extents, too, at multiples of this, bytes: a cache line.
 pub const SPAN_STEP_BYTES: usize = 64;
 
-/// The longest of those, bytes; larger ones come from the system's allocator, and are copied into packets. A packet in a device's ring holds its whole
+/// The longest of those, bytes; larger ones have mappings of their own, and are copied into packets. A packet in a device's ring holds its whole
 /// record, so a ring of 512 such packets holds 128 MiB of records at most that may be gone from their tables.
 pub const LONGEST_SPAN_BYTES: usize = 256 << 10;
 
@@ -603,5 +602,7 @@ pub mod redis {
 pub mod control;
 
 pub mod kept;
+
+pub mod memory;
 
 pub mod ports;

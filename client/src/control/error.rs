@@ -14,6 +14,14 @@ pub enum ControlError {
         /// What the system said.
         reason: String,
     },
+    /// The address takes connections, perhaps, but nothing answers in time.
+    #[error("no answer from {address} for {seconds} s; {}", SILENT)]
+    Silent {
+        /// The control address.
+        address: String,
+        /// How long was waited.
+        seconds: u64,
+    },
     /// The connection ended before the answer came. What changes nothing has been asked twice by then.
     #[error("the connection to {address} was lost before the answer came: {reason}; {}", LOST)]
     Lost {
@@ -94,6 +102,10 @@ pub enum ControlError {
     },
 }
 
+/// What may be the case where nothing answers.
+const SILENT: &str = "is the server overloaded, stopped or without free file descriptors (its log says), or something between that drops \
+    packets? a change may have been made all the same; --timeout SECONDS waits longer";
+
 /// What to do about a lost connection.
 const LOST: &str = "look whether the change was made before you ask for it again, and whether the server still runs";
 
@@ -140,6 +152,7 @@ impl ControlError {
             | ControlError::OverQuota { message, .. }
             | ControlError::Server { message, .. } => message.clone(),
             ControlError::Unreachable { address, reason } => format!("no answer from {address}: {reason}"),
+            ControlError::Silent { address, seconds } => format!("no answer from {address} for {seconds} s"),
             ControlError::Lost { address, reason } => {
                 format!("the connection to {address} was lost before the answer came: {reason}")
             }
@@ -160,6 +173,7 @@ impl ControlError {
             ControlError::Unreachable { .. } => {
                 Some("is the server running (`sandstorm serve`), and is the address right?")
             }
+            ControlError::Silent { .. } => Some(SILENT),
             ControlError::Lost { .. } => Some(LOST),
             ControlError::Tls { hint, .. } => Some(hint),
             ControlError::Protocol { .. } => Some("is this a sandstorm control port of this version?"),
@@ -170,6 +184,7 @@ impl ControlError {
     pub fn code(&self) -> &str {
         match self {
             ControlError::Unreachable { .. } => "unreachable",
+            ControlError::Silent { .. } => "timeout",
             ControlError::Lost { .. } => "lost",
             ControlError::Unauthorised { .. } => "unauthorised",
             ControlError::Refused { .. } => "refused",

@@ -55,11 +55,16 @@ async fn identify(parts: &Parts, control: &Control) -> Result<(Caller, Shown), F
     };
     let operator = TokenHash::of_presented(token).and_then(|presented| control.operator.shown(&presented));
     let tenant = control.directory.snapshot().shown(token).map(|(view, shown)| (view.clone(), shown));
+    if let Some(ConnectInfo(Peer(_, visit))) = parts.extensions.get()
+        && (operator.is_some() || tenant.is_some())
+    {
+        visit.serve(operator.is_some());
+    }
     match (operator, tenant) {
         (Some(shown), _) => Ok((Caller::Operator, shown)),
         (None, Some((view, shown))) => Ok((Caller::Tenant(view), shown)),
         (None, None) => {
-            if let Some(ConnectInfo(Peer(peer))) = parts.extensions.get() {
+            if let Some(ConnectInfo(Peer(peer, _))) = parts.extensions.get() {
                 tokio::time::sleep(control.door.failed(peer.ip())).await;
             }
             Err(Failure::unauthorised("the token is nobody's"))

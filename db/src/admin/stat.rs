@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::types::{Kill, Stat};
 use super::{Control, now_ms};
 use crate::metrics::text::{Labelled, flat, prometheus as text};
-use crate::metrics::{CONTROL, DeviceState, Metrics, Reading, readings, server_values};
+use crate::metrics::{CONTROL, DeviceState, Metrics, Reading, memory_values, readings, server_values};
 use crate::tenants::TenantView;
 
 /// Kills that one answer holds if it is not said how many.
@@ -62,9 +62,11 @@ pub(super) fn prometheus(control: &Control) -> String {
 
 fn gauges(control: &Control) -> Vec<Reading> {
     let mut all = server_values(control.metrics.uptime_s() as u64, &control.directory);
+    all.extend(memory_values());
     let counts = control.door.counts();
     let counted =
-        [&counts.wrong_tokens, &counts.crowded, &counts.too_slow, &counts.not_tls, &counts.handshakes].map(read);
+        [&counts.wrong_tokens, &counts.crowded, &counts.shed, &counts.too_slow, &counts.not_tls, &counts.handshakes]
+            .map(read);
     all.extend(control.metrics.device().iter().flat_map(DeviceState::readings));
     all.extend(readings(CONTROL, counted.into_iter().map(|count| vec![count]).collect()));
     all

@@ -155,9 +155,12 @@ impl FromRequestParts<Arc<Service>> for Authorised {
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Authorised, StatusCode> {
         if service.authorised(&parts.headers) {
+            if let Some(ConnectInfo(Peer(_, visit))) = parts.extensions.get() {
+                visit.serve(true);
+            }
             return Ok(Authorised);
         }
-        if let Some(ConnectInfo(Peer(peer))) = parts.extensions.get() {
+        if let Some(ConnectInfo(Peer(peer, _))) = parts.extensions.get() {
             tokio::time::sleep(service.door.failed(peer.ip())).await;
         }
         Err(StatusCode::UNAUTHORIZED)

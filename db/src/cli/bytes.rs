@@ -12,10 +12,12 @@
 //! | `@FILE`, `-` | the file; standard input |
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
+
+use sandstorm_db::terminal::is_harmful;
 
 use super::output::Failure;
 
@@ -115,15 +117,20 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes as text, if they are text that a terminal shows as it stands.
-pub(super) fn printable(bytes: &[u8]) -> Option<&str> {
+/// The bytes as text, if they are text that a terminal shows as it stands; for a file or a pipe, text without controls.
+pub(super) fn printable(bytes: &[u8], terminal: bool) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
-    text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')).then_some(text)
+    let is_fit = |c: char| match terminal {
+        true => !is_harmful(c),
+        false => !c.is_control() || matches!(c, '\n' | '\t'),
+    };
+    text.chars().all(is_fit).then_some(text)
 }
 
-/// A value for people: text if it is printable, else hexadecimal.
+/// A value for people: text if it is printable where standard output goes, else hexadecimal.
 pub(super) fn for_people(bytes: &[u8]) -> String {
-    printable(bytes).map_or_else(|| format!("hex:{}", to_hex(bytes)), str::to_owned)
+    let terminal = std::io::stdout().is_terminal();
+    printable(bytes, terminal).map_or_else(|| format!("hex:{}", to_hex(bytes)), str::to_owned)
 }
 
 /// A value for programs: always in hexadecimal, and as text when it is text.

@@ -191,13 +191,13 @@ pub(super) fn get(session: &Session, args: &GetArgs, out: &Out) -> Result<(), Fa
         if args.raw {
             out.raw(value)?;
         } else if record.is_some() {
-            out.text(&for_people(value))?;
+            out.value(&for_people(value))?;
         }
     } else {
         for (key, record) in keys.iter().zip(&records) {
             match record {
                 Some(record) if args.raw => out.raw(&record.value)?,
-                Some(record) => out.line(&row(key, &record.value))?,
+                Some(record) => out.value(&row(key, &record.value))?,
                 None => {}
             }
         }
@@ -229,7 +229,7 @@ pub(super) fn range(session: &Session, args: &RangeArgs, out: &Out) -> Result<()
         return out.json(&records.iter().map(shown).collect::<Vec<_>>());
     }
     for record in &records {
-        out.line(&row(&record.key, &record.value))?;
+        out.value(&row(&record.key, &record.value))?;
     }
     Ok(())
 }
@@ -292,7 +292,7 @@ pub(super) fn invoke(session: &Session, args: &InvokeArgs, out: &Out) -> Result<
             })
         }
         None if out.json => out.json(&for_programs(&reply)),
-        None => out.text(&for_people(&reply)),
+        None => out.value(&for_people(&reply)),
     }
 }
 

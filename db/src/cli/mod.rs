@@ -48,6 +48,10 @@ struct Cli {
 /// Head of the options that every command takes, so that its own stand out.
 const EVERYWHERE: &str = "Options of every command";
 
+/// Seconds that a control request may take, unless it is said: a hundred times what the slowest takes on a busy machine, and as long as
+/// a person waits before they look what is wrong.
+const CONTROL_PATIENCE_S: u64 = 10;
+
 /// What every command takes.
 #[derive(Clone, Args)]
 #[command(next_help_heading = EVERYWHERE)]
@@ -76,6 +80,10 @@ struct Global {
     /// Encrypt data packets: auto (to other machines), always, or never (the server has to allow it)
     #[arg(long, global = true, value_name = "WHEN", env = "SANDSTORM_SEALED", default_value = "auto")]
     sealed: Sealing,
+    /// How long the server may take to answer a control request, in seconds; a push may take 600
+    #[arg(long, global = true, value_name = "SECONDS", env = "SANDSTORM_TIMEOUT", default_value_t = CONTROL_PATIENCE_S)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
     /// Print JSON, for programs; errors as well
     #[arg(long, global = true)]
     json: bool,

@@ -1,9 +1,13 @@
 //! What the command line prints: tables and values for people, JSON for programs, errors with a hint.
+//!
+//! Much of it was chosen by tenants: names, texts of errors and panics, lines of source. So everything but values goes through [`terminal`]; values for people
+//! are made fit for it where they are made ([`for_people`](super::bytes::for_people)), and bytes that were asked for exactly are left alone.
 
 use std::io::Write;
 
 use sandstorm_client::control::{ControlError, Diagnostic};
 use sandstorm_db::builder::BuildError;
+use sandstorm_db::terminal;
 use serde::Serialize;
 use serde_json::json;
 
@@ -21,7 +25,7 @@ pub(super) struct Failure {
     pub(super) hint: Option<String>,
     /// A word for programs.
     pub(super) code: String,
-    /// The remarks on a refused source, as the compiler prints them.
+    /// What is printed above it: the remarks on a refused source, as the compiler prints them.
     rendered: String,
     /// The process's exit status.
     pub(super) status: u8,
@@ -40,6 +44,12 @@ impl Failure {
     /// With what it is about before it.
     pub(super) fn about(mut self, what: &str) -> Failure {
         self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// Below something of several lines.
+    pub(super) fn below(mut self, what: &dyn std::fmt::Display) -> Failure {
+        self.rendered = what.to_string();
         self
     }
 
@@ -160,15 +170,15 @@ impl Out {
         if self.json {
             let Failure { message, hint, code, rendered, .. } = failure;
             let error = json!({"error": {"code": code, "message": message, "hint": hint, "rendered": rendered}});
-            text = format!("{error}\n");
+            text = format!("{}\n", terminal::json(&error.to_string()));
         } else {
             if !failure.rendered.is_empty() {
-                text.push_str(failure.rendered.trim_end());
+                text.push_str(&terminal::lines(failure.rendered.trim_end()));
                 text.push_str("\n\n");
             }
-            text.push_str(&format!("error: {}\n", failure.message));
+            text.push_str(&format!("error: {}\n", terminal::one_line(&failure.message)));
             if let Some(hint) = &failure.hint {
-                text.push_str(&format!("hint: {hint}\n"));
+                text.push_str(&format!("hint: {}\n", terminal::one_line(hint)));
             }
         }
         // There is nowhere left to complain to.
@@ -182,14 +192,14 @@ impl Out {
         Ok(stdout.flush()?)
     }
 
-    /// A value for people: on a line of its own, whether or not it ends one itself.
-    pub(super) fn text(&self, text: &str) -> Result<(), Failure> {
-        self.line(text.strip_suffix('\n').unwrap_or(text))
+    /// A value as `for_people` made it: on a line of its own, whether or not it ends one itself.
+    pub(super) fn value(&self, shown: &str) -> Result<(), Failure> {
+        self.raw(format!("{}\n", shown.strip_suffix('\n').unwrap_or(shown)).as_bytes())
     }
 
     /// A line for people.
     pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
-        self.raw(format!("{text}\n").as_bytes())
+        self.raw(format!("{}\n", terminal::lines(text)).as_bytes())
     }
 
     /// The outcome of a command that only does something.
@@ -200,17 +210,19 @@ impl Out {
     /// A value, in one line.
     pub(super) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value).map_err(|error| Failure::new(error.to_string()))?;
-        self.line(&text)
+        self.raw(format!("{}\n", terminal::json(&text)).as_bytes())
     }
 
     /// A value for programs, or what `human` makes of it.
     pub(super) fn show<T: Serialize>(&self, value: &T, human: impl FnOnce(&T) -> String) -> Result<(), Failure> {
-        if self.json { self.json(value) } else { self.raw(human(value).as_bytes()) }
+        if self.json { self.json(value) } else { self.raw(terminal::lines(&human(value)).as_bytes()) }
     }
 }
 
 /// Rows under a head, in columns; numbers to the right.
 pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    let fit = |row: &Vec<String>| row.iter().map(|cell| terminal::one_line(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(fit).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([head[column].len()]).max().unwrap_or(0)
@@ -229,7 +241,7 @@ pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
         format!("{}\n", padded.join("  ").trim_end())
     };
     let mut text = line(&mut head.iter().copied());
-    for row in rows {
+    for row in &rows {
         text.push_str(&line(&mut row.iter().map(String::as_str)));
     }
     text
@@ -238,7 +250,9 @@ pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
 /// Names and values, one a line.
 pub(super) fn fields(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    fields.iter().map(|(name, value)| format!("{}\n", format!("{name:<width$}  {value}").trim_end())).collect()
+    let line =
+        |name: &str, value: &str| format!("{}\n", format!("{name:<width$}  {}", terminal::one_line(value)).trim_end());
+    fields.iter().map(|(name, value)| line(name, value)).collect()
 }
 
 /// A number of bytes for people: `1.5 MiB`.

@@ -11,6 +11,7 @@ use sandstorm_db::config::{
 };
 use sandstorm_db::protocols::Protocol;
 use sandstorm_db::server::DataPlane;
+use sandstorm_db::terminal::LogLines;
 use sandstorm_db::workers::{ListenAt, PortAddress};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -211,7 +212,9 @@ pub(super) fn start_log() {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // It is set already only when a test has set it.
     let colors = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colors);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors);
+    // What tenants chose stands in many of them.
+    let log = log.with_writer(move || LogLines::new(std::io::stderr(), colors));
     // A log that cannot be written, on a full disk, is no reason to end: the library would complain to the same place, and panic.
     let log = log.log_internal_errors(false);
     let _set = log.try_init();

@@ -6,10 +6,10 @@ use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{self, Control, Tenant, Trust};
-use sandstorm_client::limits::CONTROL_TIMEOUT;
 use sandstorm_client::{Config, Sealing};
 use sandstorm_db::config::{ControlFile, DEFAULT_CONTROL, default_state_dir, read_operator_token};
 
@@ -30,6 +30,7 @@ pub(super) struct Session {
     tenant: Option<String>,
     state: PathBuf,
     sealing: Sealing,
+    timeout: Duration,
     control: OnceCell<Control>,
 }
 
@@ -51,6 +52,7 @@ impl Session {
             tenant: given(&global.tenant),
             state,
             sealing: global.sealed,
+            timeout: Duration::from_secs(global.timeout),
             control: OnceCell::new(),
         }
     }
@@ -65,7 +67,7 @@ impl Session {
         self.control.get_or_init(|| {
             let saved = || self.tenant.as_deref().and_then(|tenant| self.saved_token(tenant));
             let token = self.token.clone().or_else(|| read_operator_token(&self.state).ok()).or_else(saved);
-            Control::with_trust(&self.url, token.as_deref(), CONTROL_TIMEOUT, &self.trust)
+            Control::with_trust(&self.url, token.as_deref(), self.timeout, &self.trust)
         })
     }
 

@@ -195,7 +195,7 @@ pub(super) fn kills(session: &Session, args: &KillsArgs, out: &Out) -> Result<()
                     kill.cause.clone(),
                     kill.cpu_us.to_string(),
                     kill.wall_us.to_string(),
-                    kill.text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(100).collect(),
+                    kill.text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c }).take(100).collect(),
                 ]
             })
             .collect();

@@ -190,8 +190,13 @@ fn a_file_is_read_whole_and_a_missing_one_is_said() {
 fn values_are_shown_as_text_or_as_digits_that_parse_back() {
     assert_eq!(for_people("grüße\n".as_bytes()), "grüße\n");
     for binary in [&b"\x00"[..], b"\xff\xfe", b"a\x1b[2J"] {
-        assert!(printable(binary).is_none());
+        assert!(printable(binary, false).is_none() && printable(binary, true).is_none());
         assert_eq!(bytes_of(&[&for_people(binary)]).unwrap(), binary);
+    }
+    // What changes the direction of text, or cannot be seen, goes into a file as it is and to no terminal.
+    for c in ['\u{202e}', '\u{2066}', '\u{200b}', '\u{2028}', '\u{feff}'] {
+        let text = format!("a{c}b");
+        assert_eq!((printable(text.as_bytes(), false), printable(text.as_bytes(), true)), (Some(&*text), None));
     }
     assert_eq!(to_hex(b"\x00\xab"), "00ab");
 }

@@ -217,7 +217,7 @@ pub(super) fn status<T>(result: Result<T, u32>) -> u32 {
 pub(super) fn refusal(error: StoreError) -> u32 {
     match error {
         StoreError::Conflict => abi::STATUS_CONFLICT,
-        StoreError::OutOfMemory | StoreError::StillRead => abi::STATUS_OUT_OF_MEMORY,
+        StoreError::OutOfMemory | StoreError::NoMemory | StoreError::StillRead => abi::STATUS_OUT_OF_MEMORY,
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => abi::STATUS_TOO_LARGE,
         StoreError::NotANumber => abi::STATUS_NOT_A_NUMBER,
         StoreError::WrongServer => abi::STATUS_WRONG_SERVER,

@@ -1,19 +1,24 @@
-//! Who is let in at a port: how many at once, how many from one address, and what becomes of those who try
-//! tokens that are nobody's.
+//! Who is let in at a port: how many at once, how many from one address, who leaves when there is no place, and what becomes
+//! of those who try tokens that are nobody's.
+//!
+//! A connection is safe while a request with a good token is being worked on, and only then. Where a limit is met, the one leaves that
+//! has waited longest of those that are not safe: half of a header, of a handshake or of a body, and idle connections, hold nobody up.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
 use super::stream::Broken;
 use crate::limits::control::{
-    FAILURE_DELAY, FAILURE_DELAY_MAX, FAILURES_FORGOTTEN, FAILURES_REMEMBERED, FAILURES_WITHOUT_DELAY, LOG_EVERY,
-    MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE, MAX_REMOTE_CONNECTIONS,
+    FAILURE_DELAY, FAILURE_DELAY_MAX, FAILURES_FORGOTTEN, FAILURES_REMEMBERED, FAILURES_WITHOUT_DELAY,
+    KEPT_FOR_OPERATOR, LOG_EVERY, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE, MIN_CONNECTIONS, PART_OF_FILES,
 };
 
 /// The door of a port.
@@ -21,8 +26,11 @@ use crate::limits::control::{
 pub(crate) struct Door {
     /// The port's name, for the log.
     name: &'static str,
-    places: Arc<Semaphore>,
-    remote: Mutex<HashMap<IpAddr, usize>>,
+    /// Connections at a time.
+    limit: usize,
+    held: Mutex<Held>,
+    /// Somebody has left, or can be asked to.
+    room: Notify,
     failures: Mutex<Failures>,
     counts: Counts,
 }
@@ -40,14 +48,50 @@ pub(crate) struct Counts {
     pub(crate) too_slow: AtomicU64,
     /// Connections of one address beyond its share.
     pub(crate) crowded: AtomicU64,
+    /// Connections that gave their place to a later one: no request with a good token was being worked on there.
+    pub(crate) shed: AtomicU64,
+}
+
+/// Who has the places.
+#[derive(Debug, Default)]
+struct Held {
+    /// Connections that have not been asked to leave.
+    live: usize,
+    /// Of these, those of other machines, by address.
+    remote: HashMap<IpAddr, usize>,
+    /// Those that can be asked to leave, in the order in which they came or had their last answer.
+    waiting: BTreeMap<u64, Arc<Seat>>,
+    /// Those that cannot.
+    safe: usize,
+    next: u64,
+}
+
+/// A connection as the door sees it.
+#[derive(Debug)]
+struct Seat {
+    /// Whose share it comes from; none of this machine's own.
+    address: Option<IpAddr>,
+    /// It has been asked to leave.
+    shed: AtomicBool,
+    state: Mutex<Standing>,
+}
+
+#[derive(Debug, Default)]
+struct Standing {
+    /// Its key among those that wait; `None` while it is safe.
+    waits: Option<u64>,
+    waker: Option<Waker>,
 }
 
 /// A connection's place; given back when dropped.
-pub(crate) struct Place {
+#[derive(Debug)]
+pub(crate) struct Place(Visit);
+
+/// What a request knows of its connection's place.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
     door: Arc<Door>,
-    /// Whose share it comes from; none of this machine's own.
-    address: Option<IpAddr>,
-    _permit: OwnedSemaphorePermit,
+    seat: Arc<Seat>,
 }
 
 /// Wrong tokens of late, by address.
@@ -56,15 +100,25 @@ struct Failures {
     by_address: HashMap<IpAddr, (u32, Instant)>,
     logged: Option<Instant>,
     unlogged: u64,
+    /// When it was logged last that there are no files.
+    no_files: Option<Instant>,
 }
 
 impl Door {
     /// The door of the port that the log calls so.
     pub(crate) fn new(name: &'static str) -> Arc<Door> {
+        // A process that may open few files keeps most of them for what it does beside this.
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let part = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX) / PART_OF_FILES);
+        Door::with_limit(name, part.clamp(MIN_CONNECTIONS, MAX_CONNECTIONS))
+    }
+
+    fn with_limit(name: &'static str, limit: usize) -> Arc<Door> {
         Arc::new(Door {
             name,
-            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            remote: Mutex::default(),
+            limit,
+            held: Mutex::default(),
+            room: Notify::new(),
             failures: Mutex::default(),
             counts: Counts::default(),
         })
@@ -74,36 +128,89 @@ impl Door {
         &self.counts
     }
 
-    /// Waits until there is a place for one more connection.
-    pub(crate) async fn wait(&self) -> OwnedSemaphorePermit {
-        match self.places.clone().acquire_owned().await {
-            Ok(permit) => permit,
-            // The semaphore is never closed.
-            Err(_) => std::future::pending().await,
+    /// Waits until there is a place for one more connection, or one that could be had.
+    pub(crate) async fn wait(&self) {
+        loop {
+            let left = self.room.notified();
+            {
+                let held = self.held.lock();
+                if held.live < self.limit || !held.waiting.is_empty() {
+                    return;
+                }
+            }
+            left.await;
         }
     }
 
-    /// The place of a connection from there; `None` if that address, or all other machines together, have theirs already.
-    pub(crate) fn place(self: &Arc<Door>, from: IpAddr, permit: OwnedSemaphorePermit) -> Option<Place> {
+    /// Of all places, as many as other machines may have: the rest is for the operator on this one.
+    fn remote_limit(&self) -> usize {
+        self.limit - self.limit / KEPT_FOR_OPERATOR
+    }
+
+    /// The place of a connection from there. Where its address, or all other machines together, or everybody, have theirs already, the one of them leaves
+    /// that has waited longest; `None` if all of them are being served.
+    pub(crate) fn place(self: &Arc<Door>, from: IpAddr) -> Option<Place> {
         let from = from.to_canonical();
-        if from.is_loopback() {
-            return Some(Place { door: self.clone(), address: None, _permit: permit });
-        }
-        let address = network(from);
-        let mut remote = self.remote.lock();
-        let all: usize = remote.values().sum();
-        let own = remote.get(&address).copied().unwrap_or(0);
-        if all >= MAX_REMOTE_CONNECTIONS || own >= MAX_CONNECTIONS_OF_ONE {
+        let address = (!from.is_loopback()).then(|| network(from));
+        let mut held = self.held.lock();
+        let has_room = match address {
+            Some(own) => {
+                let all: usize = held.remote.values().sum();
+                let mine = held.remote.get(&own).copied().unwrap_or(0);
+                let of_one = MAX_CONNECTIONS_OF_ONE.min(self.remote_limit());
+                (mine < of_one || self.shed(&mut held, |seat| seat.address == Some(own)))
+                    && (all < self.remote_limit()
+                        || mine >= of_one
+                        || self.shed(&mut held, |seat| seat.address.is_some()))
+            }
+            None => true,
+        };
+        if !has_room || (held.live >= self.limit && !self.shed(&mut held, |_| true)) {
             self.counts.crowded.fetch_add(1, Relaxed);
             return None;
         }
-        remote.insert(address, own + 1);
-        Some(Place { door: self.clone(), address: Some(address), _permit: permit })
+        held.live += 1;
+        if let Some(address) = address {
+            *held.remote.entry(address).or_default() += 1;
+        }
+        let seat = Arc::new(Seat { address, shed: AtomicBool::new(false), state: Mutex::default() });
+        held.wait(&seat);
+        Some(Place(Visit { door: self.clone(), seat }))
+    }
+
+    /// Asks the connection to leave that has waited longest of those that are meant; whether there was one. Its place is free at once.
+    fn shed(&self, held: &mut Held, meant: impl Fn(&Seat) -> bool) -> bool {
+        let found = held.waiting.iter().find(|(_, seat)| meant(seat)).map(|(key, _)| *key);
+        let Some(seat) = found.and_then(|key| held.waiting.remove(&key)) else { return false };
+        held.leave(seat.address);
+        let mut state = seat.state.lock();
+        state.waits = None;
+        seat.shed.store(true, Relaxed);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+        self.counts.shed.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Has the connection leave that has waited longest, for the sake of its file descriptor; whether there was one.
+    pub(crate) fn shed_one(&self) -> bool {
+        self.shed(&mut self.held.lock(), |_| true)
+    }
+
+    /// Notes that the process may open no more files.
+    pub(crate) fn no_files(&self, error: &std::io::Error) {
+        let mut failures = self.failures.lock();
+        let now = Instant::now();
+        if failures.no_files.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_EVERY) {
+            failures.no_files = Some(now);
+            tracing::warn!(%error, "{}: no connection can be accepted; raise the limit of open files (LimitNOFILE)", self.name);
+        }
     }
 
     /// Whether half of the places are taken: connections should not outlive their requests then.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.places.available_permits() < MAX_CONNECTIONS / 2
+        self.held.lock().live > self.limit / 2
     }
 
     /// Counts a connection that came to nothing.
@@ -149,16 +256,94 @@ impl Failures {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let Some(address) = self.address else { return };
-        let mut remote = self.door.remote.lock();
-        if let Some(count) = remote.get_mut(&address) {
+impl Held {
+    /// Puts a connection at the end of those that wait.
+    fn wait(&mut self, seat: &Arc<Seat>) {
+        seat.state.lock().waits = Some(self.next);
+        self.waiting.insert(self.next, seat.clone());
+        self.next += 1;
+    }
+
+    /// A connection has no place any more.
+    fn leave(&mut self, address: Option<IpAddr>) {
+        self.live -= 1;
+        let Some(address) = address else { return };
+        if let Some(count) = self.remote.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
-                remote.remove(&address);
+                self.remote.remove(&address);
             }
         }
+    }
+}
+
+impl Visit {
+    /// A request with a good token is worked on from here until its answer begins: the connection stays. An operator's always; tenants'
+    /// as long as they leave some places to be had.
+    pub(crate) fn serve(&self, operator: bool) {
+        let mut held = self.door.held.lock();
+        if self.is_shed() || !operator && held.safe >= self.door.remote_limit() {
+            return;
+        }
+        let waits = self.seat.state.lock().waits.take();
+        if let Some(key) = waits {
+            held.waiting.remove(&key);
+            held.safe += 1;
+        }
+    }
+
+    fn is_shed(&self) -> bool {
+        self.seat.shed.load(Relaxed)
+    }
+}
+
+impl Place {
+    /// What a request is to know of it.
+    pub(crate) fn visit(&self) -> Visit {
+        self.0.clone()
+    }
+
+    /// The answer begins: the connection waits again, behind all others.
+    pub(crate) fn answered(&self) {
+        let Visit { door, seat } = &self.0;
+        let mut held = door.held.lock();
+        let waits = seat.state.lock().waits.take();
+        match waits {
+            Some(key) => drop(held.waiting.remove(&key)),
+            None if self.0.is_shed() => return,
+            None => held.safe -= 1,
+        }
+        held.wait(seat);
+        door.room.notify_one();
+    }
+
+    /// Ready once the connection has been asked to leave.
+    pub(crate) fn poll_shed(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.0.seat.state.lock();
+        if self.0.is_shed() {
+            return Poll::Ready(());
+        }
+        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Visit { door, seat } = &self.0;
+        let mut held = door.held.lock();
+        if self.0.is_shed() {
+            return;
+        }
+        let waits = seat.state.lock().waits.take();
+        match waits {
+            Some(key) => drop(held.waiting.remove(&key)),
+            None => held.safe -= 1,
+        }
+        held.leave(seat.address);
+        door.room.notify_one();
     }
 }
 
@@ -200,23 +385,77 @@ mod tests {
         network(text.parse().unwrap())
     }
 
+    fn take(door: &Arc<Door>, address: &str) -> Option<Place> {
+        door.place(address.parse().unwrap())
+    }
+
+    /// A connection of which a request with a good token is worked on.
+    fn serve(door: &Arc<Door>, address: &str) -> Option<Place> {
+        take(door, address).inspect(|place| place.visit().serve(true))
+    }
+
+    fn is_asked_to_leave(place: &Place) -> bool {
+        place.poll_shed(&Context::from_waker(Waker::noop())).is_ready()
+    }
+
     #[test]
     fn other_machines_leave_places_for_this_one_and_for_each_other() {
-        let door = Door::new("port");
-        let take = |address: &str| {
-            let permit = door.places.clone().try_acquire_owned().expect("a place is left");
-            door.place(address.parse().unwrap(), permit)
-        };
-        let of_one: Vec<_> = (0..MAX_CONNECTIONS_OF_ONE).map(|_| take("10.0.0.1").expect("its share")).collect();
-        assert!(take("10.0.0.1").is_none() && take("::ffff:10.0.0.1").is_none());
+        let door = Door::with_limit("port", MAX_CONNECTIONS);
+        let of_one: Vec<_> =
+            (0..MAX_CONNECTIONS_OF_ONE).map(|_| serve(&door, "10.0.0.1").expect("its share")).collect();
+        assert!(take(&door, "10.0.0.1").is_none() && take(&door, "::ffff:10.0.0.1").is_none());
         let others: Vec<_> =
-            (0..MAX_CONNECTIONS).filter_map(|n| take(&format!("10.0.{}.{}", n / 200 + 1, n % 200))).collect();
-        assert_eq!(of_one.len() + others.len(), MAX_REMOTE_CONNECTIONS);
+            (0..MAX_CONNECTIONS).filter_map(|n| serve(&door, &format!("10.0.{}.{}", n / 200 + 1, n % 200))).collect();
+        assert_eq!(of_one.len() + others.len(), door.remote_limit());
         assert!(door.is_crowded());
         let own: Vec<_> =
-            (MAX_REMOTE_CONNECTIONS..MAX_CONNECTIONS).map(|_| take("127.0.0.1").expect("kept free")).collect();
-        assert!(door.places.clone().try_acquire_owned().is_err());
+            (door.remote_limit()..MAX_CONNECTIONS).map(|_| serve(&door, "127.0.0.1").expect("kept free")).collect();
+        assert!(take(&door, "127.0.0.1").is_none());
+        assert!(!of_one.iter().chain(&others).chain(&own).any(is_asked_to_leave), "all of them are being served");
         drop((of_one, others, own));
-        assert_eq!((door.places.available_permits(), door.remote.lock().len()), (MAX_CONNECTIONS, 0));
+        let held = door.held.lock();
+        assert_eq!((held.live, held.safe, held.remote.len(), held.waiting.len()), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn where_a_limit_is_met_the_one_leaves_that_has_waited_longest_and_none_that_is_served() {
+        let door = Door::with_limit("port", MAX_CONNECTIONS);
+        let served = serve(&door, "127.0.0.1").unwrap();
+        let half: Vec<_> = (0..10_000).map(|_| take(&door, "127.0.0.1").expect("always")).collect();
+        let left = half.iter().filter(|place| is_asked_to_leave(place)).count();
+        assert_eq!(left, 10_000 - (MAX_CONNECTIONS - 1));
+        assert!(half[..left].iter().all(is_asked_to_leave) && !is_asked_to_leave(&served), "the oldest");
+        // One that had its answer is the youngest; and what it waits for later may cost it its place.
+        served.answered();
+        let more: Vec<_> = (1..MAX_CONNECTIONS).map(|_| take(&door, "127.0.0.1").unwrap()).collect();
+        assert!(!is_asked_to_leave(&served));
+        let last = take(&door, "127.0.0.1").unwrap();
+        assert!(is_asked_to_leave(&served) && !is_asked_to_leave(&last));
+        drop((served, half, more, last));
+        assert_eq!(door.held.lock().live, 0);
+    }
+
+    #[test]
+    fn an_address_that_takes_its_share_pushes_out_its_own() {
+        let door = Door::with_limit("port", MAX_CONNECTIONS);
+        let other = take(&door, "10.0.0.2").unwrap();
+        let own: Vec<_> = (0..1_000).map(|_| take(&door, "10.0.0.1").unwrap()).collect();
+        assert!(!is_asked_to_leave(&other));
+        assert_eq!(own.iter().filter(|place| !is_asked_to_leave(place)).count(), MAX_CONNECTIONS_OF_ONE);
+        let many: Vec<_> = (0..1_000).map(|n| take(&door, &format!("10.1.{}.{}", n / 200, n % 200)).unwrap()).collect();
+        assert!(is_asked_to_leave(&other) && !is_asked_to_leave(many.last().unwrap()));
+        assert_eq!(door.held.lock().live, door.remote_limit());
+    }
+
+    #[test]
+    fn tenants_leave_places_that_the_operator_can_have() {
+        let door = Door::with_limit("port", MAX_CONNECTIONS);
+        let tenants: Vec<_> = (0..MAX_CONNECTIONS)
+            .map(|_| take(&door, "127.0.0.1").inspect(|place| place.visit().serve(false)).unwrap())
+            .collect();
+        assert!(!tenants.iter().any(is_asked_to_leave));
+        let operator = serve(&door, "127.0.0.1").expect("one of the last tenants' leaves");
+        assert_eq!(tenants.iter().filter(|place| is_asked_to_leave(place)).count(), 1);
+        assert!(!is_asked_to_leave(&operator));
     }
 }

@@ -1,6 +1,7 @@
 //! A listener with a bound on its connections, and on how long one may keep its place without asking for anything: else
 //! a few hundred connections that send half a header, or half a handshake, would lock everybody out.
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -11,23 +12,28 @@ use std::time::Duration;
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::door::{Door, Place};
+use super::door::{Door, Place, Visit};
 use super::stream::Stream;
-use crate::limits::control::{ANSWER_PATIENCE, HANDSHAKE_PATIENCE, HEADER_PATIENCE, MAX_HEADER_BYTES};
+use crate::limits::control::{
+    ACCEPT_PAUSE, ANSWER_PATIENCE, HANDSHAKE_PATIENCE, HEADER_PATIENCE, MAX_HEADER_BYTES, SPARE_FILES,
+};
 
 /// What ends a request's header.
 const HEADER_END: &[u8] = b"\r\n\r\n";
 /// What one says to a client that asks whether it should send its body.
 const GO_ON: &[u8] = b"HTTP/1.1 100";
 
-/// Accepts no further connection while there are as many as allowed.
+/// Accepts no further connection while there are as many as allowed, and all of them are being served.
 pub(crate) struct Limited {
     listener: TcpListener,
+    /// Held open for the moment when there are no other file descriptors.
+    spare: Vec<File>,
     door: Arc<Door>,
     tls: Option<TlsAcceptor>,
     patience: Patience,
@@ -47,13 +53,13 @@ impl Default for Patience {
     }
 }
 
-/// Who is at the other end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+/// Who is at the other end, and the place that the connection has.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr, pub(crate) Visit);
 
 impl Connected<IncomingStream<'_, Limited>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Peer {
-        Peer(*stream.remote_addr())
+        Peer(*stream.remote_addr(), stream.io().place.visit())
     }
 }
 
@@ -61,7 +67,7 @@ impl Connected<IncomingStream<'_, Limited>> for Peer {
 pub(crate) struct Connection {
     stream: Stream,
     door: Arc<Door>,
-    _place: Place,
+    place: Place,
     patience: Patience,
     /// When what is under way must be done: the handshake, the next request's header, its answer.
     deadline: Pin<Box<Sleep>>,
@@ -95,8 +101,11 @@ impl Connection {
         self.deadline.as_mut().reset(Instant::now() + patience);
     }
 
-    /// Ready with an error when the time is over.
+    /// Ready with an error when the time is over, or the place another's.
     fn overdue(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.place.poll_shed(cx).is_ready() {
+            return Poll::Ready(io::ErrorKind::ConnectionAborted.into());
+        }
         ready!(self.deadline.as_mut().poll(cx));
         self.door.counts().too_slow.fetch_add(1, Relaxed);
         Poll::Ready(io::ErrorKind::TimedOut.into())
@@ -116,6 +125,7 @@ impl Connection {
     /// An answer goes out, unless it only says "go on": the next request may take its time again.
     fn answer(&mut self, bytes: &[u8]) {
         if !bytes.starts_with(GO_ON) && std::mem::take(&mut self.answering) {
+            self.place.answered();
             self.allow(self.patience.header);
         }
     }
@@ -142,7 +152,43 @@ impl Connection {
 impl Limited {
     /// With TLS if there is an acceptor.
     pub(crate) fn new(listener: TcpListener, door: Arc<Door>, tls: Option<TlsAcceptor>) -> Limited {
-        Limited { listener, door, tls, patience: Patience::default() }
+        let mut limited = Limited { listener, spare: Vec::new(), door, tls, patience: Patience::default() };
+        limited.spare();
+        limited
+    }
+
+    /// Holds as many spare file descriptors as it should, if they can be had.
+    fn spare(&mut self) {
+        while self.spare.len() < SPARE_FILES
+            && let Ok(file) = File::open("/dev/null")
+        {
+            self.spare.push(file);
+        }
+    }
+
+    /// The next connection. Where the process may open no more files, those that were spared for this are given up, and the
+    /// connection that has waited longest is closed.
+    async fn next(&mut self) -> (TcpStream, SocketAddr) {
+        loop {
+            let error = match self.listener.accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) => error,
+            };
+            let no_files =
+                [Errno::MFILE, Errno::NFILE].iter().any(|none| error.raw_os_error() == Some(none.raw_os_error()));
+            // What a client has done to its connection meanwhile is no reason to wait.
+            if !no_files
+                && !matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::NOBUFS | Errno::NOMEM))
+            {
+                continue;
+            }
+            self.door.no_files(&error);
+            self.door.shed_one();
+            if self.spare.is_empty() || !no_files {
+                sleep(ACCEPT_PAUSE).await;
+            }
+            self.spare.clear();
+        }
     }
 }
 
@@ -152,15 +198,16 @@ impl Listener for Limited {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            let permit = self.door.wait().await;
-            let (stream, address) = Listener::accept(&mut self.listener).await;
+            self.door.wait().await;
+            let (stream, address) = self.next().await;
+            self.spare();
             // One without a place is closed at once: it would only keep others waiting.
-            let Some(place) = self.door.place(address.ip(), permit) else { continue };
+            let Some(place) = self.door.place(address.ip()) else { continue };
             let first = if self.tls.is_some() { self.patience.handshake } else { self.patience.header };
             let connection = Connection {
                 stream: Stream::new(stream, self.tls.as_ref()),
                 door: self.door.clone(),
-                _place: place,
+                place,
                 patience: self.patience,
                 deadline: Box::pin(sleep(first)),
                 answering: false,
@@ -220,8 +267,6 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-
-    use tokio::net::TcpStream;
 
     use super::*;
 

@@ -2,12 +2,23 @@
 
 use std::time::Duration;
 
-/// Connections at a time; further ones wait. Bounds the file descriptors that the control port can use up.
+/// Connections at a time. Bounds the file descriptors that the control port can use up. One more takes the place of the one that has waited longest
+/// without a request that is being worked on; it waits only while all of them are.
 pub const MAX_CONNECTIONS: usize = 256;
-/// Of these, as many as other machines may have: the rest is for the operator on this one.
-pub const MAX_REMOTE_CONNECTIONS: usize = 224;
-/// Of these, as many as one address (or /64) may have: it takes seven to fill them.
+/// A process that may open fewer than a thousand files has fewer connections, one for so many files; see [`SPARE_FILES`] and, of other protocols' ports,
+/// `connections::OTHER_FILES` for the others.
+pub const PART_OF_FILES: usize = 4;
+/// But no fewer than this.
+pub const MIN_CONNECTIONS: usize = 8;
+/// One place of so many is not for other machines (32 of 256), nor safe for tenants: the operator on this machine always gets one.
+pub const KEPT_FOR_OPERATOR: usize = 8;
+/// Of the places, as many as one address (or /64) may have: it takes seven to fill them.
 pub const MAX_CONNECTIONS_OF_ONE: usize = 32;
+/// File descriptors that are held open, and closed when the process has no other left: one for a connection to the control port, the others for what it
+/// asks for, such as the files of the journal.
+pub const SPARE_FILES: usize = 8;
+/// How long nothing is accepted when all that has not helped.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// How long a TLS handshake may take: three round trips to the far side of the world, several times over.
 pub const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may wait for a request, or send its header: longer than clients keep idle connections

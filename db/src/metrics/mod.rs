@@ -5,6 +5,7 @@
 //! locked instruction. Readers add the workers up; a sum is a moment's view, each counter in it is exact.
 
 mod device;
+mod memory;
 mod ports;
 pub mod text;
 
@@ -23,6 +24,7 @@ use crate::tenants::Directory;
 use crate::workers::ListenAt;
 use device::Network;
 pub use device::{AskDevice, DEVICE, DeviceState};
+pub use memory::{MEMORY, memory_values};
 
 /// A count with a single writer: that thread alone may call [`Counter::add`] and [`Counter::set`], any may read. (A
 /// second writer would lose counts, nothing worse.)
@@ -423,8 +425,12 @@ pub const SERVER: &[Metric] = &[
         "Writes refused because too many replaced records of their table were still being read, in the tables that are there now.",
     ),
     gauge(
+        "writes_without_memory",
+        "Writes refused because the system gave the server no memory, though no quota was reached, in the tables that are there now.",
+    ),
+    gauge(
         "slab_bytes",
-        "Bytes that all tables' records and overflow buckets have of the kernel in slabs, free room among them.",
+        "Bytes that all tables' records and overflow buckets have of the kernel, in slabs and beside them, free room among them.",
     ),
     gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
     gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
@@ -435,7 +441,11 @@ pub const CONTROL: &[Metric] = &[
     counter("control_wrong_tokens", "Control requests with a token that is nobody's."),
     counter(
         "control_crowded",
-        "Control connections closed because their address, or all other machines, had their share.",
+        "Control connections closed because their address, or all other machines, had their share, and all of it was being served.",
+    ),
+    counter(
+        "control_shed",
+        "Control connections closed for the sake of a later one: they had waited longest without a request that was worked on.",
     ),
     counter(
         "control_too_slow",
@@ -458,7 +468,7 @@ pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
     let snapshot = directory.snapshot();
     let (mut tables, mut extensions, mut suspended, mut slowed, mut grants) = (0, 0, 0, 0, 0);
     let (mut records, mut bytes, mut evicted, mut expired) = (0u64, 0u64, 0u64, 0u64);
-    let (mut garbage, mut held_back) = (0u64, 0u64);
+    let (mut garbage, mut held_back, mut without_memory) = (0u64, 0u64, 0u64);
     for view in snapshot.iter() {
         extensions += view.extensions.len() as u64;
         suspended += view.suspended.len() as u64;
@@ -473,12 +483,13 @@ pub fn server_values(uptime_s: u64, directory: &Directory) -> Vec<Reading> {
             expired += stats.expirations;
             garbage += stats.garbage_bytes;
             held_back += stats.held_back;
+            without_memory += stats.without_memory;
         }
     }
     let tenants = snapshot.len() as u64;
     let dropped = directory.dropped_tables() as u64;
     let slabs = slab_bytes() as u64;
-    let kept = [records, bytes, evicted, expired, garbage, held_back, slabs, grants, dropped];
+    let kept = [records, bytes, evicted, expired, garbage, held_back, without_memory, slabs, grants, dropped];
     let values = [uptime_s, tenants, tables, extensions, suspended, slowed].into_iter().chain(kept);
     readings(SERVER, values.map(|value| vec![value]).collect())
 }

@@ -53,8 +53,13 @@ fn every_kind_of_malformed_message_is_counted_under_its_name() {
 
 #[test]
 fn names_are_unique_and_each_has_a_meaning() {
-    let all: Vec<&Metric> =
-        SERVER.iter().chain(DEVICE).chain(WorkerCounters::METRICS).chain(TenantCounters::METRICS).collect();
+    let all: Vec<&Metric> = SERVER
+        .iter()
+        .chain(MEMORY)
+        .chain(DEVICE)
+        .chain(WorkerCounters::METRICS)
+        .chain(TenantCounters::METRICS)
+        .collect();
     let mut names: Vec<&str> = all.iter().map(|metric| metric.name).collect();
     names.sort_unstable();
     names.dedup();

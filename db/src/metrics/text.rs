@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{CONTROL, DEVICE, Metric, Reading, SERVER, TenantCounters, WorkerCounters};
+use super::{CONTROL, DEVICE, MEMORY, Metric, Reading, SERVER, TenantCounters, WorkerCounters};
 
 /// Prefix of every name that Prometheus sees.
 const PREFIX: &str = "sandstorm_";
@@ -75,8 +75,9 @@ pub fn page() -> String {
          them as JSON, with the values of a label behind a dot (`requests.get`), and a tenant's token its own counters; `sandstorm stat` shows \
          their growth. A [configuration of Prometheus](operations.md#as-a-service).\n",
     );
-    let sections: [(&str, &[Metric]); 5] = [
+    let sections: [(&str, &[Metric]); 6] = [
         ("The server", SERVER),
+        ("Its memory", MEMORY),
         ("The control port", CONTROL),
         ("A device beside the kernel, on servers with one", DEVICE),
         ("Each worker (label `worker`)", WorkerCounters::METRICS),

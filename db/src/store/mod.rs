@@ -23,10 +23,12 @@ pub(crate) use clock::fix as fix_clock;
 pub(crate) use clock::{clock_ms, ends_ms};
 pub use epochs::{EpochStats, Epochs, Guard, Participant, Pin};
 pub use record::RecordRef;
-pub use slabs::{slab_bytes, take_extents_from};
+pub(crate) use slabs::give_back_free;
+pub use slabs::{slab_bytes, slab_free_bytes, take_extents_from};
 #[cfg(test)]
 pub(crate) use table::hashed;
 pub use table::{
     BATCH_AHEAD, Change, Exclusive, Looks, NotOrdered, Progress, Seen, Span, Stripes, Table, Tablet, Value,
+    bucket_array_bytes,
 };
 pub use types::{Condition, Marks, Mode, StoreError, TableConfig, TableStats, Write};

@@ -92,9 +92,15 @@ pub enum StoreError {
     /// The condition did not hold.
     #[error("the condition of the write does not hold: read the record again")]
     Conflict,
-    /// The quota is reached (or the memory of the machine, or the bound on one bucket's chain).
+    /// The quota is reached (or the bound on one bucket's chain).
     #[error("the table's memory quota is reached: delete records or raise the quota")]
     OutOfMemory,
+    /// The quota is not reached, but the system gives the server no memory.
+    #[error(
+        "the server's machine has no memory left, though the table's quota is not reached: the operator has to free some, or add \
+         some; write again later"
+    )]
+    NoMemory,
     /// Too many records that were replaced or deleted cannot be freed, since what began earlier may be reading them.
     #[error("too many replaced records of the table are still being read by earlier calls: write again in a moment")]
     StillRead,
@@ -131,6 +137,8 @@ pub struct TableStats {
     pub refusals: u64,
     /// Writes refused because too many replaced records could not be freed yet, since the table was made.
     pub held_back: u64,
+    /// Writes refused because the system gave no memory, since the table was made.
+    pub without_memory: u64,
     /// Bytes of records that were replaced, deleted, evicted or expired, and are not freed yet.
     pub garbage_bytes: u64,
     /// Times the bucket array grew, since the table was made.

@@ -249,7 +249,7 @@ fn refuse_store(operation: &Operation<'_>, error: StoreError, response: &mut Vec
             encode_operation(&operation.answer(Status::Conflict), response);
             return Status::Conflict;
         }
-        StoreError::OutOfMemory | StoreError::StillRead => Status::OutOfMemory,
+        StoreError::OutOfMemory | StoreError::NoMemory | StoreError::StillRead => Status::OutOfMemory,
         StoreError::KeyTooLarge | StoreError::ValueTooLarge => Status::TooLarge,
         StoreError::NotANumber => Status::NotANumber,
         StoreError::WrongServer => Status::WrongServer,

@@ -157,7 +157,7 @@ fn run_as(options: Options, seconds: f64) -> Result<Report, Failure> {
     let duration = Duration::from_secs_f64(seconds);
     let report = run(&Options { duration, warm_up: duration / 4, ..options }, &mut |_| {})?;
     if report.wrong > 0 {
-        return Err(Failure::new(format!("{} replies were wrong: this is a bug\n{report}", report.wrong)));
+        return Err(Failure::new(format!("{} replies were wrong: this is a bug", report.wrong)).below(&report));
     }
     Ok(report)
 }
@@ -167,7 +167,7 @@ pub(super) fn run_well(tenants: Vec<TenantLoad>, seconds: f64) -> Result<Report,
     let report = run_loads(tenants, seconds)?;
     let failed = report.tenants.iter().flat_map(|tenant| &tenant.rows).map(unanswered).sum::<u64>();
     if failed > 0 {
-        return Err(Failure::new(format!("{failed} calls failed:\n{report}")));
+        return Err(Failure::new(format!("{failed} calls failed")).below(&report));
     }
     Ok(report)
 }

@@ -340,7 +340,7 @@ pub(super) fn bench(args: &BenchArgs, out: &Out) -> Result<(), Failure> {
         let mut findings = (experiment.run)(args)?;
         findings.seconds = begun.elapsed().as_secs_f64();
         if !out.json {
-            out.text(&findings.text())?;
+            out.line(findings.text().trim_end_matches('\n'))?;
         }
         report.experiments.push(findings);
         // As it stands: who ends a long run early keeps what was found until then.

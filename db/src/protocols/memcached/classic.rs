@@ -24,6 +24,7 @@ pub(super) const NOT_FOUND: &str = "NOT_FOUND";
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
 /// What memcached has no words for; it begins as its own do, for clients that compare.
 const STILL_READ: &str = "SERVER_ERROR out of memory storing object: too many replaced records are still being read, write again in a moment";
+const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object: the server's machine has no memory left, the table's quota is not reached";
 pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
 pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
@@ -35,6 +36,7 @@ const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 pub(super) fn refusal(error: StoreError) -> &'static str {
     match error {
         StoreError::OutOfMemory => OUT_OF_MEMORY,
+        StoreError::NoMemory => NO_MEMORY,
         StoreError::StillRead => STILL_READ,
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
         StoreError::Conflict => "EXISTS",

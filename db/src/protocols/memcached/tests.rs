@@ -307,6 +307,8 @@ fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
     use super::classic::refusal;
     use crate::store::StoreError;
     assert_eq!(refusal(StoreError::OutOfMemory), "SERVER_ERROR out of memory storing object");
+    let no_memory = refusal(StoreError::NoMemory);
+    assert!(no_memory.starts_with("SERVER_ERROR out of memory storing object: the server's machine"), "{no_memory}");
     let still_read = refusal(StoreError::StillRead);
     assert!(still_read.starts_with("SERVER_ERROR ") && still_read.ends_with("write again in a moment"), "{still_read}");
 }

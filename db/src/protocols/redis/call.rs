@@ -34,7 +34,7 @@ impl From<StoreError> for Fail {
     fn from(error: StoreError) -> Fail {
         match error {
             StoreError::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.".into(),
-            StoreError::StillRead => format!("OOM {error}").into(),
+            StoreError::NoMemory | StoreError::StillRead => format!("OOM {error}").into(),
             StoreError::ValueTooLarge => TOO_LONG.into(),
             other => format!("ERR {other}").into(),
         }

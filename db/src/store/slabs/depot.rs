@@ -184,9 +184,10 @@ impl Depot {
         self.slabs_bytes.load(Relaxed).saturating_sub(used) > self.waste_bytes.max(used / 2)
     }
 
-    /// Bytes that the slabs have of the kernel.
-    pub(super) fn bytes(&self) -> usize {
-        self.extents.lock().bytes()
+    /// Bytes that the slabs have of the kernel, and of these those of objects that are not handed out.
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        let (bytes, used) = (self.extents.lock().bytes(), self.used_bytes.load(Relaxed));
+        (bytes, bytes.saturating_sub(used))
     }
 
     /// Up to `count` objects of a size; fewer, or none, when memory is out, or when slabs are mostly empty and this is not a must.
@@ -355,8 +356,8 @@ mod tests {
             for (object, size) in out.drain(..) {
                 give_one(&depot, size, object);
             }
-            most = most.max(depot.bytes());
-            assert_eq!(depot.bytes(), most, "what was free is used again");
+            most = most.max(depot.bytes().0);
+            assert_eq!(depot.bytes().0, most, "what was free is used again");
         }
         assert!(depot.sizes.iter().all(|size| size.lock().first.is_null()), "every slab went back");
     }

@@ -72,12 +72,6 @@ pub(super) fn take_from(source: Arc<dyn ExtentSource>) {
     let _another_is_there = SOURCE.set(source);
 }
 
-/// Whether an address is of the source's.
-#[inline]
-pub(super) fn is_of_source(at: NonNull<u8>) -> bool {
-    SOURCE.get().is_some_and(|source| source.has(at.as_ptr().addr()))
-}
-
 /// Whether there is a source.
 #[inline]
 pub(super) fn has_source() -> bool {
@@ -170,7 +164,7 @@ fn map() -> Option<NonNull<u8>> {
 }
 
 #[cfg(not(miri))]
-fn map_bytes(bytes: usize) -> Option<NonNull<u8>> {
+pub(super) fn map_bytes(bytes: usize) -> Option<NonNull<u8>> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     // SAFETY: a fresh private mapping at an address of the kernel's choice touches no memory of ours.
     let base = unsafe {
@@ -180,7 +174,7 @@ fn map_bytes(bytes: usize) -> Option<NonNull<u8>> {
 }
 
 #[cfg(not(miri))]
-unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
+pub(super) unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller gives back whole pages of a mapping of `map_bytes` that nobody uses. Where there are too many mappings to cut
     // one more, the addresses are lost, but not the memory.
     unsafe {
@@ -198,9 +192,15 @@ fn map() -> Option<NonNull<u8>> {
 }
 
 #[cfg(miri)]
-unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
+pub(super) unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
     // SAFETY: it came from `map`, whole.
     unsafe { std::alloc::dealloc(at.as_ptr(), std::alloc::Layout::from_size_align_unchecked(bytes, EXTENT_BYTES)) };
+}
+
+/// Under miri nothing is mapped but extents: larger records come from the system's allocator.
+#[cfg(miri)]
+pub(super) fn map_bytes(_: usize) -> Option<NonNull<u8>> {
+    None
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 //! The system's allocator adds a word to each and rounds up to sixteen, which was a tenth of a record of 130 bytes; it knows nothing of
 //! huge pages, and keeps what it once had. Here memory comes in extents of a huge page each ([`extents`]), cut into slabs
 //! ([`depot`]), and every thread keeps a few free objects of each size at hand, so that it seldom takes a lock. Any thread may free
-//! what another one has allocated. What is larger than the largest size comes from the system's allocator, or, where a
-//! device sends it from where it is, from [`spans`].
+//! what another one has allocated. What is larger than the largest size comes from [`spans`], and the largest from [`mapped`].
 //!
 //! Under miri and the sanitizers all of it comes from there (`--cfg sanitized`), so that they see each record's end; `depot` and
 //! `extents` have tests of their own for them.
@@ -15,6 +14,7 @@
 
 mod depot;
 mod extents;
+mod mapped;
 mod spans;
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -27,8 +27,9 @@ use sandstorm_net::extents::ExtentSource;
 
 use self::depot::{Chain, Depot, LARGEST_BYTES, SIZES, STEP, size_bytes, size_of_bytes};
 use self::extents::Extent;
+use self::mapped::{Mapped, mapped_bytes};
 use self::spans::Spans;
-use crate::limits::{CACHED_BYTES_PER_SIZE, SLAB_WASTE_BYTES, SPAN_STEP_BYTES};
+use crate::limits::{CACHED_BYTES_PER_SIZE, EXTENT_BYTES, LONGEST_SPAN_BYTES, SLAB_WASTE_BYTES, SPAN_STEP_BYTES};
 
 /// Whether everything comes from the system's allocator.
 const PLAIN: bool = cfg!(any(miri, sanitized));
@@ -38,8 +39,14 @@ const SYSTEM_STEP: usize = 16;
 
 static DEPOT: Depot = Depot::new(SLAB_WASTE_BYTES);
 
-/// Larger records, where a device reads them.
+/// Larger records.
 static SPANS: Mutex<Spans> = Mutex::new(Spans::new(SLAB_WASTE_BYTES));
+
+/// Extents of theirs that are empty: for the next that is needed, or the kernel, to which the janitor gives them. A device's go back at once.
+static EMPTY: Mutex<Vec<Extent>> = Mutex::new(Vec::new());
+
+/// The largest records.
+static MAPPED: Mutex<Mapped> = Mutex::new(Mapped::new());
 
 thread_local! {
     static CACHE: RefCell<Cache> = const { RefCell::new(Cache([const { Chain::EMPTY }; SIZES])) };
@@ -73,14 +80,37 @@ pub(super) const fn taken_bytes(bytes: usize) -> usize {
     if bytes <= LARGEST_BYTES {
         return size_bytes(size_of_bytes(bytes));
     }
-    // Of the system's allocator, and of a span.
-    let (system, span) = ((bytes + STEP).next_multiple_of(SYSTEM_STEP), bytes.next_multiple_of(SPAN_STEP_BYTES));
-    if system > span { system } else { span }
+    // Of the system's allocator, and of a span or a mapping.
+    let system = (bytes + STEP).next_multiple_of(SYSTEM_STEP);
+    let ours = if bytes > LONGEST_SPAN_BYTES { mapped_bytes(bytes) } else { bytes.next_multiple_of(SPAN_STEP_BYTES) };
+    if system > ours { system } else { ours }
 }
 
-/// Bytes that the slabs of all tables have of the kernel, free ones included; and those of larger records where a device reads them.
+/// Bytes that the records of all tables have of the kernel, in slabs and, larger ones, beside them; free ones included.
 pub fn slab_bytes() -> usize {
-    DEPOT.bytes() + SPANS.lock().bytes()
+    held().0
+}
+
+/// Of these, those that are free.
+pub fn slab_free_bytes() -> usize {
+    held().1
+}
+
+fn held() -> (usize, usize) {
+    let slabs = DEPOT.bytes();
+    let spans = { SPANS.lock() };
+    let spans = (spans.bytes(), spans.free_bytes());
+    let (empty, mapped) = (EMPTY.lock().len() * EXTENT_BYTES, MAPPED.lock().bytes());
+    (slabs.0 + spans.0 + empty + mapped.0, slabs.1 + spans.1 + empty + mapped.1)
+}
+
+/// Gives the kernel what is free, beyond some for what comes next: in pieces, and not by a thread that others wait for.
+pub(crate) fn give_back_free() {
+    let empty = std::mem::take(&mut *EMPTY.lock());
+    drop(empty);
+    while let Some(piece) = { MAPPED.lock().surplus() } {
+        drop(piece);
+    }
 }
 
 /// Has records lie in memory from there, as long as it has some: where a device reads them by itself. Before there are any; of several sources in one
@@ -134,8 +164,14 @@ fn from_span(bytes: usize) -> Option<NonNull<u8>> {
         }
         spans.may_grow(bytes)
     };
-    // Not under the lock: the device has to be told of it. Others may do the same meanwhile; then it is not needed.
-    let extent = if may_grow { Extent::of_source()? } else { return None };
+    if !may_grow {
+        return None;
+    }
+    // Not under the lock: the kernel may have to make a huge page, or a device be told of it. Others may do the same meanwhile; then it is not needed.
+    let extent = match extents::has_source() {
+        true => Extent::of_source()?,
+        false => { EMPTY.lock().pop() }.or_else(Extent::map)?,
+    };
     let mut spans = SPANS.lock();
     if let Some(at) = spans.take(bytes) {
         drop(spans);
@@ -147,7 +183,10 @@ fn from_span(bytes: usize) -> Option<NonNull<u8>> {
 }
 
 fn allocate_plain(bytes: usize) -> Option<NonNull<u8>> {
-    if extents::has_source()
+    if !PLAIN && bytes > LONGEST_SPAN_BYTES {
+        return from_mapped(bytes);
+    }
+    if !PLAIN
         && bytes > LARGEST_BYTES
         && let Some(at) = from_span(bytes)
     {
@@ -158,17 +197,40 @@ fn allocate_plain(bytes: usize) -> Option<NonNull<u8>> {
     NonNull::new(unsafe { alloc(layout) })
 }
 
+#[cold]
+fn from_mapped(bytes: usize) -> Option<NonNull<u8>> {
+    if let Some((at, rest)) = { MAPPED.lock().take(bytes) } {
+        // The kernel takes it back: not under the lock.
+        drop(rest);
+        return Some(at);
+    }
+    let at = mapped::map(bytes)?;
+    MAPPED.lock().count(bytes);
+    Some(at)
+}
+
 /// Gives back what came from the system's allocator, although it is small, or is too large for a slab.
 ///
 /// # Safety
 /// `at` came from [`allocate_record`] of as many bytes, which answered true; nobody uses it any more, and it is given back once.
 pub(super) unsafe fn free_plain(at: NonNull<u8>, bytes: usize) {
-    if bytes > LARGEST_BYTES && extents::is_of_source(at) {
-        // SAFETY: the caller's promise; of the source's extents larger ones are in no slab.
-        let empty = unsafe { SPANS.lock().give(at, bytes) };
-        // Without the lock: the device has to forget it.
-        drop(empty);
-        return;
+    if !PLAIN && bytes > LONGEST_SPAN_BYTES {
+        // SAFETY: the caller's promise; all as long as this come from there.
+        return unsafe { MAPPED.lock().give(at, bytes) };
+    }
+    if !PLAIN && bytes > LARGEST_BYTES {
+        let mut spans = SPANS.lock();
+        if spans.has(at) {
+            // SAFETY: the caller's promise; what lies in one of these extents came from there.
+            let empty = unsafe { spans.give(at, bytes) };
+            drop(spans);
+            match empty {
+                Some(empty) if !extents::has_source() => EMPTY.lock().push(empty),
+                // Without the lock: the device has to forget it.
+                empty => drop(empty),
+            }
+            return;
+        }
     }
     // SAFETY: the caller's promise; the layout is the one of `allocate_plain`.
     unsafe { dealloc(at.as_ptr(), Layout::from_size_align_unchecked(bytes, align(bytes))) }

@@ -1,6 +1,6 @@
-//! Records too large for slabs, where a device reads tables by itself: pieces of extents that it was told of.
+//! Records too large for slabs: pieces of extents, which a device that reads tables by itself was told of.
 //!
-//! Elsewhere these come from the system's allocator, which knows nothing of devices. A piece is taken from the shortest run of free bytes that is long
+//! The system's allocator knows nothing of devices, and keeps what it once had. A piece is taken from the shortest run of free bytes that is long
 //! enough, the lowest of these, and joins its free neighbours when it comes back. An extent whose bytes are all free goes back, unless little else is free.
 //!
 //! What this module guarantees: what [`Spans::take`] answers is as much memory as was asked for, aligned to [`SPAN_STEP_BYTES`], which is nobody else's
@@ -84,6 +84,16 @@ impl Spans {
     /// Bytes of the extents.
     pub(super) fn bytes(&self) -> usize {
         self.extents.len() * EXTENT_BYTES
+    }
+
+    /// Of these, those of no piece.
+    pub(super) fn free_bytes(&self) -> usize {
+        self.free_bytes
+    }
+
+    /// Whether an address is of one of the extents.
+    pub(super) fn has(&self, at: NonNull<u8>) -> bool {
+        self.extents.contains_key(&(at.as_ptr().addr() & !(EXTENT_BYTES - 1)))
     }
 
     /// A piece of so many bytes ([`LONGEST_SPAN_BYTES`] at most); none where no run is as long.

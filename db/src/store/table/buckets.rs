@@ -150,8 +150,13 @@ impl Bucket {
 }
 
 /// Why a record could not be inserted.
-#[derive(Debug)]
-pub(super) struct NoRoom;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    /// Its chain is as long as inserts make one.
+    Chain,
+    /// There is no memory for a bucket.
+    Memory,
+}
 
 /// Where an inserted record is.
 struct Inserted {
@@ -365,7 +370,7 @@ impl Buckets {
                 return Ok(Inserted { length, added: false });
             }
             if length >= most {
-                return Err(NoRoom);
+                return Err(NoRoom::Chain);
             }
             // SAFETY: locked (caller).
             match unsafe { bucket.next() } {
@@ -373,7 +378,7 @@ impl Buckets {
                 None => break &bucket.slots[LINK_SLOT],
             }
         };
-        let place: NonNull<Bucket> = spares.take().ok_or(NoRoom)?;
+        let place: NonNull<Bucket> = spares.take().ok_or(NoRoom::Memory)?;
         let overflow = Bucket { slots: std::array::from_fn(|_| Slot::default()) };
         // Neither empty nor a link: a record, which makes way for the link.
         if let Some(moved) = last.record() {

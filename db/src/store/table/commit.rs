@@ -268,7 +268,7 @@ impl<'t> Exclusive<'t> {
     ) -> Result<(Vec<Option<Fresh>>, Spares), StoreError> {
         let (mut records, mut spares) = (Vec::with_capacity(changes.len()), Spares::default());
         if !(0..buckets).all(|_| spares.add()) {
-            return Err(StoreError::OutOfMemory);
+            return Err(self.locked.first().map_or(StoreError::NoMemory, Locked::no_memory));
         }
         for change in changes {
             let Some(new) = &change.becomes else {
@@ -279,7 +279,7 @@ impl<'t> Exclusive<'t> {
             let locked = locked.ok_or(StoreError::WrongServer)?;
             let is_new = locked.find(change.hash, change.key).is_none();
             let record = locked.fresh((change.key, is_new), new.value, new.flags, new.expires_at_ms);
-            records.push(Some(record.ok_or(StoreError::OutOfMemory)?));
+            records.push(Some(record.ok_or_else(|| locked.no_memory())?));
         }
         Ok((records, spares))
     }

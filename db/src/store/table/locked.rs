@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use super::buckets::{BUCKET_BYTES, Buckets, Moved, Room, Slot, Spares, stripe_of};
+use super::buckets::{BUCKET_BYTES, Buckets, Moved, NoRoom, Room, Slot, Spares, stripe_of};
 use super::queues::Queue;
 use super::stripe::{State, Stripe};
 use super::{Table, index};
@@ -172,7 +172,7 @@ impl<'t> Locked<'t> {
         self.reserve(hash, old, new + bucket)?;
         let version = self.state.last_version + 1;
         let written = RecordPtr::allocate(version, key, value, flags, expires_at_ms)
-            .ok_or(StoreError::OutOfMemory)
+            .ok_or_else(|| self.no_memory())
             // Once more: making room may have moved slots about, though never this key.
             .and_then(|record| {
                 let replaced = self.find(hash, key);
@@ -297,21 +297,25 @@ impl<'t> Locked<'t> {
             return Ok(false);
         }
         // A commit has made sure of this for all of its records.
-        let refused = self.is_crowded(hash, 1) || !self.enter(new.key(), entry);
-        let inserted = if refused {
-            None
+        let inserted = if self.is_crowded(hash, 1) {
+            Err(StoreError::OutOfMemory)
+        } else if !self.enter(new.key(), entry) {
+            Err(self.no_memory())
         } else {
             // SAFETY: locked: see `Locked`; `put` found no record of this key.
-            unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.ok()
+            unsafe { self.buckets.insert_new(hash, record, self.moved(), spares) }.map_err(|why| match why {
+                NoRoom::Chain => StoreError::OutOfMemory,
+                NoRoom::Memory => self.no_memory(),
+            })
         };
-        let Some(added) = inserted else {
+        let Ok(added) = inserted else {
             self.stripe.expiring.sub(u64::from(new.expires_at_ms() != 0));
             if let Some(index) = &self.table.index {
                 index.remove(new.key());
             }
             // SAFETY: it never was in the table.
             unsafe { record.free() };
-            return Err(StoreError::OutOfMemory);
+            return inserted.map(|_| false);
         };
         self.stripe.records.add(1);
         if self.table.config.mode == Mode::Cache {
@@ -321,6 +325,13 @@ impl<'t> Locked<'t> {
             self.drop_stale_entries();
         }
         Ok(added)
+    }
+
+    /// Notes that the system gave no memory.
+    #[cold]
+    pub(super) fn no_memory(&self) -> StoreError {
+        self.stripe.without_memory.add(1);
+        StoreError::NoMemory
     }
 
     /// Enters a key into the index, if there is one; `false` when memory is out.

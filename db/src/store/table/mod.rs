@@ -40,6 +40,7 @@ use self::index::Index;
 pub use self::index::Span;
 use self::locked::Locked;
 use self::page::Page;
+pub use self::pages::bucket_array_bytes;
 pub(in crate::store) use self::range::ExpiredLeft;
 pub use self::range::{Looks, NotOrdered, Progress};
 use self::stripe::{State, Stripe};
@@ -439,6 +440,7 @@ impl Table {
             stats.expirations += stripe.expirations.get();
             stats.refusals += stripe.refusals.get();
             stats.held_back += stripe.held_back.get();
+            stats.without_memory += stripe.without_memory.get();
         }
         stats
     }

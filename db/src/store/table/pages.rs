@@ -11,6 +11,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::limits::EXTENT_BYTES;
 use crate::store::slabs::advise_huge;
@@ -20,6 +21,14 @@ pub(super) const PIECE_BYTES: usize = EXTENT_BYTES;
 
 /// Arrays from here on come from the kernel, bytes.
 const MAPPED_BYTES: usize = 1 << 20;
+
+/// Bytes of all arrays that came from the kernel and have not gone back.
+static MAPPED_NOW: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that the tables' larger bucket arrays have of the kernel. Of one that grows, with what has gone back already.
+pub fn bucket_array_bytes() -> usize {
+    MAPPED_NOW.load(Relaxed)
+}
 
 /// Alignment of a bucket array: a cache line.
 const ALIGN: usize = 64;
@@ -40,6 +49,9 @@ impl Pages {
     pub(super) fn new(bytes: usize) -> Option<Pages> {
         let mapped = bytes >= MAPPED_BYTES && cfg!(not(miri));
         let base = if mapped { map(bytes)? } else { allocate(bytes)? };
+        if mapped {
+            MAPPED_NOW.fetch_add(bytes, Relaxed);
+        }
         if mapped && bytes >= EXTENT_BYTES {
             advise_huge(base, bytes);
         }
@@ -79,6 +91,7 @@ impl Drop for Pages {
         // SAFETY: the owner is gone, so nobody uses the memory; it is given back as it was taken.
         unsafe {
             if self.mapped {
+                MAPPED_NOW.fetch_sub(self.bytes, Relaxed);
                 unmap(self.base, self.bytes);
             } else {
                 dealloc(self.base.as_ptr(), Layout::from_size_align_unchecked(self.bytes, ALIGN));

@@ -20,6 +20,8 @@ pub(super) struct Stripe {
     pub(super) refusals: Counter,
     /// Writes refused because too much garbage of the table is still being read.
     pub(super) held_back: Counter,
+    /// Writes refused because the system gave no memory.
+    pub(super) without_memory: Counter,
 }
 
 /// What the lock of a stripe guards beside its buckets.

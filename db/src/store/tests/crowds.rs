@@ -157,7 +157,8 @@ fn without_memory_for_a_bucket_a_write_is_refused_and_a_commit_whole() {
     let put = |hash| put_at(&table, &participant, hash);
     (1..=4).for_each(|hash| assert!(put(hash).is_ok(), "a bucket has four slots"));
     let fifth = scarce::with(0, || put(5));
-    assert_eq!(fifth, Err(StoreError::OutOfMemory));
+    assert_eq!(fifth, Err(StoreError::NoMemory));
+    assert_eq!((table.stats().without_memory, table.stats().refusals), (1, 0), "no quota was reached");
     let before = table.stats();
     let keys: Vec<_> = (5..13u64).map(u64::to_le_bytes).collect();
     let commit_all = |memory| {
@@ -169,7 +170,7 @@ fn without_memory_for_a_bucket_a_write_is_refused_and_a_commit_whole() {
     };
     // Eight more records need three more buckets.
     for memory in 0..3 {
-        assert_eq!(commit_all(memory), Err(CommitError::Refused(StoreError::OutOfMemory)));
+        assert_eq!(commit_all(memory), Err(CommitError::Refused(StoreError::NoMemory)));
         assert_eq!(table.stats().bytes, before.bytes);
         assert!((1..=4).all(|hash| is_at(&table, &participant, hash)) && !is_at(&table, &participant, 5));
     }
@@ -237,7 +238,7 @@ fn growth_that_has_no_memory_goes_on_when_there_is_some() {
             for _ in 0..300 {
                 match put_at(&table, &participant, spread(records)) {
                     Ok(_) => records += 1,
-                    Err(error) => assert_eq!((error, round % 2), (StoreError::OutOfMemory, 0)),
+                    Err(error) => assert_eq!((error, round % 2), (StoreError::NoMemory, 0)),
                 }
             }
         });

@@ -339,6 +339,52 @@ fn a_change_that_cannot_be_kept_is_refused_and_has_not_happened() {
 }
 
 #[test]
+fn on_a_full_disk_a_server_starts_refuses_changes_and_still_takes_rights_away_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = open(folder.path());
+    directory.create_tenant(NewTenant::named("a")).unwrap();
+    directory.put_extension("a", nothing("e0", 1)).unwrap();
+    let old = directory.rotate_with_grace("a", Duration::from_secs(3600)).unwrap();
+    directory.rotate_with_grace("a", Duration::from_millis(1)).unwrap();
+    let file = folder.path().join(JOURNAL_FILE);
+    let was = std::fs::read(&file).unwrap();
+    drop(directory);
+
+    let start = |full: bool| {
+        let (mut journal, kept) = Journal::open(folder.path()).expect("a journal");
+        journal.fill_disk(full);
+        let directory = Directory::with_options(Epochs::new(), Options { workers: 3, ..Options::default() });
+        directory.restore(&kept).expect("restored");
+        directory.keep_in(journal).map(|()| directory)
+    };
+    let directory = start(true).expect("it goes on with what is there");
+    directory.reload_extension("a", nothing("e0", 1)).unwrap();
+    let (since_ms, why) = directory.not_kept().expect("it says so");
+    assert!(since_ms > 1_700_000_000_000 && why.contains(&file.display().to_string()), "{why}");
+    let refused = directory.set_home_worker("a", 2).expect_err("it could not be kept");
+    assert!(matches!(refused, DirectoryError::NotKept(_)), "{refused:?}");
+    directory.suspend("a", "e0", Suspension::new("e0", 1, "it was asked for")).expect_err("nor this");
+    let works = |directory: &Directory, token: &str| {
+        directory.snapshot().by_name("a").expect("it is there").tenant.token_matches(token.as_bytes())
+    };
+    std::thread::sleep(Duration::from_millis(5));
+    directory.end_graces();
+    assert!(!works(&directory, &old), "a grace ends all the same");
+    directory.suspend_unasked("a", "e0", Suspension::new("e0", 1, "it was killed")).expect("and the server suspends");
+    assert!(directory.snapshot().by_name("a").expect("it is there").is_suspended("e0"));
+    assert_eq!(std::fs::read(&file).unwrap(), was, "what was kept is as it was");
+
+    directory.journal.lock().as_mut().expect("a journal").fill_disk(false);
+    directory.set_home_worker("a", 2).expect("there is room again");
+    assert_eq!(directory.not_kept(), None);
+    let now = all(&directory);
+    assert_eq!(all(&restart(folder.path(), directory)), now, "with what had been done meanwhile");
+    // Where there is nothing to go on with, nothing is served.
+    std::fs::remove_file(&file).unwrap();
+    start(true).expect_err("there was no journal");
+}
+
+#[test]
 fn a_journal_that_has_grown_is_replaced_by_one_that_holds_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let directory = open(folder.path());

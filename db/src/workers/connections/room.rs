@@ -4,7 +4,6 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::places::may_hold;
-use crate::limits::MAX_WORKERS;
 use crate::limits::connections::{CONNECTIONS, OTHER_FILES};
 
 /// How many connections the server has, and may have.
@@ -49,7 +48,12 @@ impl Room {
             Err(_) => files.current,
         };
         let may = may.map_or(usize::MAX, |may| usize::try_from(may).unwrap_or(usize::MAX));
-        Room::of(may.saturating_sub(OTHER_FILES).clamp(MAX_WORKERS, CONNECTIONS))
+        Room::of(Room::within(may))
+    }
+
+    /// Connections where so many files may be open: half of them at most, where they are few.
+    fn within(files: usize) -> usize {
+        (files - OTHER_FILES.min(files / 2)).clamp(1, CONNECTIONS)
     }
 
     fn of(limit: usize) -> Room {
@@ -89,6 +93,14 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn however_few_files_may_be_open_some_are_left_for_everything_else() {
+        for (files, connections) in [(0, 1), (64, 32), (1_024, 512), (4_096, 3_072), (1 << 20, CONNECTIONS)] {
+            assert_eq!(Room::within(files), connections);
+        }
+        assert_eq!(Room::within(usize::MAX), CONNECTIONS);
+    }
 
     #[test]
     fn a_tenant_gets_two_thirds_whatever_worker_has_its_connections() {

@@ -317,6 +317,8 @@ fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
     use crate::store::StoreError;
     let told = |error: StoreError| Fail::from(error).0.into_owned();
     assert_eq!(told(StoreError::OutOfMemory), "OOM command not allowed when used memory > 'maxmemory'.");
+    let no_memory = told(StoreError::NoMemory);
+    assert!(no_memory.starts_with("OOM the server's machine has no memory left"), "{no_memory}");
     let still_read = told(StoreError::StillRead);
     assert!(still_read.starts_with("OOM ") && still_read.ends_with("write again in a moment"), "{still_read}");
 }

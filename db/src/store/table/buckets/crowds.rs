@@ -163,7 +163,7 @@ impl Buckets {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Moved, NoRoom};
+    use super::super::Moved;
     use super::*;
     use crate::limits::STRIPES;
     use crate::store::record::{Content, RecordPtr};
@@ -197,7 +197,7 @@ mod tests {
             let done = scarce::with(memory, || unsafe {
                 larger.move_bucket(0, index, &mut moved, |bucket| unlinked.push(bucket))
             });
-            (done.map_err(|NoRoom| ()), moved.longest, moved.added, unlinked.len())
+            (done.map_err(|_| ()), moved.longest, moved.added, unlinked.len())
         };
         assert_eq!(move_bucket(0, usize::MAX), (Ok(false), MAX_CHAIN_BUCKETS, 6, 6));
         // The one bucket that there is memory for makes the chain too long; the other, which none is left for, is short.
