@@ -2,7 +2,7 @@
 
 use sandstorm_net::driver::{Interest, Moved, Stream};
 
-use crate::limits::connections::{KEPT_BUFFER_BYTES, UNSENT_PAUSE_BYTES};
+use crate::limits::connections::{KEPT_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
 use crate::protocols::Conversation;
 
 /// What a connection is doing.
@@ -120,7 +120,7 @@ impl Connection {
         if answers.is_empty() {
             return true;
         }
-        let sent = match self.stream.send(answers) {
+        let sent = match self.stream.send(&answers[..answers.len().min(SEND_BYTES)]) {
             Moved::Bytes(sent) if sent == answers.len() => {
                 answers.clear();
                 return true;
@@ -145,25 +145,25 @@ impl Connection {
         true
     }
 
-    /// Sends what waits, as far as there is room. False: the connection is broken.
+    /// Sends what waits, as far as there is room, and as much as is given to the kernel in one turn. False: the connection is broken.
     pub(super) fn send_waiting(&mut self, now_us: u64) -> bool {
-        while self.unsent() > 0 {
-            match self.stream.send(&self.out[self.sent..]) {
+        let end = self.out.len().min(self.sent + SEND_BYTES);
+        while self.sent < end {
+            match self.stream.send(&self.out[self.sent..end]) {
                 Moved::Bytes(sent) => {
                     self.sent += sent;
                     self.since_us = now_us;
                 }
-                Moved::Later => {
-                    if self.sent > KEPT_BUFFER_BYTES && self.sent > self.out.len() / 2 {
-                        self.out.drain(..self.sent);
-                        self.sent = 0;
-                    }
-                    return true;
-                }
+                Moved::Later => break,
                 Moved::Ended => return false,
             }
         }
-        (self.out, self.sent) = (Vec::new(), 0);
+        if self.unsent() == 0 {
+            (self.out, self.sent) = (Vec::new(), 0);
+        } else if self.sent > KEPT_BUFFER_BYTES && self.sent > self.out.len() / 2 {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
         true
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct Connections {
     answers: Vec<u8>,
     /// Connections with answers that wait.
     unsent: usize,
+    /// What has been run in this turn of what goes on in the next, in plain requests.
+    pieces: u32,
     /// When it was last looked for those whose time is up.
     looked_us: u64,
     /// Nothing is accepted before this moment.
@@ -90,6 +92,7 @@ impl Connections {
             received: vec![0; crate::limits::connections::RECEIVE_BYTES],
             answers: Vec::new(),
             unsent: 0,
+            pieces: 0,
             looked_us: 0,
             paused_until_us: None,
         })

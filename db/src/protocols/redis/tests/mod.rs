@@ -3,11 +3,14 @@
 mod commands;
 mod differential;
 mod hostile;
+mod largest;
+mod pieces;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Session;
+use crate::limits::protocols::PIECE_WORK;
 use crate::metrics::Metrics;
 use crate::protocols::{Context, Entrance, Facts, Next, Protocol};
 use crate::store::{Epochs, Participant};
@@ -21,6 +24,8 @@ struct Place {
     participant: Participant,
     facts: Facts,
     now_ms: Option<u64>,
+    /// Work of one piece.
+    budget: u32,
 }
 
 /// One connection.
@@ -40,7 +45,7 @@ impl Place {
             directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named(table) }).expect("a table");
         }
         let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
-        Place { directory, participant: epochs.register(), facts, now_ms: None }
+        Place { directory, participant: epochs.register(), facts, now_ms: None, budget: PIECE_WORK }
     }
 
     fn now_ms(&self) -> u64 {
@@ -69,7 +74,8 @@ impl Place {
                 counters,
                 facts: &self.facts,
                 requests: Default::default(),
-                retired: 0,
+                retired: self.participant.retired(),
+                budget: self.budget,
             };
             let (bytes, next) = client.session.run(&context, &client.input[used..], &mut out);
             used += bytes;
