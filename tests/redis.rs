@@ -372,3 +372,71 @@ fn a_connection_ends_another_of_its_tenant_wherever_that_is() {
 
 #[path = "redis/pages.rs"]
 mod pages;
+fn commands_of_a_million_keys_take_no_more_than_a_slice_of_a_neighbours_time_at_once() {
+    const KEYS: usize = 1_000_000;
+    let plane = data_plane_with(
+        "workers = 1\npin = false\n[[redis]]\naddress = '127.0.0.1:0'\ntenant = 'shop'\n[[redis]]\naddress = '127.0.0.1:0'\n\
+         tenant = 'bank'\n[[tenants]]\nname = 'shop'\nopen = true\ntables = [{ name = 'items' }]\n[[tenants]]\nname = 'bank'\n\
+         open = true\ntables = [{ name = 'items' }]\n",
+    );
+    let (hostile, neighbour) = (plane.listening()[0], plane.listening()[1]);
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    let mut waits = std::thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            let (mut stream, mut waits, mut answer) = (connect(neighbour), Vec::new(), [0; 5]);
+            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                let begun = std::time::Instant::now();
+                stream.write_all(b"GET a\r\n").expect("sent");
+                stream.read_exact(&mut answer).expect("an answer");
+                assert_eq!(&answer, b"$-1\r\n");
+                waits.push(begun.elapsed().as_micros());
+            }
+            waits
+        });
+        let mut stream = connect(hostile);
+        for (name, expected, each) in [
+            ("EXISTS", &b":0\r\n"[..], 0),
+            ("DEL", b":0\r\n", 0),
+            ("TOUCH", b":0\r\n", 0),
+            ("MGET", b"*1000000\r\n", 5),
+        ] {
+            let mut said = format!("*{}\r\n${}\r\n{name}\r\n", KEYS + 1, name.len()).into_bytes();
+            (0..KEYS).for_each(|n| said.extend(format!("$7\r\nk{:06}\r\n", n).bytes()));
+            stream.write_all(&said).expect("sent");
+            let mut answer = vec![0; expected.len() + each * KEYS];
+            stream.read_exact(&mut answer).expect("an answer");
+            assert!(answer.starts_with(expected), "{name}");
+        }
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        asks.join().expect("it was answered")
+    });
+    waits.sort_unstable();
+    println!("a neighbour's p99: {} us of {} requests", waits[waits.len() * 99 / 100], waits.len());
+    // The server's own count of what ran in one go, which no other load of the machine changes.
+    let longest = flat(&plane.metrics.read()).find(|(name, _)| name == "connection_longest_piece");
+    let longest = longest.map(|(_, work)| work).expect("a gauge");
+    assert!((100..700).contains(&longest), "{longest} requests' work in one go");
+}
+
+#[test]
+fn an_extension_is_given_as_many_keys_as_there_are() {
+    const KEYS: usize = 1_500;
+    let (plane, port, _) = server(1);
+    load(&plane, "shop", "total", 1);
+    let mut stream = connect(port);
+    let names: String = (0..KEYS).map(|n| format!("$5\r\nk{n:04}\r\n")).collect();
+    let pairs: String = (0..KEYS).map(|n| format!("$5\r\nk{n:04}\r\n$1\r\n1\r\n")).collect();
+    let mset = format!("*{}\r\n$4\r\nMSET\r\n{pairs}", 2 * KEYS + 1);
+    let fcall = format!("*{}\r\n$5\r\nFCALL\r\n$5\r\ntotal\r\n$4\r\n{KEYS}\r\n{names}$5\r\nitems\r\n", KEYS + 4);
+    stream.write_all(format!("{mset}{fcall}PING\r\n").as_bytes()).expect("sent");
+    let expected = format!("+OK\r\n$4\r\n{KEYS}\r\n+PONG\r\n");
+    let mut answer = vec![0; expected.len()];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(String::from_utf8_lossy(&answer), expected);
+}
+
+fn connect(port: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(port).expect("connected");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("set");
+    stream
+}

@@ -109,6 +109,10 @@ pub const RANGE_LOOKS_PER_MESSAGE: usize = 2_048;
 /// Bytes of their keys together, but for the last one: copied, hashed and compared in about 100 us.
 pub const RANGE_KEY_BYTES_PER_MESSAGE: usize = 256 << 10;
 
+/// Bytes of keys that ranges go through beyond that, one key each, before the further ones of the message are refused: all 256 with keys of up to 1
+/// KiB, and 16 that meet one of the longest. About 0.4 ms.
+pub const RANGE_KEY_BYTES_BEYOND: usize = 1 << 20;
+
 /// Keys that a range looks at even where those before it have used that up (one, if it is a long one), so that whoever asks comes
 /// nearer each time, though others be entering the first of them at that moment.
 pub const RANGE_LOOKS_AT_LEAST: usize = 4;
@@ -237,35 +241,6 @@ pub const SNAPSHOT_TRIES: usize = 4;
 /// look at it once a turn, stalls of the machine included; less than anybody lets records live who would miss them.
 pub const COMMIT_AHEAD_MS: u64 = 10_000;
 
-/// Limits of the directory of tenants. A tenant's own quotas stand in `tenants::Quotas`.
-pub mod tenants {
-    /// Tenants on one server, by default: bounds what a snapshot costs to rebuild (about 50 ns a tenant).
-    pub const TENANTS: usize = 16_384;
-    /// Smallest quota of a table in bytes: one growth step of its slots, and room for records.
-    pub const MIN_TABLE_BYTES: u64 = 64 << 10;
-    /// Quota of a table in bytes if none is given; less if the tenant has not twice as much left.
-    pub const DEFAULT_TABLE_BYTES: u64 = 1 << 30;
-    /// How long an old token works beside its successor if it is not said: time to tell every client of a small fleet.
-    pub const OLD_TOKEN_GRACE: std::time::Duration = std::time::Duration::from_secs(3600);
-    /// The same at most: 30 days. A token that is needed for longer has not been replaced.
-    pub const OLD_TOKEN_GRACE_MAX: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
-    /// Kills that are remembered for each tenant: enough to see a pattern, a few kilobytes a tenant.
-    pub const RECENT_KILLS: usize = 64;
-    /// Tables that one tenant may grant to one other: a quarter of what a tenant receives by default, so that no one
-    /// tenant can fill another's list.
-    pub const GRANTS_TO_ONE: usize = 16;
-    /// Changes a second, over time, that a tenant may ask for over the control port (tables, grants, tokens, suspensions):
-    /// every worker takes over each one, so its neighbours pay for them. What only ends something is not counted.
-    pub const CHANGES_PER_S: u64 = 20;
-    /// Bytes that the journal of tenants may have before it is replaced by one that holds what there is: some ten thousand
-    /// changes, read in a fraction of a second.
-    pub const JOURNAL_LEAST_BYTES: u64 = 4 << 20;
-    /// The same for a server with many tenants, as a multiple of what there was when it was replaced last: so replacing
-    /// costs a change a third of its own bytes, on average.
-    pub const JOURNAL_GROWTH: u64 = 4;
-    /// Changes that may come at once: a program that sets up all its tables.
-    pub const CHANGES_AT_ONCE: u64 = 200;
-}
 /// A side stack, bytes: how deep an extension may recurse.
 pub const SIDE_STACK_BYTES: usize = 1 << 20;
 /// Side stacks of the process, beside one for each worker: those that switched-out invocations take along, and those that
@@ -483,8 +458,13 @@ pub mod protocols {
     pub const BATCH: usize = 64;
     /// Bytes copied or looked at that count as one further request: what a core moves in as long, from and to memory.
     pub const BYTES_PER_REQUEST: usize = 2 << 10;
-    /// Work after which a conversation lets others have their turn, in plain requests: 2 ms, and what the last command takes.
-    pub const BATCH_WORK: u32 = 10_000;
+    /// Work of one piece, in plain requests, after which a conversation lets others have their turn: as much as fits a slice. A piece may be longer
+    /// by what its last step takes: 64 keys, or one value of 8 MiB, which is copied whole ([`super::MAX_VALUE_BYTES`]).
+    pub const PIECE_WORK: u32 = (super::SLICE_US * 1000 / super::REQUEST_NS) as u32;
+    /// The same while another tenant has asked the worker for something of late.
+    pub const SHARED_PIECE_WORK: u32 = (super::SHARED_SLICE_US * 1000 / super::REQUEST_NS) as u32;
+    /// Work that one datagram of memcached's may ask for, in plain requests. It is served in one go: as many keys as a message may have.
+    pub const DATAGRAM_WORK: u32 = super::MULTIGET_KEYS as u32;
     /// Bytes of answers after which a conversation lets them leave before it goes on.
     pub const ANSWERS_FULL_BYTES: usize = 64 << 10;
     /// Bytes of values that the commands of a batch write beside what they were sent (a new time for a large value is a copy of it),
@@ -519,6 +499,9 @@ pub mod connections {
     pub const KEPT_BUFFER_BYTES: usize = 256 << 10;
     /// Batches of commands that one connection gets in a row while few others wait.
     pub const BATCHES_AT_ONCE: usize = 4;
+    /// Bytes that are given to the kernel at once of a connection's answers: it copies them in 50 to 100 us, and on loopback it does the receiver's
+    /// work as well.
+    pub const SEND_BYTES: usize = 256 << 10;
     /// Ready connections up to which that is so.
     pub const FEW_READY: usize = 4;
     /// Unsent answers of a connection beyond which nothing more of it is read or run, bytes. With the answers of one batch, and
@@ -547,18 +530,28 @@ pub mod connections {
 pub mod redis {
     /// Commands of a pipeline that are found, prefetched and then run: as many as overlap their cache misses, and a turn's worth.
     pub const BATCH: usize = 64;
+    /// Arguments that a command may have which is not run in pieces, the name included: so all of them are looked at within a slice. Options of
+    /// any command are a tenth.
+    pub const PLAIN_ARGS: usize = 256;
+    /// Keys (and other arguments) of a command in pieces that are looked up together, so that their cache misses overlap.
+    pub const STEP_ARGS: usize = super::PLAN;
+    /// Arguments of all commands of a batch after which no further command is read into it: what is not run now would be read again.
+    pub const BATCH_ARGS: usize = 512;
     /// Arguments of a command that count as one request more, whatever it does with them: found, and compared with some words.
     pub const ARGS_PER_REQUEST: usize = 16;
     /// Bytes of answers after which the rest of a batch waits until these have left.
     pub const BATCH_ANSWER_BYTES: usize = 256 << 10;
-    /// Bytes of one answer, of one command or of a whole transaction; beyond it there is an error in its place.
+    /// Bytes of one answer that is put together before it leaves (that of KEYS); beyond it there is an error in its place.
     pub const ANSWER_BYTES: usize = 64 << 20;
-    /// Bytes of the commands between MULTI and EXEC: as much as one command may have.
-    pub const QUEUED_BYTES: usize = 16 << 20;
-    /// Commands between MULTI and EXEC: about a millisecond, while which writers of their keys wait.
-    pub const QUEUED_COMMANDS: usize = 10_000;
-    /// Work of a transaction, in plain requests: 0.2 s, for which the worker's other tenants wait. Commands beyond it fail.
-    pub const TRANSACTION_WORK: u32 = 1 << 20;
+    /// Commands between MULTI and EXEC, and keys that they name together, each command counted as one key at least; and pairs of an MSET. They run in
+    /// one go, while writers of their keys wait: 100 ns each, so twice a slice.
+    pub const ATOMIC_KEYS: usize = 2_000;
+    /// Bytes of the commands between MULTI and EXEC, of their answers, and of an MSET: one largest value, and a little.
+    pub const ATOMIC_BYTES: usize = super::MAX_VALUE_BYTES + (1 << 20);
+    /// Work of a transaction, in plain requests, for which the worker's other tenants wait: all its keys, and one largest value that is read
+    /// and written (`BYTES_PER_REQUEST`): some 2 ms. Commands beyond it fail.
+    pub const TRANSACTION_WORK: u32 =
+        (ATOMIC_KEYS + 2 * (super::MAX_VALUE_BYTES / super::protocols::BYTES_PER_REQUEST)) as u32;
     /// Microseconds from which on a command stands in the tenant's slow log, as in Redis (`slowlog-log-slower-than`).
     pub const SLOW_US: u64 = 10_000;
     /// Entries of a tenant's slow log, as in Redis (`slowlog-max-len`): with all arguments at their limits 300 KB.
@@ -571,18 +564,29 @@ pub mod redis {
     pub const QUICK_BYTES: usize = 64 << 10;
     /// Arguments of a command on several keys up to which that is so.
     pub const QUICK_ARGS: usize = 16;
-    /// Keys that a connection watches: they are looked at one by one at EXEC.
-    pub const WATCHED_KEYS: usize = 10_000;
+    /// Keys that a connection watches: they are looked at one by one at EXEC, while writers wait: 50 us.
+    pub const WATCHED_KEYS: usize = 1_000;
     /// Bytes of these keys together.
     pub const WATCHED_BYTES: usize = 1 << 20;
-    /// Records that one SCAN looks at, whatever its COUNT: about a millisecond.
-    pub const SCAN_RECORDS: usize = 10_000;
-    /// Records of a table up to which KEYS is answered: about 10 ms, for which the worker's other tenants wait.
+    /// Records that one SCAN looks at, whatever its COUNT: a slice.
+    pub const SCAN_RECORDS: usize = 1_000;
+    /// Of them, those that are matched with a pattern before it is looked what that took.
+    pub const SCAN_MATCHED: usize = 50;
+    /// Records of a table up to which KEYS is answered: about 10 ms, in pieces.
     pub const KEYS_RECORDS: u64 = 100_000;
-    /// Calls of a scan that a RANDOMKEY makes, 100 us each: a table that was large once and is all but empty has no more of it.
+    /// Records that KEYS looks at in one step; fewer where the pattern takes too long with so many.
+    pub const KEYS_STEP_RECORDS: [usize; 3] = [250, 16, 1];
+    /// Bytes of answers of KEYS that are kept in one piece of memory until all are found.
+    pub const KEYS_CHUNK_BYTES: usize = 64 << 10;
+    /// Calls of a scan that a RANDOMKEY makes, 100 us each, in pieces: a table that was large once and is all but empty has no more of it.
     pub const RANDOM_SCANS: usize = 100;
-    /// Steps that one command's pattern may take, whatever it is matched with: about 50 ms. All keys that KEYS looks at take a third.
-    pub const PATTERN_STEPS: u64 = 32 << 20;
+    /// The same in a transaction, which is not cut.
+    pub const RANDOM_SCANS_AT_ONCE: usize = 4;
+    /// Steps that a pattern may take in one go, whatever it is matched with: 130 us, and more than the longest key has bytes. A SCAN that comes to
+    /// half of it answers with what it has.
+    pub const PATTERN_STEPS: u64 = 80 << 10;
+    /// Steps that the pattern of one KEYS may take in all its pieces: about 50 ms. All keys that it looks at take a third.
+    pub const KEYS_PATTERN_STEPS: u64 = 32 << 20;
     /// Steps of a pattern that count as one request.
     pub const PATTERN_STEPS_PER_REQUEST: u64 = 128;
     /// Bytes of the values that BITOP combines, together: two of the largest, about 3 ms, for which the worker's other tenants wait.
@@ -606,3 +610,5 @@ pub mod kept;
 pub mod memory;
 
 pub mod ports;
+
+pub mod tenants;

@@ -12,10 +12,12 @@ pub(crate) mod redis;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use sandstorm_net::rpc::Status;
 
 pub(crate) use self::identity::Identity;
+use crate::limits::REQUEST_NS;
 use crate::limits::protocols::BYTES_PER_REQUEST;
 use crate::metrics::{ConnectionReason, Metrics, WorkerCounters};
 use crate::store::Participant;
@@ -89,6 +91,8 @@ pub(crate) struct Context<'w> {
     pub(crate) requests: Cell<u32>,
     /// What [`Participant::retired`] was before.
     pub(crate) retired: u64,
+    /// Work after which others have their turn, in plain requests.
+    pub(crate) budget: u32,
 }
 
 impl Context<'_> {
@@ -97,6 +101,17 @@ impl Context<'_> {
     pub(crate) fn worked(&self) -> u32 {
         let retired = self.participant.retired() - self.retired;
         self.requests.get().max(u32::try_from(retired).unwrap_or(u32::MAX))
+    }
+
+    /// Whether others have their turn before this goes on. Whoever asks has done something before: a conversation that stands still never ends.
+    #[inline]
+    pub(crate) fn is_enough(&self) -> bool {
+        self.worked() >= self.budget
+    }
+
+    /// The same for a piece that began then, whatever its work was counted as.
+    pub(crate) fn is_enough_since(&self, begun: Instant) -> bool {
+        self.is_enough() || begun.elapsed().as_nanos() as u64 >= u64::from(self.budget) * REQUEST_NS
     }
 
     /// Whether so many more requests of the tenant keep within its rate (`requests_per_s`); counts them either way.
@@ -188,8 +203,9 @@ impl Conversation {
         }
     }
 
-    /// Runs whole commands from the front of `input`, as many as are there up to one batch, and appends their answers to `out`.
-    /// Tells how many bytes were used up, and what is next.
+    /// Runs whole commands from the front of `input`, as many as are there up to one batch or to the context's budget, and appends their answers to
+    /// `out`. Tells how many bytes were used up, and what is next. A command that takes longer than the budget is run in pieces, one each
+    /// call: its bytes are used up with the last one, and stay in the input until then.
     pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
         match self {
             Conversation::Memcached(session) => session.run(context, input, out),

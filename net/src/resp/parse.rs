@@ -5,7 +5,8 @@
 
 use super::inline;
 use crate::limits::{
-    RESP_ARGUMENTS, RESP_COMMAND_BYTES, RESP_LINE_BYTES, RESP_STRANGER_ARGUMENTS, RESP_STRANGER_BYTES,
+    RESP_ARGUMENTS, RESP_ARGUMENTS_AT_ONCE, RESP_COMMAND_BYTES, RESP_LINE_BYTES, RESP_STRANGER_ARGUMENTS,
+    RESP_STRANGER_BYTES,
 };
 
 /// What stands at the front of the input.
@@ -15,6 +16,8 @@ pub enum Parsed {
     Command(Command),
     /// A part of one; the whole has at least so many bytes.
     Incomplete(usize),
+    /// A part of one, of which more has come than is read at once: to be called again with the same input, later.
+    Paused,
     /// None, and nothing after it can be understood.
     Broken(ProtocolError),
 }
@@ -44,6 +47,18 @@ impl Command {
     /// Whether it was a line of words, not an array.
     pub fn is_line(&self) -> bool {
         self.unquoted.is_some()
+    }
+
+    /// The argument of that number; none if there are not as many.
+    #[inline]
+    pub fn arg<'i>(&'i self, input: &'i [u8], number: usize) -> Option<&'i [u8]> {
+        let (from, to) = self.spans.get(number)?;
+        self.unquoted.as_deref().unwrap_or(input).get(*from as usize..*to as usize)
+    }
+
+    /// Bytes that it keeps beside the input.
+    pub fn held_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<(u32, u32)>() + self.unquoted.as_ref().map_or(0, |bytes| bytes.len())
     }
 
     /// Takes the command back for its memory.
@@ -86,7 +101,7 @@ pub enum ProtocolError {
     StrangersLength,
 }
 
-/// Finds commands. Between two calls that answer [`Parsed::Incomplete`] the input may only grow at its end.
+/// Finds commands. Between two calls that answer [`Parsed::Incomplete`] or [`Parsed::Paused`] the input may only grow at its end.
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
     /// How far the command has been read.
@@ -104,7 +119,7 @@ impl Parser {
 
     /// Bytes that it keeps of a command that is not whole yet, beside the input.
     pub fn held_bytes(&self) -> usize {
-        self.command.spans.capacity() * size_of::<(u32, u32)>()
+        self.command.held_bytes()
     }
 
     /// Hands back a command that was answered, so that its memory is used for the next.
@@ -127,7 +142,12 @@ impl Parser {
                 Some(_) => return self.line(input),
             }
         }
+        let mut read = 0;
         while let Some(left @ 1..) = self.left {
+            if read == RESP_ARGUMENTS_AT_ONCE {
+                return Parsed::Paused;
+            }
+            read += 1;
             match self.bulk(input, stranger) {
                 Ok(()) => self.left = Some(left - 1),
                 Err(other) => return other,

@@ -130,6 +130,7 @@ fn in_pieces(input: &[u8], mut cut: impl FnMut() -> usize) -> (Vec<Vec<Vec<u8>>>
                 parser.recycle(command);
             }
             Parsed::Broken(error) => return (commands, Some(error)),
+            Parsed::Paused => {}
             Parsed::Incomplete(needed) => {
                 assert!(needed > to - from, "more is needed than there is");
                 if to == input.len() {

@@ -227,6 +227,7 @@ impl<'w> Work<'w> {
         self.count_read(found.is_some());
         if let Some((record, version)) = found {
             push_value(&record, cas.then_some(version), out);
+            self.context.bytes(record.value().len());
             record.note_fetched();
         }
         true
@@ -267,6 +268,7 @@ impl<'w> Work<'w> {
         };
         self.count_write();
         let Store { key, value, flags, .. } = *store;
+        self.context.bytes(value.len());
         let (participant, now_ms) = (self.context.participant, self.context.now_ms);
         let expires_at_ms = expires_at_ms(store.exptime, now_ms);
         let put = |condition| {

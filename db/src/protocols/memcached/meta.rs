@@ -179,6 +179,7 @@ impl<'w> Step<'w, '_> {
         }
         out.extend_from_slice(b"\r\n");
         if self.flags().value {
+            self.work.context.bytes(value.len());
             out.extend_from_slice(value);
             out.extend_from_slice(b"\r\n");
         }
@@ -295,6 +296,7 @@ impl<'w> Step<'w, '_> {
         let flags = *self.flags();
         self.work.count_write();
         let value = self.meta.block;
+        self.work.context.bytes(value.len());
         let expires_at_ms = self.expires(flags.ttl.unwrap_or(0));
         let fresh = |answer| Change::Put { value: value.into(), flags: flags.flags, expires_at_ms, answer };
         let participant = self.work.context.participant;

@@ -21,7 +21,9 @@ use self::auth::UNAUTHENTICATED;
 use self::classic::{NO_TENANT, Work};
 use super::{Context, Entrance, Identity, Next, http};
 use crate::limits::MAX_VALUE_BYTES;
-use crate::limits::protocols::{ANSWERS_FULL_BYTES, BATCH, BATCH_WORK, DATAGRAM_ANSWER_BYTES, WRITTEN_AT_ONCE_BYTES};
+use crate::limits::protocols::{
+    ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
+};
 use crate::tenants::TenantView;
 
 /// What is to be done with what comes next.
@@ -102,7 +104,7 @@ impl Session {
             let goes_on = next == Next::Again && used < datagram.len();
             // Nobody has a turn in between, so there is an end to what one datagram may ask for; a turn in which nothing was used
             // up would be followed by others like it.
-            let too_much = goes_on && (bytes == 0 || context.worked() >= BATCH_WORK);
+            let too_much = goes_on && (bytes == 0 || context.worked() >= DATAGRAM_WORK);
             if too_much || out.len() - start > DATAGRAM_ANSWER_BYTES {
                 out.truncate(start);
                 classic::line("SERVER_ERROR out of memory writing get response", out);
@@ -232,7 +234,12 @@ impl Session {
             if is_enough(work, out) {
                 return (ran, Some(Next::Again));
             }
+            let before = work.context.requests.get();
             work.run(request, *hash, out);
+            if work.context.requests.get() == before {
+                // What touches no record takes its time as well.
+                work.context.work(1);
+            }
             ran = *end;
         }
         match end {
@@ -331,7 +338,7 @@ fn is_http(line: &[u8]) -> bool {
 
 /// Whether others have their turn before this goes on. Never before something was done: what was answered before does not count.
 fn is_enough(work: &Work<'_>, out: &[u8]) -> bool {
-    out.len() - work.begun >= ANSWERS_FULL_BYTES || work.written() >= WRITTEN_AT_ONCE_BYTES
+    out.len() - work.begun >= ANSWERS_FULL_BYTES || work.written() >= WRITTEN_AT_ONCE_BYTES || work.context.is_enough()
 }
 
 /// What stands at the front of the keys' line.

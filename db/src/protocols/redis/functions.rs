@@ -16,19 +16,41 @@ use crate::tenants::Preview;
 const PUSH: &str = "ERR extensions are pushed and unloaded over the control port: `sandstorm ext push DIR`";
 
 pub(super) fn fcall(call: &mut Call<'_, '_>) -> Outcome {
+    let keys = called(call, call.args.len())?;
+    let (keys, args) = call.rest(3).split_at(keys);
+    invoke(call, encode(keys, args))
+}
+
+/// The number of keys of a call that has so many arguments.
+fn called(call: &Call<'_, '_>, count: usize) -> Result<usize, Fail> {
     let view = call.view()?;
     let name = std::str::from_utf8(call.arg(1)).ok().filter(|name| view.extension(name).is_some());
-    let Some(name) = name else { return Err("ERR Function not found".into()) };
-    let count = integer(call.arg(2)).ok_or("ERR Bad number of keys provided")?;
-    let rest = call.rest(3);
-    if count > rest.len() as i64 {
+    if name.is_none() {
+        return Err("ERR Function not found".into());
+    }
+    let keys = integer(call.arg(2)).ok_or("ERR Bad number of keys provided")?;
+    if keys > count as i64 - 3 {
         return Err("ERR Number of keys can't be greater than number of args".into());
     }
-    let Ok(count) = usize::try_from(count) else { return Err("ERR Number of keys can't be negative".into()) };
-    let (keys, args) = rest.split_at(count);
-    let log = (Arc::clone(&view.tenant.usage), Preview::of(call.args), call.context.facts.slow_us);
+    usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative".into())
+}
+
+/// What [`encode`] makes of so many arguments begins with this; there is room for those of a command of so many bytes.
+pub(super) fn begin_encoding(call: &Call<'_, '_>, count: usize, bytes: usize) -> Result<Vec<u8>, Fail> {
+    let keys = called(call, count)?;
+    // A length takes no more here than there.
+    let mut out = Vec::with_capacity(bytes + 8);
+    for count in [keys, count - 3] {
+        out.extend_from_slice(&(count as u32).to_le_bytes());
+    }
+    Ok(out)
+}
+
+/// Has the extension called that the command names.
+pub(super) fn invoke(call: &mut Call<'_, '_>, args: Vec<u8>) -> Outcome {
+    let log = (Arc::clone(&call.view()?.tenant.usage), Preview::of(call.args), call.context.facts.slow_us);
     call.state.invoked = Some(Box::new((Instant::now(), log)));
-    call.state.invokes = Some(Box::new((name.as_bytes().to_vec(), encode(keys, args))));
+    call.state.invokes = Some(Box::new((call.arg(1).to_vec(), args)));
     Ok(())
 }
 

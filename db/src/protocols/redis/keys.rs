@@ -5,7 +5,11 @@ use super::commands::unknown_subcommand;
 use super::glob::Pattern;
 use super::strings::ANSWER_TOO_LONG;
 use crate::limits::PLAN;
-use crate::limits::redis::{ANSWER_BYTES, KEYS_RECORDS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS, SCAN_RECORDS};
+use crate::limits::protocols::PIECE_WORK;
+use crate::limits::redis::{
+    ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS_AT_ONCE, SCAN_MATCHED,
+    SCAN_RECORDS,
+};
 use crate::store::{Change, RecordRef};
 use crate::tenants::TableEntry;
 
@@ -46,9 +50,8 @@ pub(super) fn type_of(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// Puts a record under another key.
-fn copy_to<'w>(call: &mut Call<'_, 'w>, record: RecordRef<'_>, to: &'w TableEntry, key: &[u8]) -> Outcome {
-    let (value, flags, expires_at_ms) = (record.value().to_vec(), record.flags(), record.expires_at_ms());
-    let value = crate::store::Value::Owned(value);
+fn copy_to<'c, 'w>(call: &mut Call<'c, 'w>, record: RecordRef<'c>, to: &'w TableEntry, key: &[u8]) -> Outcome {
+    let (value, flags, expires_at_ms) = (record.value().into(), record.flags(), record.expires_at_ms());
     call.update_of(to, key, |_| Change::Put { value, flags, expires_at_ms, answer: () })
 }
 
@@ -114,7 +117,10 @@ pub(super) fn copy(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-/// A live record from a random place on.
+/// What RANDOMKEY is told that has found none for long.
+pub(super) const TOO_FEW: &str = "ERR too few of the table's places are taken to come upon one: use SCAN";
+
+/// A live record from a random place on, for a transaction.
 pub(super) fn randomkey(call: &mut Call<'_, '_>) -> Outcome {
     let table = &call.table(false)?.table;
     let mut found: Option<RecordRef<'_>> = None;
@@ -124,8 +130,8 @@ pub(super) fn randomkey(call: &mut Call<'_, '_>) -> Outcome {
     while found.is_none() && table.stats().records > 0 {
         scans += 1;
         call.context.work(SCAN_WORK);
-        if scans > RANDOM_SCANS {
-            return Err("ERR too few of the table's places are taken to come upon one: use SCAN".into());
+        if scans > RANDOM_SCANS_AT_ONCE {
+            return Err(TOO_FEW.into());
         }
         match table.scan(call.guard, cursor, 1, call.now_ms(), &mut |record| found = Some(record)) {
             Some(next) if !(wrapped && next > start) => cursor = next,
@@ -145,9 +151,16 @@ pub(super) fn dbsize(call: &mut Call<'_, '_>) -> Outcome {
 }
 
 /// What one call of a scan takes whatever it finds, in plain requests.
-const SCAN_WORK: u64 = 50;
+pub(super) const SCAN_WORK: u64 = 50;
 
-const SLOW_PATTERN: &str = "ERR the pattern takes too long to match: make it simpler, or look at fewer keys at once";
+pub(super) const SLOW_PATTERN: &str =
+    "ERR the pattern takes too long to match: make it simpler, or look at fewer keys at once";
+
+/// What KEYS is told in a table of more records than it looks at.
+#[cold]
+pub(super) fn too_many_records(most: u64) -> Fail {
+    format!("ERR KEYS looks at every record, and there are more than {most}: use SCAN").into()
+}
 
 /// Counts what went into a pattern, if that was not too much.
 fn settle(call: &Call<'_, '_>, pattern: &Pattern<'_>) -> Outcome {
@@ -184,18 +197,24 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
     let entry = call.table(false)?;
     let (mut shown, mut pattern) = (Vec::<RecordRef<'_>>::new(), pattern.map(Pattern::new));
     let mut next = cursor.checked_shl(HIDDEN_BITS).filter(|from| from >> HIDDEN_BITS == cursor);
+    let (mut looked, mut goes_on) = (0, true);
     // Rounded down, so that nothing is left out; so it goes on until that is not where it began.
     while let Some(from) = next
-        && from >> HIDDEN_BITS == cursor
+        && (goes_on || from >> HIDDEN_BITS == cursor)
     {
-        let mut looked = 0;
-        next = entry.table.scan(call.guard, from, limit, call.now_ms(), &mut |record| {
+        // With a pattern a few at a time, so that one that takes its time ends the call early, and not in vain.
+        let (before, step) = (looked, if pattern.is_some() { SCAN_MATCHED } else { limit });
+        next = entry.table.scan(call.guard, from, step.min(limit), call.now_ms(), &mut |record| {
             looked += 1;
             if strings && pattern.as_mut().is_none_or(|pattern| pattern.matches(record.key())) {
                 shown.push(record);
             }
         });
-        call.context.work(SCAN_WORK + looked / 2);
+        // What comes upon as many as it may has not looked far for them.
+        let is_dense = looked - before >= step.min(limit);
+        call.context.work(if is_dense { SCAN_WORK / 10 } else { SCAN_WORK } + (looked - before) as u64 / 2);
+        let steps = pattern.as_ref().map_or(0, Pattern::steps);
+        goes_on = looked < limit && is_dense && steps < PATTERN_STEPS / 2;
     }
     pattern.map_or(Ok(()), |pattern| settle(call, &pattern))?;
     let next = next.map_or(0, |next| next >> HIDDEN_BITS);
@@ -206,17 +225,18 @@ pub(super) fn scan(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// KEYS in a transaction, which is not cut.
 pub(super) fn keys(call: &mut Call<'_, '_>) -> Outcome {
     let (entry, mut pattern) = (call.table(false)?, Pattern::new(call.arg(1)));
-    if entry.table.stats().records > KEYS_RECORDS {
-        return Err(format!("ERR KEYS looks at every record, and there are more than {KEYS_RECORDS}: use SCAN").into());
+    if entry.table.stats().records > ATOMIC_KEYS as u64 {
+        return Err(too_many_records(ATOMIC_KEYS as u64));
     }
     let (mut cursor, mut found, mut bytes) = (Some(0), Vec::new(), 0);
     while let Some(at) = cursor {
         let mut looked = 0;
         cursor = entry.table.scan(call.guard, at, SCAN_RECORDS, call.now_ms(), &mut |record: RecordRef<'_>| {
             looked += 1;
-            if pattern.matches(record.key()) && bytes < ANSWER_BYTES {
+            if pattern.matches(record.key()) && bytes < ATOMIC_BYTES {
                 bytes += record.key().len() + 16;
                 found.push(record);
             }
@@ -224,7 +244,7 @@ pub(super) fn keys(call: &mut Call<'_, '_>) -> Outcome {
         call.context.work(SCAN_WORK + looked / 2);
     }
     settle(call, &pattern)?;
-    if bytes >= ANSWER_BYTES {
+    if bytes >= ATOMIC_BYTES {
         return Err(ANSWER_TOO_LONG.into());
     }
     found.sort_by(|a, b| a.key().cmp(b.key()));
@@ -234,7 +254,7 @@ pub(super) fn keys(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
-fn how(call: &Call<'_, '_>) -> Outcome {
+pub(super) fn how(call: &Call<'_, '_>) -> Outcome {
     match call.args.len() {
         1 => Ok(()),
         2 if is(call.arg(1), "ASYNC") || is(call.arg(1), "SYNC") => Ok(()),
@@ -242,8 +262,9 @@ fn how(call: &Call<'_, '_>) -> Outcome {
     }
 }
 
-fn clear<'w>(call: &mut Call<'_, 'w>, entry: &'w TableEntry) -> Outcome {
-    call.context.work(SCAN_WORK + entry.table.stats().records / 2);
+/// Empties a table. Its records are freed in pieces, later.
+pub(super) fn clear<'w>(call: &mut Call<'_, 'w>, entry: &'w TableEntry) -> Outcome {
+    call.context.work(SCAN_WORK + (entry.table.stats().records / 2).min(PIECE_WORK.into()));
     match call.held.as_deref_mut().map(|held| held.of(&entry.table)) {
         Some(held) => {
             if !held.is_some_and(crate::store::Exclusive::clear) {

@@ -4,6 +4,7 @@
 //! - `commands`: the table of all commands; `call`: what a handler is given
 //! - `strings`, `numbers`, `expiry`, `keys`: commands on records; all that read and write do so in one `Table::update`
 //! - `bits`, `lcs`: commands on parts of values whose work has a bound of its own
+//! - `pieces`: commands that can take long, and are run in pieces
 //! - `transactions`, `held`: MULTI and EXEC, and what has to happen to several keys at once
 //! - `functions`: FCALL; `connection`, `clients`, `server`, `settings`, `info`, `introspect`: the rest; `absent`: what is not there, and what to do instead
 
@@ -23,6 +24,7 @@ mod introspect;
 mod keys;
 mod lcs;
 mod numbers;
+mod pieces;
 mod server;
 mod session;
 mod settings;

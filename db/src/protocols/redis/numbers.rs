@@ -5,12 +5,12 @@ use sandstorm_net::resp::push_decimal;
 
 use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is};
 use super::float;
-use super::strings::part;
+use super::strings::{ZEROS, part};
 use crate::limits::MAX_VALUE_BYTES;
 use crate::store::{Change, RecordRef, Value};
 
 /// A new value for a record that keeps what else it has.
-fn rewrite<R>(old: Option<RecordRef<'_>>, value: Value<'static>, answer: R) -> Change<'static, R> {
+fn rewrite<'v, R>(old: Option<RecordRef<'_>>, value: Value<'v>, answer: R) -> Change<'v, R> {
     let flags = old.map_or(0, |record| record.flags());
     Change::Put { value, flags, expires_at_ms: old.map_or(0, |record| record.expires_at_ms()), answer }
 }
@@ -86,6 +86,17 @@ pub(super) fn getbit(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// Each byte, for a value that is put together of parts.
+static BYTES: [[u8; 1]; 256] = {
+    let mut bytes = [[0]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        bytes[byte] = [byte as u8];
+        byte += 1;
+    }
+    bytes
+};
+
 pub(super) fn setbit(call: &mut Call<'_, '_>) -> Outcome {
     let offset = bit_offset(call)?;
     let bit = match call.arg(3) {
@@ -94,14 +105,15 @@ pub(super) fn setbit(call: &mut Call<'_, '_>) -> Outcome {
         _ => return Err("ERR bit is not an integer or out of range".into()),
     };
     let before = call.update(call.arg(1), |old| {
-        let mut value = old.map_or_else(Vec::new, |record| record.value().to_vec());
-        if value.len() <= offset / 8 {
-            value.resize(offset / 8 + 1, 0);
-        }
-        let mask = 0x80 >> (offset % 8);
-        let before = value[offset / 8] & mask != 0;
-        value[offset / 8] = value[offset / 8] & !mask | (mask * bit);
-        rewrite(old, Value::Owned(value), before)
+        let value = old.map_or(&b""[..], |record| record.value());
+        let (byte, mask) = (value.get(offset / 8).copied().unwrap_or(0), 0x80 >> (offset % 8));
+        let new = &BYTES[usize::from(byte & !mask | (mask * bit))];
+        // Copied once, into the record.
+        let parts = match value.get(..offset / 8) {
+            Some(head) => [head, new, value.get(offset / 8 + 1..).unwrap_or_default()],
+            None => [value, ZEROS.get(..offset / 8 - value.len()).unwrap_or_default(), new],
+        };
+        rewrite(old, Value::Parts(parts), byte & mask != 0)
     })?;
     call.reply.integer(before.into());
     Ok(())
@@ -131,7 +143,6 @@ pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
     };
     let value = record.value();
     call.context.bytes(value.len());
-    let ones = |bytes: &[u8]| bytes.iter().map(|byte| i64::from(byte.count_ones())).sum::<i64>();
     let count = match range {
         None => ones(value),
         Some((start, end)) if bits => bits_in(value, start, end),
@@ -139,6 +150,13 @@ pub(super) fn bitcount(call: &mut Call<'_, '_>) -> Outcome {
     };
     call.reply.integer(count);
     Ok(())
+}
+
+/// Bits that are set; eight bytes at a time, since values may be long.
+fn ones(bytes: &[u8]) -> i64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let words = words.iter().map(|word| i64::from(u64::from_ne_bytes(*word).count_ones())).sum::<i64>();
+    words + rest.iter().map(|byte| i64::from(byte.count_ones())).sum::<i64>()
 }
 
 fn bits_in(value: &[u8], start: i64, end: i64) -> i64 {
@@ -153,7 +171,7 @@ fn bits_in(value: &[u8], start: i64, end: i64) -> i64 {
     }
     // Whole bytes, less what is before and behind.
     let bytes = value.get((start / 8) as usize..=(end / 8) as usize).unwrap_or_default();
-    let all: i64 = bytes.iter().map(|byte| i64::from(byte.count_ones())).sum();
+    let all = ones(bytes);
     let before = bytes.first().map_or(0, |byte| (u32::from(*byte) >> (8 - start % 8)).count_ones());
     let behind = bytes.last().map_or(0, |byte| (byte & ((1u16 << (7 - end % 8)) - 1) as u8).count_ones());
     all - i64::from(before) - i64::from(behind)

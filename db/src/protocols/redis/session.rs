@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arrayvec::ArrayVec;
+use sandstorm_net::limits::RESP_ARGUMENTS_AT_ONCE;
 use sandstorm_net::resp::{Command, Parsed, Parser, Reply};
 
 use super::call::{Call, Fail, NO_AUTH, OVER_RATE, integer, is, no_auth};
 use super::commands::{self, COMMANDS, Spec};
 use super::held::Wanted;
+use super::pieces::{self, Arguments, Left, Long};
 use super::tracking::{self, Tracked};
 use super::transactions::{self, Multi, Watched};
 use super::{absent, functions, transactions::is_queued};
-use crate::limits::protocols::BATCH_WORK;
-use crate::limits::redis::{ARGS_PER_REQUEST, BATCH, BATCH_ANSWER_BYTES};
+use crate::limits::redis::{ARGS_PER_REQUEST, ATOMIC_BYTES, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
 use crate::protocols::{Context, Entrance, Identity, InvocationAnswer, Next, http};
 use crate::store::Guard;
 use crate::tenants::{Entered, Preview, Snapshot, Stands, TenantView, Usage};
@@ -24,6 +25,18 @@ use crate::tenants::{Entered, Preview, Snapshot, Stands, TenantView, Usage};
 pub(crate) struct Session {
     parser: Parser,
     state: State,
+    /// A command that is run in pieces, and has not ended. Its bytes are the first of the input.
+    under_way: Option<Box<UnderWay>>,
+}
+
+/// A command of which some pieces have been run.
+struct UnderWay {
+    command: Command,
+    long: Long,
+    /// For whom it was begun.
+    identity: Option<Identity>,
+    /// Microseconds that its pieces have taken.
+    took_us: u64,
 }
 
 /// What its commands look at and change.
@@ -233,10 +246,16 @@ impl State {
 /// A command of a batch, and where it begins.
 type Found = (usize, Command, Option<&'static Spec>);
 
+/// What a command has come to: whom the connection acts for then, and the rest of it, if it goes on later.
+struct Ran<'w> {
+    view: Option<&'w Arc<TenantView>>,
+    rest: Option<(Long, u64)>,
+}
+
 impl Session {
     /// A connection to a port that is for this.
     pub(crate) fn new(entrance: &Arc<Entrance>) -> Session {
-        Session { parser: Parser::default(), state: State::new(entrance) }
+        Session { parser: Parser::default(), state: State::new(entrance), under_way: None }
     }
 
     /// Whom it acts for.
@@ -247,7 +266,8 @@ impl Session {
     /// Bytes that it keeps: a part of a command that was understood, a transaction that has only begun.
     pub(crate) fn held_bytes(&self) -> usize {
         let multi = self.state.multi.as_ref().map_or(0, |multi| multi.held_bytes());
-        self.parser.held_bytes() + multi + self.state.watched.held_bytes()
+        let long = self.under_way.as_ref().map_or(0, |one| one.command.held_bytes() + one.long.held_bytes());
+        self.parser.held_bytes() + multi + self.state.watched.held_bytes() + long
     }
 
     /// A worker has it now, under that name; from where to where it goes.
@@ -280,9 +300,12 @@ impl Session {
             self.parser.reset();
             return (0, next);
         }
-        let mut batch: ArrayVec<Found, BATCH> = ArrayVec::new();
-        let (parsed, next) = self.find(input, view.is_none(), &mut batch);
         let guard = context.participant.guard();
+        if let Some(under_way) = self.under_way.take() {
+            return self.continued(context, &guard, view, *under_way, input, out);
+        }
+        let mut batch: ArrayVec<Found, BATCH> = ArrayVec::new();
+        let (parsed, next) = self.find(context, input, view.is_none(), &mut batch);
         if batch.len() > 1 {
             prefetch(&batch, input, view, &self.state, &guard);
         }
@@ -294,10 +317,17 @@ impl Session {
                 Reply { out, resp3: false }.error(format!("ERR {}", http::REFUSED).as_bytes());
                 return (input.len(), Next::Close);
             }
-            view = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
+            let ran = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
+            view = ran.view;
+            if let Some((long, took_us)) = ran.rest {
+                let identity = self.state.identity;
+                self.under_way = Some(Box::new(UnderWay { command, long, identity, took_us }));
+                self.parser.reset();
+                return (at, Next::Again);
+            }
             self.parser.recycle(command);
             let stop = self.stop().or_else(|| {
-                let full = out.len() - begun > BATCH_ANSWER_BYTES || context.worked() >= BATCH_WORK;
+                let full = out.len() - begun > BATCH_ANSWER_BYTES || context.is_enough();
                 (full && batch.peek().is_some()).then_some(Next::Again)
             });
             if let Some(next) = stop {
@@ -315,28 +345,93 @@ impl Session {
         }
     }
 
+    /// Goes on with a command of which some pieces have been run.
+    fn continued<'w>(
+        &mut self,
+        context: &Context<'w>,
+        guard: &Guard<'w>,
+        view: Option<&'w Arc<TenantView>>,
+        under_way: UnderWay,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> (usize, Next) {
+        let UnderWay { command, long, identity, took_us } = under_way;
+        // There may be another tenant of that name by now.
+        let view = view.filter(|_| self.state.identity == identity);
+        let (start, begun) = (out.len(), Instant::now());
+        let (left, took_us) = {
+            let arguments = Arguments { command: &command, input };
+            let args: ArrayVec<&[u8], STEP_ARGS> = command.args(input).take(STEP_ARGS).collect();
+            let reply = Reply { out: &mut *out, resp3: self.state.resp3 };
+            let mut call = Call { context, guard, view, state: &mut self.state, held: None, args: &args, reply };
+            let left = pieces::go_on(&mut call, long, &arguments);
+            let took_us = took_us + begun.elapsed().as_micros() as u64;
+            if let (Left::Ended, Some(view)) = (&left, view) {
+                note_slow(&mut call, took_us, view);
+            }
+            (left, took_us)
+        };
+        match left {
+            Left::GoesOn(long) => {
+                if self.state.replies != Replies::On {
+                    out.truncate(start);
+                }
+                self.under_way = Some(Box::new(UnderWay { command, long, identity, took_us }));
+                (0, Next::Again)
+            }
+            Left::Ended => {
+                self.heard(start, out);
+                (command.len, self.stop().unwrap_or(Next::Again))
+            }
+        }
+    }
+
+    /// Takes back an answer that the client does not want to hear, after a command has ended.
+    fn heard(&mut self, start: usize, out: &mut Vec<u8>) {
+        self.state.unheard = self.state.replies != Replies::On;
+        match self.state.replies {
+            Replies::On => {}
+            Replies::Off => out.truncate(start),
+            Replies::SkipTwo | Replies::SkipOne => {
+                out.truncate(start);
+                let skips = self.state.replies == Replies::SkipTwo;
+                self.state.replies = if skips { Replies::SkipOne } else { Replies::On };
+            }
+        }
+    }
+
     /// Finds the commands of a batch. Tells how many bytes they take, and what is to come after them.
     fn find(
         &mut self,
+        context: &Context<'_>,
         input: &[u8],
         stranger: bool,
         batch: &mut ArrayVec<Found, BATCH>,
     ) -> (usize, Result<Next, sandstorm_net::resp::ProtocolError>) {
-        let mut at = 0;
+        let (mut at, mut args, mut empty) = (0, 0, 0);
         loop {
-            // What a stranger says may change what is allowed next.
-            if batch.is_full() || stranger && !batch.is_empty() {
+            // What a stranger says may change what is allowed next. Of many arguments no more are read than are run now.
+            if batch.is_full() || stranger && !batch.is_empty() || args >= BATCH_ARGS || empty >= BATCH_ARGS {
+                context.work((empty / ARGS_PER_REQUEST) as u64);
                 return (at, Ok(Next::Again));
             }
             match self.parser.parse(&input[at..], stranger) {
-                Parsed::Command(command) if command.count() == 0 => at += command.len,
+                Parsed::Command(command) if command.count() == 0 => {
+                    empty += 1;
+                    at += command.len;
+                }
                 Parsed::Command(command) => {
+                    args += command.count();
                     let spec = command.args(&input[at..]).next().and_then(commands::find);
                     let len = command.len;
                     batch.push((at, command, spec));
                     at += len;
                 }
                 Parsed::Incomplete(needed) => return (at, Ok(Next::More(needed))),
+                Parsed::Paused => {
+                    context.work((RESP_ARGUMENTS_AT_ONCE / ARGS_PER_REQUEST) as u64);
+                    return (at, Ok(Next::Again));
+                }
                 Parsed::Broken(error) => return (at, Err(error)),
             }
         }
@@ -360,7 +455,7 @@ impl Session {
         Some(Next::HandOver(identity.tenant()))
     }
 
-    /// Runs one command. Answers whom the connection acts for then.
+    /// Runs one command, or the first piece of it.
     fn one<'w>(
         &mut self,
         context: &Context<'w>,
@@ -369,15 +464,18 @@ impl Session {
         spec: Option<&'static Spec>,
         (command, input): (&Command, &[u8]),
         out: &mut Vec<u8>,
-    ) -> Option<&'w Arc<TenantView>> {
+    ) -> Ran<'w> {
         let (few, many): (ArrayVec<&[u8], 8>, Vec<&[u8]>);
-        let args = match command.count() {
+        let count = command.count();
+        let args = match count {
             0..=8 => {
                 few = command.args(input).collect();
                 &*few
             }
             _ => {
-                many = command.args(input).collect();
+                let queued = spec.is_some_and(|spec| is_queued(&self.state, spec));
+                let all = count <= pieces::collected(spec, queued);
+                many = command.args(input).take(if all { count } else { STEP_ARGS }).collect();
                 &*many
             }
         };
@@ -385,27 +483,25 @@ impl Session {
         let reply = Reply { out, resp3: self.state.resp3 };
         let state = &mut self.state;
         let mut call = Call { context, guard, view, state, held: None, args, reply };
-        let begun = spec.is_some_and(|spec| !spec.is_quick(args.len(), command.len)).then(Instant::now);
-        dispatch(&mut call, spec);
+        let begun = spec.is_some_and(|spec| !spec.is_quick(count, command.len)).then(Instant::now);
+        let left = dispatch(&mut call, spec, &Arguments { command, input });
         context.work((args.len() / ARGS_PER_REQUEST) as u64);
-        if let (Some(begun), Some(view)) = (begun, call.view) {
-            note_slow(&mut call, begun, view);
-        }
+        let took_us = begun.map_or(0, |begun| begun.elapsed().as_micros() as u64);
         let mut view = call.view;
-        self.state.unheard = self.state.replies != Replies::On;
-        match self.state.replies {
-            Replies::On => {}
-            Replies::Off => out.truncate(start),
-            Replies::SkipTwo | Replies::SkipOne => {
+        if let Left::GoesOn(long) = left {
+            if self.state.replies != Replies::On {
                 out.truncate(start);
-                let skips = self.state.replies == Replies::SkipTwo;
-                self.state.replies = if skips { Replies::SkipOne } else { Replies::On };
             }
+            return Ran { view, rest: Some((long, took_us)) };
         }
+        if let (Some(_), Some(view)) = (begun, view) {
+            note_slow(&mut call, took_us, view);
+        }
+        self.heard(start, out);
         if self.state.looked_at != context.snapshot.generation() {
             view = self.state.look(context.snapshot);
         }
-        view
+        Ran { view, rest: None }
     }
 
     /// Runs a command that may be run, and writes what went wrong if it did.
@@ -446,8 +542,7 @@ impl Session {
 }
 
 /// Notes a command in the tenant's log if it took long.
-fn note_slow(call: &mut Call<'_, '_>, begun: Instant, view: &TenantView) {
-    let took_us = begun.elapsed().as_micros() as u64;
+fn note_slow(call: &mut Call<'_, '_>, took_us: u64, view: &TenantView) {
     // What an invocation takes is known when it has ended.
     if took_us >= call.context.facts.slow_us && call.state.invokes.is_none() && !is(call.arg(0), "SLOWLOG") {
         let name = call.state.more().name.clone();
@@ -473,19 +568,23 @@ fn prefetch(batch: &[Found], input: &[u8], view: Option<&Arc<TenantView>>, state
 }
 
 /// Answers a command: runs it, keeps it for EXEC, or says why not.
-fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>) {
+fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>, arguments: &Arguments<'_>) -> Left {
     let refusal = match spec {
-        None => Some(absent::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args))),
+        None => {
+            call.context.work(1);
+            Some(absent::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args)))
+        }
         Some(spec) => commands::refusal(spec, call.args).or_else(|| match call.view {
             // Its right has ended, and the connection ends with it.
             None if call.state.closes => Some(NO_AUTH.into()),
-            _ if spec.is(commands::NO_AUTH) => None,
+            _ if spec.is(commands::NO_AUTH) => too_much(call, spec, arguments),
             None => Some(no_auth(call)),
-            Some(view) => (!call.context.admit(view, 1)).then(|| OVER_RATE.into()),
+            Some(view) if !call.context.admit(view, 1) => Some(OVER_RATE.into()),
+            Some(_) => too_much(call, spec, arguments),
         }),
     };
     if let (None, Some(spec)) = (&refusal, spec) {
-        return run(call, spec);
+        return run(call, spec, arguments);
     }
     transactions::refused(call.state);
     if let (Some(spec), Some(view)) = (spec, call.view) {
@@ -497,18 +596,36 @@ fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>) {
         }
         call.reply.error(text.as_bytes());
     }
+    Left::Ended
 }
 
-fn run(call: &mut Call<'_, '_>, spec: &'static Spec) {
+/// What a command is told that has more arguments, or more bytes, than are looked at in one go.
+#[inline]
+fn too_much(call: &Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>) -> Option<Fail> {
+    if arguments.len() == call.args.len() && arguments.command.len <= ATOMIC_BYTES {
+        return None;
+    }
+    pieces::too_much(spec, arguments, is_queued(call.state, spec))
+}
+
+fn run(call: &mut Call<'_, '_>, spec: &'static Spec, arguments: &Arguments<'_>) -> Left {
     if is_queued(call.state, spec) {
         if let Err(Fail(text)) = transactions::queue(call, spec) {
             call.reply.error(text.as_bytes());
         }
-        return;
+        return Left::Ended;
     }
-    if !spec.is(commands::ATOMIC) {
-        return Session::answer(call, spec);
+    match Long::begin(call, spec, arguments) {
+        Ok(None) if spec.is(commands::ATOMIC) => at_once(call, spec),
+        Ok(None) => Session::answer(call, spec),
+        Ok(Some(long)) => return pieces::go_on(call, long, arguments),
+        Err(Fail(text)) => call.reply.error(text.as_bytes()),
     }
+    Left::Ended
+}
+
+/// Runs a command while nobody else writes its keys.
+fn at_once(call: &mut Call<'_, '_>, spec: &'static Spec) {
     let mut wanted = Wanted::default();
     if let Err(Fail(text)) = transactions::want(call, spec, &mut wanted) {
         return call.reply.error(text.as_bytes());

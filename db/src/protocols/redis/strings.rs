@@ -2,7 +2,7 @@
 
 use super::call::{Call, Fail, Outcome, SYNTAX, TOO_LONG, is};
 use super::expiry::{Expiry, expiry_option};
-use crate::limits::redis::ANSWER_BYTES;
+use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS};
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, PLAN};
 use crate::store::{Change, RecordRef, StoreError, Value};
 
@@ -155,6 +155,7 @@ pub(super) fn getex(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// MGET of one key, or in a transaction, which is not cut.
 pub(super) fn mget(call: &mut Call<'_, '_>) -> Outcome {
     let keys = call.rest(1);
     call.admit_keys(keys.len())?;
@@ -168,7 +169,7 @@ pub(super) fn mget(call: &mut Call<'_, '_>) -> Outcome {
         for key in batch {
             let found = call.get_of(table, key);
             call.reply.optional(found.as_ref().map(RecordRef::value));
-            if call.reply.out.len() - start > ANSWER_BYTES {
+            if call.reply.out.len() - start > ATOMIC_BYTES {
                 return Err(ANSWER_TOO_LONG.into());
             }
         }
@@ -178,9 +179,19 @@ pub(super) fn mget(call: &mut Call<'_, '_>) -> Outcome {
 
 fn pairs(call: &Call<'_, '_>, name: &str) -> Outcome {
     match call.args.len() % 2 {
+        1 if call.args.len() / 2 > ATOMIC_KEYS => Err(all_at_once(name)),
+        1 if call.args.iter().map(|arg| arg.len()).sum::<usize>() > ATOMIC_BYTES => Err(all_at_once(name)),
         1 => call.admit_keys(call.args.len() / 2),
         _ => Err(format!("ERR wrong number of arguments for '{name}' command").into()),
     }
+}
+
+#[cold]
+fn all_at_once(name: &str) -> Fail {
+    format!(
+        "ERR '{name}' stores all at once: no more than {ATOMIC_KEYS} keys, of {ATOMIC_BYTES} bytes with their values"
+    )
+    .into()
 }
 
 // Pairs are not torn apart.
@@ -267,6 +278,9 @@ pub(super) fn getrange(call: &mut Call<'_, '_>) -> Outcome {
     Ok(())
 }
 
+/// What lies between the end of a value and what is written behind it. It takes no memory until it is read.
+pub(super) static ZEROS: [u8; MAX_VALUE_BYTES] = [0; MAX_VALUE_BYTES];
+
 pub(super) fn setrange(call: &mut Call<'_, '_>) -> Outcome {
     let (offset, new) = (call.integer(2)?, call.arg(3));
     let Ok(offset) = usize::try_from(offset) else { return Err("ERR offset is out of range".into()) };
@@ -281,12 +295,7 @@ pub(super) fn setrange(call: &mut Call<'_, '_>) -> Outcome {
         let len = before.len().max(offset + new.len());
         let value = match before.get(..offset) {
             Some(head) => Value::Parts([head, new, before.get(offset + new.len()..).unwrap_or_default()]),
-            None => {
-                let mut value = before.to_vec();
-                value.resize(offset, 0);
-                value.extend_from_slice(new);
-                Value::Owned(value)
-            }
+            None => Value::Parts([before, ZEROS.get(..offset - before.len()).unwrap_or_default(), new]),
         };
         Change::Put {
             value,

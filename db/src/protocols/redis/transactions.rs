@@ -6,9 +6,7 @@ use super::held::{Held, Wanted};
 use super::keys::copied_to;
 use super::session::{Session, State};
 use super::strings::ANSWER_TOO_LONG;
-use crate::limits::redis::{
-    ANSWER_BYTES, QUEUED_BYTES, QUEUED_COMMANDS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS,
-};
+use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS};
 use crate::store::Seen;
 use crate::tenants::TenantView;
 
@@ -45,6 +43,8 @@ impl Queued {
 pub(super) struct Multi {
     pub(super) queued: Vec<Queued>,
     bytes: usize,
+    /// Keys that the commands name, each command counted as one at least.
+    keys: usize,
     /// A command was refused: EXEC will be, too.
     pub(super) broken: bool,
 }
@@ -141,13 +141,20 @@ pub(super) fn queue(call: &mut Call<'_, '_>, spec: &'static Spec) -> Outcome {
         multi.broken = true;
         return Err("ERR Command not allowed inside a transaction".into());
     }
-    let queued = Queued::new(spec, call.args);
-    if multi.bytes + queued.size() > QUEUED_BYTES || multi.queued.len() >= QUEUED_COMMANDS {
+    // What runs in one go is bounded when it is queued, so that it is refused as a whole.
+    let bytes = call.args.iter().map(|arg| arg.len()).sum::<usize>();
+    let keys = multi.keys + spec.keys(call.args).count().max(1);
+    if keys > ATOMIC_KEYS || multi.bytes + bytes > ATOMIC_BYTES {
         multi.broken = true;
         multi.queued = Vec::new();
-        return Err("ERR the transaction is longer than one may be".into());
+        return Err(format!(
+            "ERR a transaction happens at once: no more than {ATOMIC_KEYS} commands and keys, of {ATOMIC_BYTES} bytes; send \
+             several, or a pipeline without MULTI"
+        )
+        .into());
     }
-    multi.bytes += queued.size();
+    let queued = Queued::new(spec, call.args);
+    (multi.keys, multi.bytes) = (keys, multi.bytes + queued.size());
     if !multi.broken {
         multi.queued.push(queued);
     }
@@ -273,7 +280,7 @@ pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
         inner.state.executes = false;
         let resp3 = inner.reply.resp3;
         call.reply.resp3 = resp3;
-        too_long |= call.reply.out.len() - start > ANSWER_BYTES;
+        too_long |= call.reply.out.len() - start > ATOMIC_BYTES;
         if too_long {
             // What was run stays run; what it said is not kept.
             call.reply.out.truncate(start);

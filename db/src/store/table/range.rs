@@ -10,8 +10,8 @@ use super::{Exclusive, Table};
 use crate::limits::{
     EVICTIONS_PER_WRITE, ORDERED_EVICTIONS_PER_WRITE, RANGE_CALL_KEY_BYTES, RANGE_EXPIRED_HELD,
     RANGE_EXPIRED_KEY_BYTES_HELD, RANGE_EXPIRED_KEY_BYTES_PER_COMMIT, RANGE_EXPIRED_PER_COMMIT, RANGE_GROUP,
-    RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST, RANGE_LOOKS_AT_LEAST, RANGE_LOOKS_PER_CALL,
-    RANGE_LOOKS_PER_MESSAGE,
+    RANGE_KEY_BYTES_BEYOND, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST, RANGE_LOOKS_AT_LEAST,
+    RANGE_LOOKS_PER_CALL, RANGE_LOOKS_PER_MESSAGE,
 };
 use crate::store::{Guard, Participant, RecordRef};
 
@@ -54,6 +54,11 @@ impl Looks {
     /// Whether there are none left.
     pub fn are_spent(&self) -> bool {
         self.keys >= self.most_keys || self.bytes >= self.most_bytes
+    }
+
+    /// Whether so much has been looked at that nothing further of the message is.
+    pub fn are_exceeded(&self) -> bool {
+        self.bytes >= self.most_bytes + RANGE_KEY_BYTES_BEYOND
     }
 
     /// What the next call may look at: some, however much was looked at before.

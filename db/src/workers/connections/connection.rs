@@ -3,7 +3,7 @@
 use sandstorm_net::driver::{Interest, Moved};
 
 use super::wire::Wire;
-use crate::limits::connections::{KEPT_BUFFER_BYTES, UNSENT_PAUSE_BYTES};
+use crate::limits::connections::{KEPT_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
 use crate::protocols::Conversation;
 
 /// What a connection is doing.
@@ -125,7 +125,7 @@ impl Connection {
         if answers.is_empty() {
             return true;
         }
-        let sent = match self.wire.send(answers) {
+        let sent = match self.wire.send(&answers[..answers.len().min(SEND_BYTES)]) {
             Moved::Bytes(sent) if sent == answers.len() => {
                 answers.clear();
                 if self.wire.is_unsent() {
@@ -160,25 +160,25 @@ impl Connection {
         self.send(&mut answer, now_us)
     }
 
-    /// Sends what waits, as far as there is room. False: the connection is broken.
+    /// Sends what waits, as far as there is room, and as much as is given to the kernel in one turn. False: the connection is broken.
     pub(super) fn send_waiting(&mut self, now_us: u64) -> bool {
-        while self.unsent() > 0 {
-            match self.wire.send(&self.out[self.sent..]) {
+        let end = self.out.len().min(self.sent + SEND_BYTES);
+        while self.sent < end || self.wire.is_unsent() {
+            match self.wire.send(&self.out[self.sent..end]) {
                 Moved::Bytes(sent) => {
                     self.sent += sent;
                     self.since_us = now_us;
                 }
-                Moved::Later => {
-                    if self.sent > KEPT_BUFFER_BYTES && self.sent > self.out.len() / 2 {
-                        self.out.drain(..self.sent);
-                        self.sent = 0;
-                    }
-                    return true;
-                }
+                Moved::Later => break,
                 Moved::Ended => return false,
             }
         }
-        (self.out, self.sent) = (Vec::new(), 0);
+        if self.unsent() == 0 {
+            (self.out, self.sent) = (Vec::new(), 0);
+        } else if self.sent > KEPT_BUFFER_BYTES && self.sent > self.out.len() / 2 {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
         true
     }
 }

@@ -8,6 +8,7 @@ use sandstorm_net::memcached::udp::{Header, datagrams};
 use sandstorm_net::r2p2::Transmit;
 
 use crate::limits::connections::{KEPT_BUFFER_BYTES, TURN_NS};
+use crate::limits::protocols::DATAGRAM_WORK;
 use crate::protocols::memcached::Session;
 use crate::protocols::{Entrance, Protocol};
 use crate::workers::Worker;
@@ -69,7 +70,7 @@ impl Wicket {
             if worker.stops {
                 self.answer.extend_from_slice(Protocol::Memcached.stops());
             } else if header.count == 1 {
-                let context = worker.context();
+                let context = worker.context(DATAGRAM_WORK);
                 self.session.run_datagram(&context, said, &mut self.answer);
                 requests = requests.saturating_add(context.worked());
             } else {

@@ -72,6 +72,8 @@ pub(super) struct Connections {
     handshakes: Handshakes,
     /// Connections with answers that wait.
     unsent: usize,
+    /// What has been run in this turn of what goes on in the next, in plain requests.
+    pieces: u32,
     /// When it was last looked for those whose time is up.
     looked_us: u64,
     /// Nothing is accepted before this moment.
@@ -100,6 +102,7 @@ impl Connections {
             answers: Vec::new(),
             handshakes: Handshakes::default(),
             unsent: 0,
+            pieces: 0,
             looked_us: 0,
             paused_until_us: None,
         })

@@ -18,7 +18,7 @@ use crate::limits::connections::{
     STRANGER_INPUT_BYTES, STRANGER_US, TURN_NS,
 };
 use crate::limits::ports::TLS_HANDSHAKE_US;
-use crate::limits::protocols::{BATCH_WORK, BYTES_PER_REQUEST};
+use crate::limits::protocols::{BYTES_PER_REQUEST, PIECE_WORK, SHARED_PIECE_WORK};
 use crate::metrics::ConnectionReason;
 use crate::protocols::{Context, Identity, InvocationAnswer, Next};
 use crate::workers::Worker;
@@ -58,7 +58,7 @@ impl Worker {
     }
 
     /// What a conversation may use now.
-    pub(super) fn context(&self) -> Context<'_> {
+    pub(super) fn context(&self, budget: u32) -> Context<'_> {
         Context {
             participant: &self.participant,
             snapshot: &self.snapshot,
@@ -69,7 +69,13 @@ impl Worker {
             facts: &self.shared.facts,
             requests: Default::default(),
             retired: self.participant.retired(),
+            budget,
         }
+    }
+
+    /// The work of one piece of what a tenant's connections ask for.
+    fn piece_work(&self, tenant: u32) -> u32 {
+        if self.asked.beside(tenant, self.now_us) { SHARED_PIECE_WORK } else { PIECE_WORK }
     }
 
     /// Bills what a connection had run.
@@ -118,6 +124,7 @@ impl Connections {
         done += self.shake_more_hands(worker);
         let batches = if self.line.len() <= FEW_READY { BATCHES_AT_ONCE } else { 1 };
         let mut left = self.line.len();
+        self.pieces = 0;
         // What gates and wickets took is not taken from the line: whoever floods those would have one connection served a turn.
         let begun = Instant::now();
         while left > 0
@@ -125,7 +132,8 @@ impl Connections {
         {
             (done, left) = (done + 1, left - 1);
             self.serve(name, batches, worker);
-            if begun.elapsed().as_nanos() as u64 > TURN_NS {
+            // Of long commands a slice is a turn's worth, however many connections have them: others may have come meanwhile.
+            if begun.elapsed().as_nanos() as u64 > TURN_NS || self.pieces >= PIECE_WORK {
                 break;
             }
         }
@@ -334,11 +342,15 @@ impl Connections {
             return if connection.turn_away(worker.now_us) { Fate::Stays } else { Fate::Ends };
         }
         let mut answers = mem::take(&mut self.answers);
-        worker.counters.connection_bytes_in.add(received.map_or(0, <[u8]>::len) as u64);
+        let bytes = received.map_or(0, <[u8]>::len);
+        worker.counters.connection_bytes_in.add(bytes as u64);
+        // What is received is copied, whether or not it can be run yet.
+        worker.bill_connection(connection.conversation.identity(), (bytes / BYTES_PER_REQUEST) as u32);
         let whole = connection.input.is_empty();
+        let mut worked = 0;
         let fate = match received {
             Some(received) if whole => {
-                let (used, fate) = run(connection, name, received, batches, worker, &mut answers);
+                let (used, fate) = run(connection, name, received, (batches, &mut worked), worker, &mut answers);
                 if used < received.len() {
                     connection.keep(&received[used..]);
                 }
@@ -351,13 +363,20 @@ impl Connections {
                 } else {
                     let input = mem::take(&mut connection.input);
                     let from = connection.used;
-                    let (used, fate) = run(connection, name, &input[from..], batches, worker, &mut answers);
+                    let (used, fate) =
+                        run(connection, name, &input[from..], (batches, &mut worked), worker, &mut answers);
                     connection.input = input;
                     connection.use_up(used);
                     fate
                 }
             }
         };
+        if matches!(fate, Fate::GoesOn) {
+            self.pieces = self.pieces.saturating_add(worked);
+        }
+        if u64::from(worked) > worker.counters.connection_longest_piece.get() {
+            worker.counters.connection_longest_piece.set(worked.into());
+        }
         worker.counters.connection_bytes_out.add(answers.len() as u64);
         let work = connection.wire.work(received.map_or(0, <[u8]>::len) + answers.len());
         worker.bill_connection(connection.conversation.identity(), (work / BYTES_PER_REQUEST) as u32);
@@ -486,21 +505,23 @@ impl Connections {
     }
 }
 
-/// Runs up to so many batches of a connection's input. Tells how much of it was used up.
+/// Runs up to so many batches of a connection's input, or a piece's work of them. Tells how much of it was used up, and what that took.
 fn run(
     connection: &mut Connection,
     name: Name,
     input: &[u8],
-    batches: usize,
+    (batches, worked): (usize, &mut u32),
     worker: &mut Worker,
     answers: &mut Vec<u8>,
 ) -> (usize, Fate) {
     let (mut used, mut left) = (0, batches);
+    let budget = worker.piece_work(connection.tenant);
     connection.needed = 1;
     loop {
-        let context = worker.context();
+        let context = worker.context(budget.saturating_sub(*worked).max(1));
         let (bytes, next) = connection.conversation.run(&context, &input[used..], answers);
         let requests = context.worked();
+        *worked = worked.saturating_add(requests);
         worker.bill_connection(connection.conversation.identity(), requests);
         worker.counters.connection_batches.add(1);
         for (home, word) in connection.conversation.killed() {
@@ -537,7 +558,7 @@ fn run(
         }
         // Whatever it was: calls that are refused take their time as well.
         left = left.saturating_sub(1);
-        if left == 0 || requests >= BATCH_WORK || answers.len() > KEPT_BUFFER_BYTES / 4 {
+        if left == 0 || *worked >= budget || answers.len() > KEPT_BUFFER_BYTES / 4 {
             return (used, Fate::GoesOn);
         }
     }

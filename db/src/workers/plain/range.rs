@@ -21,6 +21,9 @@ pub(super) fn run(context: &Context<'_>, table: &Table, operation: &Operation<'_
     if operation.value.len() > MAX_KEY_LEN + 1 {
         return refuse(operation, Status::TooLarge, "the end of a range is longer than a key may be", response);
     }
+    if context.ranges.looks.get().are_exceeded() {
+        return refuse(operation, Status::TooLarge, LOOKED, response);
+    }
     let guard = context.participant.guard();
     let span = Span::new(operation.key, operation.value, operation.number & RANGE_BACKWARD != 0);
     let limit = limit.min(MULTIGET_KEYS as usize);
@@ -51,6 +54,9 @@ pub(super) fn run(context: &Context<'_>, table: &Table, operation: &Operation<'_
         }
     }
 }
+
+/// What a range is told whose message has looked at long keys that expired.
+const LOOKED: &str = "the ranges of this message have gone through as many bytes of keys as they may; ask for this one in another message";
 
 fn row<'g>(record: &RecordRef<'g>) -> Row<'g> {
     Row { key: record.key(), user_flags: record.flags(), version: record.version(), value: record.value() }

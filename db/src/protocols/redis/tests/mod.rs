@@ -3,11 +3,14 @@
 mod commands;
 mod differential;
 mod hostile;
+mod largest;
+mod pieces;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Session;
+use crate::limits::protocols::PIECE_WORK;
 use crate::metrics::Metrics;
 use crate::protocols::{Context, Entrance, Facts, Next, Protocol};
 use crate::store::{Epochs, Participant};
@@ -23,6 +26,8 @@ struct Place {
     now_ms: Option<u64>,
     /// What the clock itself shows, if that is not what the worker goes by.
     clock_ms: Option<u64>,
+    /// Work of one piece.
+    budget: u32,
 }
 
 /// One connection.
@@ -42,7 +47,7 @@ impl Place {
             directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named(table) }).expect("a table");
         }
         let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
-        Place { directory, participant: epochs.register(), facts, now_ms: None, clock_ms: None }
+        Place { directory, participant: epochs.register(), facts, now_ms: None, clock_ms: None, budget: PIECE_WORK }
     }
 
     fn now_ms(&self) -> u64 {
@@ -72,7 +77,8 @@ impl Place {
                 counters,
                 facts: &self.facts,
                 requests: Default::default(),
-                retired: 0,
+                retired: self.participant.retired(),
+                budget: self.budget,
             };
             let (bytes, next) = client.session.run(&context, &client.input[used..], &mut out);
             used += bytes;

@@ -4,8 +4,8 @@ use sandstorm_net::rpc::{MAX_OPERATIONS, MessageHeader, Rows};
 
 use super::*;
 use crate::limits::{
-    RANGE_CALL_KEY_BYTES, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST, RANGE_LOOKS_AT_LEAST,
-    RANGE_LOOKS_PER_CALL, RANGE_LOOKS_PER_MESSAGE,
+    RANGE_CALL_KEY_BYTES, RANGE_KEY_BYTES_BEYOND, RANGE_KEY_BYTES_PER_MESSAGE, RANGE_KEY_BYTES_PER_REQUEST,
+    RANGE_LOOKS_AT_LEAST, RANGE_LOOKS_PER_CALL, RANGE_LOOKS_PER_MESSAGE,
 };
 use crate::metrics::Metrics;
 use crate::store::{Epochs, Participant, TableConfig, Write};
@@ -138,6 +138,25 @@ fn the_ranges_of_one_message_go_through_so_many_bytes_of_keys_together() {
     let (requests, owed) = (ranges.looks.get().requests(), ranges.owed() as usize);
     assert!(requests <= RANGES * 3 + most / RANGE_KEY_BYTES_PER_REQUEST, "{requests}");
     assert!(owed + 2 * RANGES >= requests && owed * RANGE_KEY_BYTES_PER_REQUEST >= RANGE_KEY_BYTES_PER_MESSAGE);
+}
+
+#[test]
+fn ranges_that_each_meet_a_long_key_have_an_end_in_one_message() {
+    const KEY: usize = 64 << 10;
+    let world = World::new();
+    for number in 0..64 {
+        world.put(&[&[number][..], &vec![0; KEY - 1]].concat(), b"", 1);
+    }
+    world.put(b"\xff", b"v", 0);
+    let ranges = Ranges::new();
+    let ask = |from: &[u8]| world.ask(&ranges, &Operation::range(1, from, b"", 1, false)).status;
+    let statuses: Vec<_> = (0..MAX_OPERATIONS).map(|_| ask(b"")).collect();
+    let answered = statuses.iter().take_while(|status| **status == Status::Ok).count();
+    assert!(answered >= RANGE_KEY_BYTES_BEYOND / KEY, "{answered} ranges");
+    assert!(statuses[answered..].iter().all(|status| *status == Status::TooLarge) && answered < 32, "{answered}");
+    assert_eq!(ask(b"\xff"), Status::TooLarge, "whatever it would meet");
+    let most = RANGE_KEY_BYTES_PER_MESSAGE + RANGE_KEY_BYTES_BEYOND + 2 * RANGE_CALL_KEY_BYTES;
+    assert!(ranges.looks.get().requests() <= 2_100 + most / RANGE_KEY_BYTES_PER_REQUEST);
 }
 
 #[test]
