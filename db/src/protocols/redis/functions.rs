@@ -7,7 +7,7 @@ use sandstorm_api::redis::encode;
 use sandstorm_net::resp::Reply;
 use sandstorm_net::rpc::Status;
 
-use super::call::{Call, Outcome, integer, is, text};
+use super::call::{Call, Fail, Outcome, integer, is, text};
 use super::glob::Pattern;
 use crate::limits::redis::PATTERN_STEPS_PER_REQUEST;
 use crate::protocols::InvocationAnswer;
