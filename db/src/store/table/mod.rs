@@ -15,6 +15,7 @@ mod commit;
 mod growth;
 mod index;
 mod locked;
+mod numbers;
 mod page;
 mod pages;
 mod queues;
