@@ -2,6 +2,8 @@
 //! same answers, byte by byte, but for what `docs/protocols.md` names; and the tools of others pass.
 
 mod common;
+#[path = "memcached/frames.rs"]
+mod frames;
 #[path = "memcached/peer.rs"]
 mod peer;
 #[path = "memcached/stream.rs"]
@@ -12,6 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{data_plane_with, root};
+use frames::{Cas, Said};
 use peer::{Memcached, ask, connect, need_package, talk_through, text};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -40,6 +43,7 @@ fn comparable(answer: &[u8]) -> String {
     let answer = text(answer);
     let word = |word: &str| match (word.as_bytes().first(), word.get(1..).and_then(|number| number.parse::<u64>().ok()))
     {
+        (Some(b'c'), Some(0)) => "c0".to_owned(),
         (Some(b'c'), Some(_)) => "c".to_owned(),
         (Some(b't'), Some(left)) => {
             let span = [3_000, 30_000, 300_000, 2_590_000].iter().filter(|border| left > **border).count();
@@ -116,6 +120,136 @@ fn streams_of_commands_are_answered_as_memcached_answers_them() {
     }
 }
 
+/// What each server hears of a frame: with the number that its own record has.
+fn encoded(stream: &mut std::net::TcpStream, said: &Said, opaque: u32) -> Vec<u8> {
+    let number = match said.cas {
+        Cas::Any => 0,
+        Cas::Right => frames::number(stream, &said.key).unwrap_or(frames::NO_NUMBER),
+        Cas::Wrong => frames::NO_NUMBER,
+    };
+    said.encode(opaque, number)
+}
+
+#[test]
+fn frames_are_answered_as_memcached_answers_them() {
+    let Some(memcached) = start_peer() else { return };
+    let (_plane, address) = server(1);
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    println!("SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let peers = [memcached.address, address];
+    let mut streams = peers.map(connect);
+    let mut history = Vec::new();
+    let (mut in_one, mut parts) = (1, [Vec::new(), Vec::new()]);
+    for round in 0..6000u32 {
+        let said = frames::command(&mut random);
+        let ends = said.cas == Cas::Right || parts[0].len() > 20_000;
+        for (stream, part) in streams.iter_mut().zip(&mut parts) {
+            let frame = if said.cas == Cas::Right && !part.is_empty() {
+                // What it is now depends on what comes before, which is not said yet.
+                said.encode(round, frames::NO_NUMBER)
+            } else {
+                encoded(stream, &said, round)
+            };
+            part.extend_from_slice(&frame);
+        }
+        history.push(said);
+        in_one -= 1;
+        if in_one > 0 && !ends {
+            continue;
+        }
+        in_one =
+            if rand::Rng::random_ratio(&mut random, 1, 2) { 1 } else { rand::Rng::random_range(&mut random, 1..100) };
+        let mut heard = Vec::new();
+        for (stream, part) in streams.iter_mut().zip(&mut parts) {
+            let (answers, has_ended) = frames::talk(stream, &std::mem::take(part));
+            heard.push((answers.into_iter().map(|answer| format!("{answer:?}")).collect::<Vec<_>>(), has_ended));
+        }
+        let recent = &history[history.len().saturating_sub(20)..];
+        assert_eq!(heard[1], heard[0], "SEED={seed}: of the last of {recent:#?}");
+        if heard[0].1 {
+            streams = peers.map(connect);
+        }
+    }
+    for opcode in [0x01, 0x0e, 0x11] {
+        let extras = if opcode == 0x0e { vec![] } else { vec![0; 8] };
+        let said = Said { value: vec![b'x'; 9_000_000], extras, ..Said::of_key(opcode, "a") };
+        let [expected, heard] = peers.map(|peer| {
+            let mut stream = connect(peer);
+            frames::talk(&mut stream, &[Said::of_key(0, "a").encode(1, 0), said.encode(2, 0)].concat());
+            frames::talk(&mut stream, &[said.encode(2, 0), Said::of_key(0, "a").encode(3, 0)].concat())
+        });
+        assert_eq!(format!("{heard:?}"), format!("{expected:?}"), "too large, and skipped");
+    }
+}
+
+/// Counts that each server shows of the same commands.
+const COUNTED: [&str; 17] = [
+    "cmd_get",
+    "cmd_set",
+    "cmd_flush",
+    "cmd_touch",
+    "get_hits",
+    "get_misses",
+    "delete_misses",
+    "delete_hits",
+    "incr_misses",
+    "incr_hits",
+    "decr_misses",
+    "decr_hits",
+    "cas_misses",
+    "cas_hits",
+    "cas_badval",
+    "touch_hits",
+    "touch_misses",
+];
+
+#[test]
+fn statistics_count_as_memcached_counts() {
+    let Some(memcached) = start_peer() else { return };
+    let (_plane, address) = server(2);
+    let counts = |peer| {
+        let stats = text(&ask(peer, b"stats"));
+        let count = |name: &str| {
+            let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")).map(str::to_owned));
+            format!("{name} {}", line.unwrap_or_else(|| panic!("no {name}: {stats}")))
+        };
+        COUNTED.map(count).to_vec()
+    };
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    println!("SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut streams = [memcached.address, address].map(connect);
+    for _ in 0..500 {
+        let (key, said) = stream::command(&mut random, false);
+        // What does not begin as it should is counted here and there as it comes.
+        let is_counted = !said.starts_with(['m', ' ']) && !said.contains('x') && !said.contains("CLIENT");
+        if !is_counted {
+            continue;
+        }
+        let before = counts(address);
+        for stream in &mut streams {
+            talk_through(stream, said.as_bytes());
+        }
+        assert_eq!(
+            counts(address),
+            counts(memcached.address),
+            "SEED={seed}: of {said:?} about {key}, before {before:?}"
+        );
+    }
+    for (round, said) in (0..500).map(|round| (round, frames::command(&mut random))).collect::<Vec<_>>() {
+        for peer in [memcached.address, address] {
+            let mut stream = connect(peer);
+            let frame = encoded(&mut stream, &said, round);
+            frames::talk(&mut stream, &frame);
+        }
+        assert_eq!(counts(address), counts(memcached.address), "SEED={seed}: of {said:?}");
+    }
+    assert_eq!(text(&ask(address, b"stats reset")), "RESET\r\nMN\r\n");
+    let zeros = COUNTED.map(|name| format!("{name} 0")).to_vec();
+    assert_eq!(counts(address), zeros);
+}
+
 #[test]
 fn datagrams_are_answered_as_memcached_answers_them() {
     let Some(memcached) = start_peer() else { return };
@@ -154,31 +288,53 @@ fn datagrams_are_answered_as_memcached_answers_them() {
 }
 
 #[test]
-fn memccapable_finds_all_of_the_text_protocol() {
+fn memccapable_finds_all_of_both_protocols() {
     if !need_package("memccapable", "libmemcached-tools") {
         return;
     }
-    let (_plane, address) = server(1);
-    let mut command = Command::new("memccapable");
-    let output = command.args(["-h", "127.0.0.1", "-a", "-p", &address.port().to_string()]).output().expect("it runs");
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success() && !said.contains("[FAIL]"), "{said}");
+    for protocol in ["-a", "-b"] {
+        let (_plane, address) = server(1);
+        let mut command = Command::new("memccapable");
+        let port = address.port().to_string();
+        let output = command.args(["-h", "127.0.0.1", protocol, "-p", &port]).output().expect("it runs");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success() && !said.contains("[FAIL]"), "{said}");
+    }
+}
+
+/// A Python with a package from PyPI, in a folder of its own.
+fn python_with(package: &str, folder: &str) -> Option<std::path::PathBuf> {
+    if !need_package("python3", "python3-venv") {
+        return None;
+    }
+    let venv = root().join("target").join(folder);
+    let python = venv.join("bin/python");
+    let installed = python.exists()
+        || Command::new("python3").args(["-m", "venv"]).arg(&venv).output().is_ok_and(|made| made.status.success());
+    let pip = || Command::new(&python).args(["-m", "pip", "install", "-q", package]).output();
+    if !installed || !pip().is_ok_and(|pip| pip.status.success()) {
+        println!("skipped: {package} cannot be installed from PyPI");
+        return None;
+    }
+    Some(python)
+}
+
+#[test]
+fn a_client_of_the_binary_protocol_works_and_shows_who_it_is() {
+    let Some(python) = python_with("python-binary-memcached", "bmemcached") else { return };
+    let plane = data_plane_with(
+        "workers = 2\npin = false\n[[memcached]]\naddress = '127.0.0.1:0'\n\
+         [[tenants]]\nname = 'shop'\ntoken = 'a-token-of-twenty-characters'\ntables = [{ name = 's' }, { name = 't' }]\n",
+    );
+    let port = plane.listening()[0].port().to_string();
+    let script = root().join("tests/memcached/sasl.py");
+    let output = Command::new(python).arg(script).arg(port).output().expect("it runs");
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
 #[test]
 fn pymemcache_works() {
-    if !need_package("python3", "python3-venv") {
-        return;
-    }
-    let venv = root().join("target/pymemcache");
-    let python = venv.join("bin/python");
-    let installed = python.exists()
-        || Command::new("python3").args(["-m", "venv"]).arg(&venv).output().is_ok_and(|made| made.status.success());
-    let pip = || Command::new(&python).args(["-m", "pip", "install", "-q", "pymemcache"]).output();
-    if !installed || !pip().is_ok_and(|pip| pip.status.success()) {
-        println!("skipped: pymemcache cannot be installed from PyPI");
-        return;
-    }
+    let Some(python) = python_with("pymemcache", "pymemcache") else { return };
     let (_plane, address) = server(1);
     let mut command = Command::new(python);
     let output = command.arg(root().join("tests/memcached/client.py")).arg(address.port().to_string()).output();

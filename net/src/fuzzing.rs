@@ -447,6 +447,11 @@ pub fn resp(bytes: &[u8]) {
     crate::resp::slow::check(bytes);
 }
 
+/// Requests of memcached's binary protocol, against a slow reading of it.
+pub fn memcached_binary(bytes: &[u8]) {
+    crate::memcached::binary::slow::fuzz(bytes);
+}
+
 /// Frames into the stack of a driver that goes past the kernel.
 pub fn frames(bytes: &[u8]) {
     crate::stack::fuzzing::frames(bytes);

@@ -40,15 +40,6 @@ impl Protocol {
             Protocol::Redis => b"-ERR max number of clients reached\r\n",
         }
     }
-
-    /// What a client is told that asks for something while the server is shutting down. Clients of Redis take `LOADING` for an answer to connect
-    /// and ask again: the command was not run.
-    pub(crate) fn stops(self) -> &'static [u8] {
-        match self {
-            Protocol::Memcached => b"SERVER_ERROR shutting down\r\n",
-            Protocol::Redis => b"-LOADING the server is shutting down and did not run the command\r\n",
-        }
-    }
 }
 
 /// What a port is for.
@@ -221,11 +212,14 @@ impl Conversation {
         }
     }
 
-    /// What is spoken on it.
-    pub(crate) fn protocol(&self) -> Protocol {
+    /// Answers a client that asks for something while the server is shutting down: it was not run. Clients of Redis take `LOADING` for an
+    /// answer to connect and ask again.
+    pub(crate) fn stops(&self, input: &[u8], out: &mut Vec<u8>) {
         match self {
-            Conversation::Memcached(_) => Protocol::Memcached,
-            Conversation::Redis(_) => Protocol::Redis,
+            Conversation::Memcached(session) => session.tell_the_end(input, memcached::SHUTTING_DOWN, out),
+            Conversation::Redis(_) => {
+                out.extend_from_slice(b"-LOADING the server is shutting down and did not run the command\r\n");
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use super::clients::Clients;
 use super::commands::{self, CommandCounts, CommandStat, Forgotten};
 use super::conduct::Notice;
 use super::slow::SlowLog;
+use super::tallies::{Row, Tallies};
 use crate::limits::tenants::{CHANGES_AT_ONCE, CHANGES_PER_S, RECENT_KILLS};
 use crate::limits::{INVOCATION_UNITS, MEMORY_UNIT_BYTES};
 use crate::metrics::{self, Reading, TenantCounters};
@@ -54,6 +55,8 @@ pub struct Usage {
     /// Its Redis clients.
     pub(crate) clients: Clients,
     forgotten: Forgotten,
+    /// What its memcached clients have done.
+    pub(crate) tallies: Tallies,
     notices: Mutex<VecDeque<Notice>>,
     /// The moment from which on all its changes may come at once again, in milliseconds since the Unix epoch.
     changes_ms: AtomicU64,
@@ -147,6 +150,7 @@ impl Usage {
             slow: SlowLog::default(),
             clients: Clients::default(),
             forgotten: Forgotten::default(),
+            tallies: Tallies::default(),
             notices: Mutex::default(),
             changes_ms: AtomicU64::new(0),
             pushes: Mutex::default(),
@@ -157,6 +161,11 @@ impl Usage {
     #[inline]
     pub fn worker(&self, worker: usize) -> &TenantCounters {
         &self.of(worker).counters
+    }
+
+    /// What its memcached clients have done at that worker, which alone counts there.
+    pub(crate) fn tallies(&self, worker: usize) -> &Row {
+        self.tallies.row(worker, self.workers.len())
     }
 
     /// What worker number `worker` has. There is one for each; to divide for each request would take longer than to look.

@@ -1,10 +1,11 @@
-//! The memcached protocol: classic text commands, meta commands, and the header of its datagrams. No sockets, no clocks, no
-//! allocation: a request borrows the bytes that it came in.
+//! The memcached protocol: classic text commands, meta commands, the binary protocol's frames ([`binary`]), and the header of its
+//! datagrams. No sockets, no clocks, no allocation: a request borrows the bytes that it came in.
 //!
 //! [`parse`] takes one request from the front of what has come. What is wrong with a request is answered in memcached's own words,
 //! and as memcached does it decides whether the data block behind a wrong line is skipped: clients are in step again or not just as they
 //! would be there.
 
+pub mod binary;
 mod meta;
 mod request;
 #[cfg(any(test, feature = "fuzzing"))]

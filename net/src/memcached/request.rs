@@ -30,8 +30,8 @@ pub struct Store<'i> {
     pub key: &'i [u8],
     /// With these flags.
     pub flags: u32,
-    /// Until then.
-    pub exptime: i32,
+    /// Until then. The binary protocol's go beyond what the text protocol's may be.
+    pub exptime: i64,
     /// The value.
     pub value: &'i [u8],
     /// Whether no answer is wanted.
@@ -413,7 +413,7 @@ fn store<'i>(input: &'i [u8], words: &Line<'i>, cas_at: Option<usize>, used: usi
     }
     match block(input, used, len) {
         Block::Whole(value) => {
-            let store = Store { verb, key, flags, exptime, value, noreply };
+            let store = Store { verb, key, flags, exptime: exptime.into(), value, noreply };
             Parsed::whole(Request::Store(store), used + len + 2)
         }
         Block::More(needed) => Parsed::More(needed),

@@ -7,6 +7,7 @@ use super::super::{Context, Identity, Next};
 use super::Session;
 use super::classic::line;
 use crate::limits::protocols::{AUTH_BYTES, AUTH_FAILURES};
+use crate::tenants::Tally;
 
 /// What those are told whose first command is another one.
 pub(super) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
@@ -50,21 +51,38 @@ impl Session {
             return self.refuse(context, "CLIENT_ERROR bad authentication token format", used, out);
         };
         let Ok(user) = std::str::from_utf8(user) else { return self.refuse(context, FAILURE, used, out) };
-        let (tenant, table) = user.split_once('/').map_or((user, None), |(tenant, table)| (tenant, Some(table)));
-        let Some(identity) = Identity::of_token(context.snapshot, tenant, password) else {
+        let Some(identity) = self.show(context, user, password) else {
             return self.refuse(context, FAILURE, used, out);
         };
-        self.identity = Some(identity);
-        if let Some(table) = table {
-            self.table_name = Some(table.into());
-        }
         line("STORED", out);
         (used, Next::HandOver(identity.tenant()))
+    }
+
+    /// Shows a user, who is a tenant or `tenant/table`, and a password, which is its token. The tenant is told of each attempt.
+    pub(super) fn show(&mut self, context: &Context<'_>, user: &str, password: &[u8]) -> Option<Identity> {
+        let (tenant, table) = user.split_once('/').map_or((user, None), |(tenant, table)| (tenant, Some(table)));
+        let identity = Identity::of_token(context.snapshot, tenant, password);
+        if let Some(view) = context.snapshot.by_name(tenant) {
+            let tallies = view.tenant.usage.tallies(context.worker);
+            tallies.add(Tally::Auths, 1);
+            tallies.add(Tally::AuthErrors, u64::from(identity.is_none()));
+        }
+        self.identity = identity;
+        if identity.is_some() {
+            self.table_name = table.or(self.entrance.table.as_deref()).map(Box::from);
+            self.table = (u64::MAX, 0);
+        }
+        identity
     }
 
     /// Tells what is wrong, and ends the connection of one that tries again and again.
     fn refuse(&mut self, context: &Context<'_>, text: &str, used: usize, out: &mut Vec<u8>) -> (usize, Next) {
         line(text, out);
+        self.fail(context, used)
+    }
+
+    /// Counts an attempt that failed.
+    pub(super) fn fail(&mut self, context: &Context<'_>, used: usize) -> (usize, Next) {
         self.failures += 1;
         if self.failures < AUTH_FAILURES {
             return (used, Next::Again);

@@ -3,16 +3,17 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
-use arrayvec::ArrayVec;
-use sandstorm_net::memcached::text::{push_number, unsigned};
-use sandstorm_net::memcached::{MetaVerb, Request, Store, TOO_LARGE, Verb};
+use sandstorm_net::memcached::text::push_number;
+use sandstorm_net::memcached::{BAD_CHUNK, MetaVerb, Request, Store, TOO_LARGE, Verb};
 
 use super::expiry::expires_at_ms;
-use super::stats;
+use super::stats::{self, Lines};
+use super::sums::Sum;
+use crate::limits::MAX_VALUE_BYTES;
 use crate::limits::protocols::{COMPATIBLE, REWRITTEN_PER_REQUEST_BYTES};
 use crate::protocols::Context;
-use crate::store::{Change, Condition, Guard, Marks, RecordRef, StoreError, Value, Write};
-use crate::tenants::{NoAccess, TableEntry, TenantView};
+use crate::store::{Change, Condition, Guard, Marks, RecordRef, StoreError, Table, Value, Write};
+use crate::tenants::{NoAccess, Row, TableEntry, Tally, TenantView};
 
 /// Appends a line.
 pub(super) fn line(text: &str, out: &mut Vec<u8>) {
@@ -21,6 +22,8 @@ pub(super) fn line(text: &str, out: &mut Vec<u8>) {
 }
 
 pub(super) const NOT_FOUND: &str = "NOT_FOUND";
+pub(super) const NOT_STORED: &str = "NOT_STORED";
+pub(super) const EXISTS: &str = "EXISTS";
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory storing object";
 /// What memcached has no words for; it begins as its own do, for clients that compare.
 const STILL_READ: &str = "SERVER_ERROR out of memory storing object: too many replaced records are still being read, write again in a moment";
@@ -28,9 +31,9 @@ const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object: the server's
 pub(super) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 const OVER_QUOTA: &str = "SERVER_ERROR quota requests_per_s: too many requests a second";
 pub(super) const NO_TENANT: &str = "SERVER_ERROR the tenant that this port speaks for is not there";
-const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
-const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
-const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
+pub(super) const NO_TABLE: &str = "SERVER_ERROR the tenant has no such table";
+pub(super) const READ_ONLY: &str = "SERVER_ERROR the table was granted for reading only";
+pub(super) const NOT_OWNER: &str = "SERVER_ERROR only a table's owner may empty it";
 
 /// What the store did not do.
 pub(super) fn refusal(error: StoreError) -> &'static str {
@@ -39,7 +42,7 @@ pub(super) fn refusal(error: StoreError) -> &'static str {
         StoreError::NoMemory => NO_MEMORY,
         StoreError::StillRead => STILL_READ,
         StoreError::ValueTooLarge | StoreError::KeyTooLarge => TOO_LARGE,
-        StoreError::Conflict => "EXISTS",
+        StoreError::Conflict => EXISTS,
         StoreError::NotANumber => NOT_NUMERIC,
         StoreError::WrongServer => "SERVER_ERROR another server owns this part of the table",
     }
@@ -55,6 +58,8 @@ pub(super) struct Work<'w> {
     /// The table, if it may be read.
     entry: Option<&'w TableEntry>,
     guard: Guard<'w>,
+    /// What `stats` shows.
+    pub(super) tallies: Option<&'w Row>,
     /// Bytes of values that were written, beside those that were sent.
     written: Cell<usize>,
     /// Bytes of answers that were there when this began.
@@ -73,7 +78,9 @@ impl<'w> Work<'w> {
         if let Some(entry) = entry {
             entry.flush_if_due(context.participant, context.now_ms);
         }
-        Work { context, view, by_token, table, entry, guard: context.participant.guard(), written: Cell::new(0), begun }
+        let (guard, written) = (context.participant.guard(), Cell::new(0));
+        let tallies = view.map(|view| view.tenant.usage.tallies(context.worker));
+        Work { context, view, by_token, table, entry, guard, tallies, written, begun }
     }
 
     /// Hashes a key and has its bucket fetched; 0: there is no table.
@@ -145,6 +152,11 @@ impl<'w> Work<'w> {
         &self.guard
     }
 
+    /// Longest value that may be stored.
+    pub(super) fn max_value(&self) -> usize {
+        self.entry.map_or(MAX_VALUE_BYTES, |entry| entry.table.max_value_len())
+    }
+
     /// Counts a key that was asked for.
     pub(super) fn count_read(&self, found: bool) {
         if let Some(view) = self.view {
@@ -171,12 +183,19 @@ impl<'w> Work<'w> {
                 }
                 return;
             }
-            Request::Store(ref store) => (self.store(store, hash), store.noreply),
+            Request::Store(ref store) => {
+                (self.store(store, hash, 0).map_or_else(|text| text, |_| "STORED"), store.noreply)
+            }
             Request::TooLarge { key, set, noreply } => (self.too_large(key, hash, set), noreply),
-            Request::Delete { key, noreply } => (self.delete(key, hash), noreply),
-            Request::Touch { key, exptime, noreply } => (self.touch(key, hash, exptime), noreply),
-            Request::Arithmetic { key, delta, up, noreply } => match self.arithmetic(key, hash, delta, up) {
-                Ok(sum) if !noreply => {
+            Request::Delete { key, noreply } => (self.delete(key, hash, 0), noreply),
+            Request::Touch { key, exptime, noreply } => {
+                let touched = self.touch(key, hash, exptime.into());
+                let text = |found: Option<_>| if found.is_some() { "TOUCHED" } else { NOT_FOUND };
+                (touched.map_or_else(|text| text, text), noreply)
+            }
+            Request::Arithmetic { key, delta, up, noreply } => match self.arithmetic(key, hash, &Sum::plain(delta, up))
+            {
+                Ok((sum, _)) if !noreply => {
                     push_number(sum, out);
                     out.extend_from_slice(b"\r\n");
                     return;
@@ -184,8 +203,8 @@ impl<'w> Work<'w> {
                 Ok(_) => return,
                 Err(text) => (text, noreply),
             },
-            Request::FlushAll { delay, noreply } => (self.flush_all(delay), noreply),
-            Request::Stats(words) => return stats::stats(self, words, out),
+            Request::FlushAll { delay, noreply } => (self.flush_all(delay.into()), noreply),
+            Request::Stats(words) => return stats::stats(self, words, Lines::text(out)),
             Request::Version => {
                 out.extend_from_slice(b"VERSION ");
                 return line(COMPATIBLE, out);
@@ -194,7 +213,12 @@ impl<'w> Work<'w> {
             Request::MetaNothing => ("MN", false),
             Request::MetaTooLarge { key, base64 } => (self.meta_too_large(key, base64), false),
             Request::Meta(ref meta) => return self.meta(meta, hash, out),
-            Request::Wrong { text, noreply } => (text, noreply),
+            Request::Wrong { text, noreply } => {
+                if text == BAD_CHUNK {
+                    self.tally(Tally::Sets);
+                }
+                (text, noreply)
+            }
             // These end a batch; they do not come here.
             Request::GetMany { .. } | Request::Quit => return,
         };
@@ -206,41 +230,41 @@ impl<'w> Work<'w> {
     /// Appends a record, if there is one. False: an error was appended, behind which there is no end of a list.
     #[inline]
     pub(super) fn get(&self, key: &[u8], hash: u64, cas: bool, exptime: Option<i32>, out: &mut Vec<u8>) -> bool {
-        let entry = match self.reach(exptime.is_some()) {
-            Ok(entry) => entry,
+        match self.look(key, hash, exptime.map(i64::from)) {
+            Ok(Some((record, number))) => {
+                push_value(&record, cas.then_some(number), out);
+                record.note_fetched();
+                true
+            }
+            Ok(None) => true,
             Err(text) => {
                 line(text, out);
-                return false;
+                false
             }
-        };
-        let now_ms = self.context.now_ms;
+        }
+    }
+
+    /// A record that is asked for, and its number; with a time of expiry that it gets, and a new number.
+    #[inline]
+    pub(super) fn look<'s>(&'s self, key: &[u8], hash: u64, exptime: Option<i64>) -> Found<'s> {
         let found = match exptime {
-            None => entry.table.get(&self.guard, hash, key, now_ms).map(|record| (record, record.version())),
-            Some(exptime) => match self.retouch(entry, key, hash, exptime) {
-                Ok(found) => found,
-                Err(text) => {
-                    line(text, out);
-                    return false;
-                }
-            },
+            None => {
+                let entry = self.reach(false)?;
+                let record = entry.table.get(&self.guard, hash, key, self.context.now_ms);
+                self.tally_found(record.is_some(), Tally::GetHits, Tally::GetMisses);
+                record.map(|record| (record, Table::number_of(hash, record.version())))
+            }
+            Some(exptime) => self.touch(key, hash, exptime)?,
         };
         self.count_read(found.is_some());
-        if let Some((record, version)) = found {
-            push_value(&record, cas.then_some(version), out);
+        if let Some((record, _)) = &found {
             self.context.bytes(record.value().len());
-            record.note_fetched();
         }
-        true
+        Ok(found)
     }
 
     /// Gives a record a new time of expiry; what it was, and its number now.
-    fn retouch(
-        &self,
-        entry: &'w TableEntry,
-        key: &[u8],
-        hash: u64,
-        exptime: i32,
-    ) -> Result<Option<(RecordRef<'w>, u64)>, &'static str> {
+    fn retouch(&self, entry: &'w TableEntry, key: &[u8], hash: u64, exptime: i64) -> Found<'w> {
         let now_ms = self.context.now_ms;
         let touched = entry.table.update_marked(self.context.participant, hash, key, now_ms, |found| {
             let Some(record) = found else { return (Change::Keep(None), Marks::default()) };
@@ -253,27 +277,31 @@ impl<'w> Work<'w> {
             };
             (put, Marks { fetched: true, ..record.marks() })
         });
-        touched.map(|(record, version)| record.map(|record| (record, version))).map_err(refusal)
+        let number = |version| Table::number_of(hash, version);
+        touched
+            .map(|(record, version)| record.map(|record| (record, number(version))))
+            .map_err(|error| self.refused(error))
     }
 
-    fn touch(&self, key: &[u8], hash: u64, exptime: i32) -> &'static str {
-        let touched = self.reach(true).and_then(|entry| self.retouch(entry, key, hash, exptime));
-        touched.map_or_else(|text| text, |found| if found.is_some() { "TOUCHED" } else { NOT_FOUND })
+    /// Gives a record a new time of expiry, where there is one.
+    pub(super) fn touch(&self, key: &[u8], hash: u64, exptime: i64) -> Found<'w> {
+        let found = self.retouch(self.reach(true)?, key, hash, exptime)?;
+        self.tally_found(found.is_some(), Tally::TouchHits, Tally::TouchMisses);
+        Ok(found)
     }
 
-    fn store(&self, store: &Store<'_>, hash: u64) -> &'static str {
-        let entry = match self.reach(true) {
-            Ok(entry) => entry,
-            Err(text) => return text,
-        };
+    /// Stores a value; tells its number. `cas`: the number that a record has to have which is appended to; 0: any.
+    pub(super) fn store(&self, store: &Store<'_>, hash: u64, cas: u64) -> Result<u64, &'static str> {
+        let entry = self.reach(true)?;
         self.count_write();
+        self.tally(Tally::Sets);
         let Store { key, value, flags, .. } = *store;
         self.context.bytes(value.len());
         let (participant, now_ms) = (self.context.participant, self.context.now_ms);
         let expires_at_ms = expires_at_ms(store.exptime, now_ms);
         let put = |condition| {
             let write = Write { condition, flags, expires_at_ms };
-            entry.table.put(participant, hash, key, value, &write, now_ms).map(|_| "STORED")
+            entry.table.put(participant, hash, key, value, &write, now_ms).map(|version| (Ok(()), version))
         };
         let stored = match store.verb {
             Verb::Set => put(Condition::Always),
@@ -281,37 +309,46 @@ impl<'w> Work<'w> {
             Verb::Replace => put(Condition::Present),
             Verb::Append | Verb::Prepend => {
                 let parts = |old| if store.verb == Verb::Append { [old, value, b""] } else { [value, old, b""] };
-                let extended = entry.table.update(participant, hash, key, now_ms, |found| match found {
-                    None => Change::Keep("NOT_STORED"),
+                entry.table.update(participant, hash, key, now_ms, |found| match found {
+                    None => Change::Keep(Err(NOT_STORED)),
+                    Some(record) if cas != 0 && cas != Table::number_of(hash, record.version()) => {
+                        Change::Keep(Err(EXISTS))
+                    }
                     Some(record) => {
                         self.rewrites(record.value().len());
                         Change::Put {
                             value: Value::Parts(parts(record.value())),
                             flags: record.flags(),
                             expires_at_ms: record.expires_at_ms(),
-                            answer: "STORED",
+                            answer: Ok(()),
                         }
                     }
-                });
-                extended.map(|(text, _)| text)
+                })
             }
-            Verb::Cas(version) => {
+            Verb::Cas(number) => {
                 let swapped = entry.table.update(participant, hash, key, now_ms, |found| match found {
-                    None => Change::Keep(NOT_FOUND),
-                    Some(record) if record.version() != version => Change::Keep("EXISTS"),
-                    Some(_) => Change::Put { value: value.into(), flags, expires_at_ms, answer: "STORED" },
+                    None => Change::Keep(Err(NOT_FOUND)),
+                    Some(record) if Table::number_of(hash, record.version()) != number => Change::Keep(Err(EXISTS)),
+                    Some(_) => Change::Put { value: value.into(), flags, expires_at_ms, answer: Ok(()) },
                 });
-                swapped.map(|(text, _)| text)
+                if let Ok((stored, _)) = &swapped {
+                    self.tally_cas(stored.err());
+                }
+                swapped
             }
         };
         match stored {
-            Ok(text) => text,
-            Err(StoreError::Conflict) => "NOT_STORED",
+            Ok((stored, version)) => {
+                stored?;
+                self.tally(Tally::Stored);
+                Ok(Table::number_of(hash, version))
+            }
+            Err(StoreError::Conflict) => Err(NOT_STORED),
             Err(error) => {
                 if store.verb == Verb::Set {
                     self.end_old(entry, key, hash);
                 }
-                refusal(error)
+                Err(self.refused(error))
             }
         }
     }
@@ -322,9 +359,10 @@ impl<'w> Work<'w> {
         let _was_there = entry.table.delete(context.participant, hash, key, Condition::Always, context.now_ms);
     }
 
-    fn too_large(&self, key: &[u8], hash: u64, set: bool) -> &'static str {
+    pub(super) fn too_large(&self, key: &[u8], hash: u64, set: bool) -> &'static str {
         match self.reach(true) {
             Ok(entry) => {
+                self.tally(Tally::StoreTooLarge);
                 if set {
                     self.end_old(entry, key, hash);
                 }
@@ -334,31 +372,29 @@ impl<'w> Work<'w> {
         }
     }
 
-    fn delete(&self, key: &[u8], hash: u64) -> &'static str {
-        let context = self.context;
-        let deleted = self.reach(true).and_then(|entry| {
-            entry.table.delete(context.participant, hash, key, Condition::Always, context.now_ms).map_err(refusal)
-        });
-        deleted.map_or_else(|text| text, |there| if there { "DELETED" } else { NOT_FOUND })
+    /// Deletes a record. `cas`: the number that it has to have; 0: any.
+    pub(super) fn delete(&self, key: &[u8], hash: u64, cas: u64) -> &'static str {
+        let entry = match self.reach(true) {
+            Ok(entry) => entry,
+            Err(text) => return text,
+        };
+        let condition = if cas == 0 { Condition::Always } else { Condition::Version(Table::version_of(hash, cas)) };
+        let (participant, now_ms) = (self.context.participant, self.context.now_ms);
+        match entry.table.delete(participant, hash, key, condition, now_ms) {
+            Ok(there) => {
+                self.tally_found(there, Tally::DeleteHits, Tally::DeleteMisses);
+                if there { "DELETED" } else { NOT_FOUND }
+            }
+            Err(StoreError::Conflict) if entry.table.get(&self.guard, hash, key, now_ms).is_some() => EXISTS,
+            Err(StoreError::Conflict) => {
+                self.tally(Tally::DeleteMisses);
+                NOT_FOUND
+            }
+            Err(error) => refusal(error),
+        }
     }
 
-    fn arithmetic(&self, key: &[u8], hash: u64, delta: u64, up: bool) -> Result<u64, &'static str> {
-        let entry = self.reach(true)?;
-        self.count_write();
-        let context = self.context;
-        let changed = entry.table.update_marked(context.participant, hash, key, context.now_ms, |found| {
-            let Some(record) = found else { return (Change::Keep(Err(NOT_FOUND)), Marks::default()) };
-            let Some((sum, value)) = add(record.value(), delta, up) else {
-                return (Change::Keep(Err(NOT_NUMERIC)), record.marks());
-            };
-            self.rewrites(record.value().len());
-            let (marks, flags) = (added_marks(&record, &value), record.flags());
-            (Change::Put { value, flags, expires_at_ms: record.expires_at_ms(), answer: Ok(sum) }, marks)
-        });
-        changed.map_err(refusal).and_then(|(sum, _)| sum)
-    }
-
-    fn flush_all(&self, delay: i32) -> &'static str {
+    pub(super) fn flush_all(&self, delay: i64) -> &'static str {
         let entry = match self.reach(true) {
             Ok(entry) => entry,
             Err(text) => return text,
@@ -367,6 +403,7 @@ impl<'w> Work<'w> {
         if own.is_none_or(|own| !std::ptr::eq(&**own, entry)) {
             return NOT_OWNER;
         }
+        self.tally(Tally::Flushes);
         let now_ms = self.context.now_ms;
         let at_ms = expires_at_ms(delay.max(0), now_ms);
         if at_ms <= now_ms {
@@ -379,43 +416,8 @@ impl<'w> Work<'w> {
     }
 }
 
-/// The sum, and the value that it makes of an old one: not shorter than that, but padded with blanks, as memcached writes it.
-pub(super) fn add(old: &[u8], delta: u64, up: bool) -> Option<(u64, Value<'static>)> {
-    let number = if old.is_empty() { None } else { unsigned(old) }?;
-    let sum = if up { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
-    let mut digits = Vec::new();
-    let mut short = ArrayVec::<u8, 32>::new();
-    if old.len() <= short.capacity() {
-        write_number(sum, &mut short);
-        while short.len() < old.len() {
-            short.push(b' ');
-        }
-        return Some((sum, Value::Short(short)));
-    }
-    push_number(sum, &mut digits);
-    digits.resize(old.len().max(digits.len()), b' ');
-    Some((sum, Value::Owned(digits)))
-}
-
-/// The marks that stay when a number is added: memcached writes over an old value where the new one is not longer, and makes a new
-/// item where it is.
-pub(super) fn added_marks(record: &RecordRef<'_>, value: &Value<'_>) -> Marks {
-    let len: usize = value.parts().iter().map(|part| part.len()).sum();
-    if len <= record.value().len() { record.marks() } else { Marks::default() }
-}
-
-/// Writes a number in decimal; its 20 digits at most fit.
-pub(super) fn write_number(mut number: u64, into: &mut ArrayVec<u8, 32>) {
-    let mut digits = ArrayVec::<u8, 20>::new();
-    loop {
-        digits.push(b'0' + (number % 10) as u8);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    into.extend(digits.into_iter().rev());
-}
+/// A record that was found, and its number; or what is to be told.
+pub(super) type Found<'w> = Result<Option<(RecordRef<'w>, u64)>, &'static str>;
 
 /// Appends a record as `get` does, with its number as `gets` does.
 #[inline]

@@ -3,13 +3,14 @@
 use crate::store::{clock_ms, ends_ms};
 
 /// Seconds beyond which a time is not from now but since 1970.
-const MONTH_S: i32 = 60 * 60 * 24 * 30;
+const MONTH_S: i64 = 60 * 60 * 24 * 30;
 
 /// A moment that has passed, in milliseconds since 1970: what is written until then is gone.
 const PAST_MS: u64 = 1;
 
 /// When what is written at `now_ms` with this time expires, in milliseconds since 1970; 0: never.
-pub(super) fn expires_at_ms(exptime: i32, now_ms: u64) -> u64 {
+pub(super) fn expires_at_ms(exptime: impl Into<i64>, now_ms: u64) -> u64 {
+    let exptime = exptime.into();
     match u64::try_from(exptime) {
         Err(_) => PAST_MS,
         Ok(0) => 0,
@@ -44,6 +45,7 @@ mod tests {
         assert_eq!(expires_at_ms(MONTH_S, now_ms), end_ms + 2_592_000_000);
         assert_eq!(expires_at_ms(MONTH_S + 1, now_ms), 2_592_001_000, "long ago");
         assert_eq!(expires_at_ms(1_900_000_000, now_ms), 1_900_000_000_000);
+        assert_eq!(expires_at_ms(u32::MAX, now_ms), 4_294_967_295_000, "the binary protocol has no minus");
         assert!(
             (1..now_ms).contains(&expires_at_ms(-1, now_ms)) && (1..now_ms).contains(&expires_at_ms(i32::MIN, now_ms))
         );

@@ -4,10 +4,11 @@
 use sandstorm_net::memcached::text::{decode_base64, push_base64, push_number};
 use sandstorm_net::memcached::{BAD_FORMAT, BAD_KEY, Flags, Meta, MetaVerb, TOO_LARGE};
 
-use super::classic::{NOT_NUMERIC, Work, add, added_marks, line, refusal, write_number, writes};
+use super::classic::{self, NOT_NUMERIC, Work, line, refusal, writes};
 use super::expiry::{expires_at_ms, left_s};
-use crate::store::{Change, Condition, Marks, RecordRef, StoreError, Value};
-use crate::tenants::TableEntry;
+use super::sums::{add, added_marks, write_number};
+use crate::store::{Change, Condition, Marks, RecordRef, StoreError, Table, Value};
+use crate::tenants::{TableEntry, Tally};
 
 /// One meta command under way.
 struct Step<'w, 'i> {
@@ -25,7 +26,7 @@ struct Item<'a> {
     record: Option<RecordRef<'a>>,
     /// When it ended before.
     before_ms: u64,
-    version: u64,
+    number: u64,
     /// Its marks before.
     marks: Marks,
     /// Whether this client is to renew it.
@@ -52,6 +53,7 @@ impl<'w> Work<'w> {
         let Some(key) = key else { return BAD_KEY };
         match self.reach(true) {
             Ok(entry) => {
+                self.tally(Tally::StoreTooLarge);
                 self.end_old(entry, key, entry.table.hash(key));
                 TOO_LARGE
             }
@@ -80,6 +82,7 @@ impl<'w> Work<'w> {
         if meta.flags.new_cas.is_some() {
             return line("CLIENT_ERROR numbers of items are the server's own", out);
         }
+        self.tally(Tally::Metas);
         let step = Step { work: self, entry, meta, key, hash, now_ms: self.context.now_ms };
         let failed = match meta.verb {
             MetaVerb::Get => step.get(out),
@@ -99,15 +102,21 @@ impl<'w> Step<'w, '_> {
         &self.meta.flags
     }
 
+    /// The number of a record with this version.
+    fn number(&self, version: u64) -> u64 {
+        Table::number_of(self.hash, version)
+    }
+
     /// Appends a code and what the command wants to have back; nothing where that is what was expected and no answer is wanted.
-    fn end(&self, code: Code, expected: bool, version: u64, out: &mut Vec<u8>) {
+    /// `number`: of what was stored; 0, as memcached has it, where nothing was.
+    fn end(&self, code: Code, expected: bool, number: u64, out: &mut Vec<u8>) {
         if expected && self.flags().quiet {
             return;
         }
         out.extend_from_slice(code.as_bytes());
         for word in self.meta.written {
             match word[0] {
-                b'c' if self.meta.verb == MetaVerb::Set => push_named(b'c', version, out),
+                b'c' if self.meta.verb == MetaVerb::Set => push_named(b'c', number, out),
                 _ => self.push_back(word, out),
             }
         }
@@ -160,7 +169,7 @@ impl<'w> Step<'w, '_> {
                     -1 => out.extend_from_slice(b" t-1"),
                     left_s => push_named(b't', left_s.unsigned_abs(), out),
                 },
-                b'c' => push_named(b'c', item.version, out),
+                b'c' => push_named(b'c', item.number, out),
                 b's' if !arithmetic => push_named(b's', value.len() as u64, out),
                 b'f' if !arithmetic => push_named(b'f', item.record.map_or(0, |record| record.flags()).into(), out),
                 b'h' if !arithmetic => push_named(b'h', item.marks.fetched.into(), out),
@@ -213,7 +222,7 @@ impl<'w> Step<'w, '_> {
                 let marks = record.marks();
                 Some(Item {
                     before_ms: record.expires_at_ms(),
-                    version: record.version(),
+                    number: self.number(record.version()),
                     record: Some(record),
                     marks,
                     won: false,
@@ -224,7 +233,12 @@ impl<'w> Step<'w, '_> {
             (None, None) if flags.vivify.is_none() => None,
             (None, _) => self.get_locked()?,
         };
-        self.work.count_read(item.as_ref().is_some_and(|item| item.record.is_some()));
+        let found = item.as_ref().is_some_and(|item| item.record.is_some());
+        self.work.count_read(found);
+        match flags.ttl {
+            Some(_) => self.work.tally_found(item.is_some(), Tally::TouchHits, Tally::TouchMisses),
+            None => self.work.tally_found(item.is_some(), Tally::GetHits, Tally::GetMisses),
+        }
         match item {
             Some(item) => {
                 self.push_item(&item, out);
@@ -248,7 +262,7 @@ impl<'w> Step<'w, '_> {
                 let item = Item {
                     record: None,
                     before_ms: 0,
-                    version: 0,
+                    number: 0,
                     marks: Marks::default(),
                     won: true,
                     sum: None,
@@ -265,7 +279,7 @@ impl<'w> Step<'w, '_> {
             let item = Item {
                 record: Some(record),
                 before_ms: record.expires_at_ms(),
-                version: 0,
+                number: 0,
                 marks,
                 won,
                 sum: None,
@@ -280,7 +294,7 @@ impl<'w> Step<'w, '_> {
             (Change::Keep(Some(item)), after)
         });
         let (item, version) = updated.map_err(refusal)?;
-        Ok(item.map(|item| Item { version, ..item }))
+        Ok(item.map(|item| Item { number: self.number(version), ..item }))
     }
 
     /// Of the times of N and T, for an item that is made, the one that was written last.
@@ -295,6 +309,7 @@ impl<'w> Step<'w, '_> {
     fn set(&self, out: &mut Vec<u8>) -> Result<(), Code> {
         let flags = *self.flags();
         self.work.count_write();
+        self.work.tally(Tally::Sets);
         let value = self.meta.block;
         self.work.context.bytes(value.len());
         let expires_at_ms = self.expires(flags.ttl.unwrap_or(0));
@@ -303,7 +318,8 @@ impl<'w> Step<'w, '_> {
         let (table, plain) = (&self.entry.table, Marks::default());
         let stored = table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
             let mode = flags.mode.to_ascii_uppercase();
-            let wrong_cas = found.is_some_and(|record| flags.cas.is_some_and(|cas| cas != record.version()));
+            let wrong_cas =
+                found.is_some_and(|record| flags.cas.is_some_and(|cas| cas != self.number(record.version())));
             match (mode, found) {
                 (b'E', None) => (fresh(DONE), plain),
                 (b'E', Some(_)) => (Change::Keep(NOT_STORED), plain),
@@ -326,7 +342,7 @@ impl<'w> Step<'w, '_> {
                 (_, None) if flags.cas.is_some() => (Change::Keep(NOT_FOUND), plain),
                 (b'R', None) => (Change::Keep(NOT_STORED), plain),
                 (_, Some(record)) if wrong_cas => {
-                    let older = flags.cas.is_some_and(|cas| cas != 0 && cas < record.version());
+                    let older = flags.cas.is_some_and(|cas| cas != 0 && cas < self.number(record.version()));
                     if !(flags.invalidate && older) {
                         return (Change::Keep(EXISTS), plain);
                     }
@@ -338,20 +354,37 @@ impl<'w> Step<'w, '_> {
             }
         });
         match stored {
-            Ok((code, version)) => self.end(code, code == DONE, version, out),
+            Ok((code, version)) => {
+                self.tally_set(code);
+                let is_stored = code == DONE;
+                self.end(code, is_stored, if is_stored { self.number(version) } else { 0 }, out);
+            }
             Err(error) => {
                 self.work.end_old(self.entry, self.key, self.hash);
-                return Err(refusal(error));
+                return Err(self.work.refused(error));
             }
         }
         Ok(())
+    }
+
+    /// Counts a value that came to be stored, and what became of the number that its record had to have.
+    fn tally_set(&self, code: Code) {
+        let appends = matches!(self.flags().mode.to_ascii_uppercase(), b'A' | b'P');
+        if self.flags().cas.is_some() && !appends && code != NOT_STORED {
+            let error = (code != DONE).then_some(if code == NOT_FOUND { classic::NOT_FOUND } else { classic::EXISTS });
+            self.work.tally_cas(error);
+        }
+        if code == DONE {
+            self.work.tally(Tally::Stored);
+        }
     }
 
     fn delete(&self, out: &mut Vec<u8>) -> Result<(), Code> {
         let flags = *self.flags();
         let (participant, table) = (self.work.context.participant, &self.entry.table);
         if !flags.invalidate && !flags.remove_value {
-            let condition = flags.cas.map_or(Condition::Always, Condition::Version);
+            let version = |number| Condition::Version(Table::version_of(self.hash, number));
+            let condition = flags.cas.map_or(Condition::Always, version);
             let there = || table.get(self.work.guard(), self.hash, self.key, self.now_ms).is_some();
             let code = match table.delete(participant, self.hash, self.key, condition, self.now_ms) {
                 Ok(true) => DONE,
@@ -359,13 +392,14 @@ impl<'w> Step<'w, '_> {
                 Ok(false) | Err(StoreError::Conflict) => NOT_FOUND,
                 Err(error) => return Err(refusal(error)),
             };
+            self.work.tally_found(code == DONE, Tally::DeleteHits, Tally::DeleteMisses);
             self.end(code, code == DONE, 0, out);
             return Ok(());
         }
         let marked = table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
             let Some(record) = found else { return (Change::Keep(NOT_FOUND), Marks::default()) };
             let marks = record.marks();
-            if flags.cas.is_some_and(|cas| cas != record.version()) {
+            if flags.cas.is_some_and(|cas| cas != self.number(record.version())) {
                 return (Change::Keep(EXISTS), marks);
             }
             let value = if flags.remove_value { b"" } else { record.value() };
@@ -375,7 +409,11 @@ impl<'w> Step<'w, '_> {
             let after = if flags.invalidate { Marks { stale: true, sent: false, ..marks } } else { marks };
             (Change::Put { value: value.into(), flags: kept, expires_at_ms, answer: DONE }, after)
         });
-        let (code, _) = marked.map_err(refusal)?;
+        let (code, _) = marked.map_err(|error| self.work.refused(error))?;
+        match code {
+            DONE if flags.invalidate => {}
+            _ => self.work.tally_found(code == DONE, Tally::DeleteHits, Tally::DeleteMisses),
+        }
         self.end(code, code == DONE, 0, out);
         Ok(())
     }
@@ -391,7 +429,7 @@ impl<'w> Step<'w, '_> {
         let (participant, table) = (self.work.context.participant, &self.entry.table);
         let item = |made, before_ms, sum| {
             let marks = Marks::default();
-            Item { record: None, before_ms, version: 0, marks, won: false, sum: Some(sum), made }
+            Item { record: None, before_ms, number: 0, marks, won: false, sum: Some(sum), made }
         };
         let changed = table.update_marked(participant, self.hash, self.key, self.now_ms, |found| {
             let plain = Marks::default();
@@ -404,7 +442,7 @@ impl<'w> Step<'w, '_> {
                 return (Change::Put { value: Value::Short(digits), flags: 0, expires_at_ms, answer }, plain);
             };
             // Here a 0 is no condition.
-            if flags.cas.is_some_and(|cas| cas != 0 && cas != record.version()) {
+            if flags.cas.is_some_and(|cas| cas != 0 && cas != self.number(record.version())) {
                 return (Change::Keep(Err(EXISTS)), plain);
             }
             let Some((sum, value)) = add(record.value(), flags.delta.unwrap_or(1), up) else {
@@ -416,10 +454,13 @@ impl<'w> Step<'w, '_> {
             let marks = added_marks(&record, &value);
             (Change::Put { value, flags: record.flags(), expires_at_ms, answer }, marks)
         });
-        match changed.map_err(refusal)? {
+        let (changed, version) = changed.map_err(|error| self.work.refused(error))?;
+        let made = changed.as_ref().map(|item| item.made);
+        self.work.tally_sum(up, made.map_err(|code| if *code == NOT_FOUND { classic::NOT_FOUND } else { code }));
+        match (changed, version) {
             // What was made just now is told all the same.
             (Ok(item), _) if flags.quiet && !item.made => {}
-            (Ok(item), version) => self.push_item(&Item { version, ..item }, out),
+            (Ok(item), version) => self.push_item(&Item { number: self.number(version), ..item }, out),
             (Err(NOT_NUMERIC), _) => return Err(NOT_NUMERIC),
             (Err(code), _) => self.end(code, false, 0, out),
         }
@@ -439,7 +480,10 @@ impl<'w> Step<'w, '_> {
         let fetched = if record.marks().fetched { "yes" } else { "no" };
         let expires = left_s(record.expires_at_ms(), self.now_ms);
         let size = record.key().len() + record.value().len();
-        line(&format!(" exp={expires} la=0 cas={} fetch={fetched} cls=1 size={size}", record.version()), out);
+        line(
+            &format!(" exp={expires} la=0 cas={} fetch={fetched} cls=1 size={size}", self.number(record.version())),
+            out,
+        );
         Ok(())
     }
 }

@@ -2,13 +2,17 @@
 //!
 //! A [`Session`] takes requests from what has come: a batch of them at a time, whose buckets and then records are fetched before
 //! the first is run. Keys of a get of many are taken from the line as they come, so a line of a million keys takes no more memory than
-//! one of ten. `classic` and `meta` run what was read; `auth` lets in.
+//! one of ten. `classic` and `meta` run what was read, `binary` what came in the binary protocol; `auth` lets in. Which protocol
+//! it is, the first byte tells, as in memcached.
 
 mod auth;
+mod binary;
 mod classic;
 mod expiry;
 mod meta;
 mod stats;
+mod sums;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -20,11 +24,13 @@ use sandstorm_net::memcached::{BAD_FORMAT, ERROR, MAX_KEY_LEN, Parsed, Request, 
 use self::auth::UNAUTHENTICATED;
 use self::classic::{NO_TENANT, Work};
 use super::{Context, Entrance, Identity, Next, http};
-use crate::limits::MAX_VALUE_BYTES;
 use crate::limits::protocols::{
     ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
 };
 use crate::tenants::TenantView;
+
+/// What a client is told that asks for something while the server is shutting down.
+pub(crate) const SHUTTING_DOWN: &str = "SERVER_ERROR shutting down";
 
 /// What is to be done with what comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +45,6 @@ enum State {
     SkipsLine,
 }
 
-/// With what requests of the binary protocol begin, which is not spoken here.
-const BINARY: u8 = 0x80;
-
 /// What one connection has said so far.
 pub(crate) struct Session {
     entrance: Arc<Entrance>,
@@ -55,6 +58,12 @@ pub(crate) struct Session {
     failures: u32,
     /// Whether anything has been said.
     heard: bool,
+    /// Whether that was in the binary protocol.
+    binary: bool,
+    /// Whether SASL has begun.
+    sasl_begun: bool,
+    /// Whether it was counted among its tenant's connections.
+    counted: bool,
 }
 
 /// How a batch ended.
@@ -82,6 +91,9 @@ impl Session {
             state: State::Requests,
             failures: 0,
             heard: false,
+            binary: false,
+            sasl_begun: false,
+            counted: false,
         }
     }
 
@@ -107,7 +119,10 @@ impl Session {
             let too_much = goes_on && (bytes == 0 || context.worked() >= DATAGRAM_WORK);
             if too_much || out.len() - start > DATAGRAM_ANSWER_BYTES {
                 out.truncate(start);
-                classic::line("SERVER_ERROR out of memory writing get response", out);
+                match self.binary {
+                    true => binary::too_much(out),
+                    false => classic::line("SERVER_ERROR out of memory writing get response", out),
+                }
                 break;
             }
             if !goes_on {
@@ -121,20 +136,19 @@ impl Session {
     pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
         if !self.heard && !input.is_empty() {
             self.heard = true;
-            if input[0] == BINARY {
-                // At once: such a client waits for an answer, and never sends the end of a line.
-                context.protocol_error();
-                return (input.len(), Next::Close);
-            }
+            self.binary = input[0] == sandstorm_net::memcached::binary::MAGIC;
         }
         if self.identity.is_none() {
             self.identity = Identity::of_port(context.snapshot, &self.entrance);
             match &self.identity {
                 Some(identity) => return (0, Next::HandOver(identity.tenant())),
+                None if self.entrance.tenant.is_none() && self.binary => {
+                    return self.strange_frame(context, input, out);
+                }
                 None if self.entrance.tenant.is_none() => return self.authenticate(context, input, out),
                 None => {
                     if let Some(text) = self.entrance.missing_tenant(context.snapshot).filter(|_| !input.is_empty()) {
-                        classic::line(&format!("SERVER_ERROR {text}"), out);
+                        self.tell_the_end(input, &format!("SERVER_ERROR {text}"), out);
                         return (input.len(), Next::Close);
                     }
                 }
@@ -145,26 +159,35 @@ impl Session {
             // The token was replaced, or the tenant is gone.
             let by_token = self.entrance.tenant.is_none();
             let missing = self.entrance.missing_tenant(context.snapshot).map(|text| format!("SERVER_ERROR {text}"));
-            classic::line(missing.as_deref().unwrap_or(if by_token { UNAUTHENTICATED } else { NO_TENANT }), out);
+            let text = missing.as_deref().unwrap_or(if by_token { UNAUTHENTICATED } else { NO_TENANT });
+            self.tell_the_end(input, text, out);
             return (input.len(), Next::Close);
         }
         self.look_up_table(view, context);
         let by_token = self.entrance.tenant.is_none();
         let work = Work::new(context, view.map(|view| &**view), self.table.1, by_token, out.len());
+        let (used, next) = self.turn(&work, input, out);
+        self.tally(&work, (used, out.len()), &next);
+        (used, next)
+    }
+
+    /// Takes what has come, until it is used up or others are to have their turn.
+    fn turn(&mut self, work: &Work<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
         let mut used = 0;
         loop {
             let rest = &input[used..];
             let (bytes, next) = match self.state {
-                State::Requests => self.batch(&work, rest, out),
+                State::Requests if self.binary => self.frames(work, rest, out),
+                State::Requests => self.batch(work, rest, out),
                 State::Skips(left) => self.skip(left, rest),
-                State::Keys { cas, exptime } => self.keys(&work, cas, exptime, rest, out),
+                State::Keys { cas, exptime } => self.keys(work, cas, exptime, rest, out),
                 State::SkipsLine => self.skip_line(rest),
             };
             used += bytes;
             match next {
                 Some(next) => return (used, next),
                 None if used == input.len() => return (used, Next::More(1)),
-                None if is_enough(&work, out) => return (used, Next::Again),
+                None if is_enough(work, out) => return (used, Next::Again),
                 None => {}
             }
         }
@@ -196,7 +219,7 @@ impl Session {
             if plan.is_full() {
                 break End::Full;
             }
-            match parse(&input[used..], MAX_VALUE_BYTES) {
+            match parse(&input[used..], work.max_value()) {
                 Parsed::More(needed) => break End::More(needed),
                 Parsed::Hopeless => {
                     work.context.protocol_error();
@@ -242,6 +265,19 @@ impl Session {
             }
             ran = *end;
         }
+        self.ended(end, used)
+    }
+
+    /// Appends the last answer of a connection, to what it asks for next: that it may not, or not any more.
+    pub(crate) fn tell_the_end(&self, input: &[u8], text: &str, out: &mut Vec<u8>) {
+        match self.binary || input.first() == Some(&sandstorm_net::memcached::binary::MAGIC) {
+            true => binary::gone(input, text, out),
+            false => classic::line(text, out),
+        }
+    }
+
+    /// What is next where a batch that was run whole has ended so.
+    fn ended(&mut self, end: End, used: usize) -> (usize, Option<Next>) {
         match end {
             End::Done => (used, Some(Next::More(1))),
             End::More(needed) => (used, Some(Next::More(needed))),

@@ -1,89 +1,183 @@
-//! `stats`: what a tenant may know, under memcached's names.
+//! `stats`: what a tenant may know, under memcached's names, in either protocol. What is not here has no line, rather than a 0.
 
+use sandstorm_net::memcached::binary::{Answer, Status};
 use sandstorm_net::memcached::text::Words;
 
 use super::classic::{Work, line};
+use crate::limits::MAX_WORKERS;
 use crate::limits::protocols::COMPATIBLE;
-use crate::limits::{MAX_VALUE_BYTES, MAX_WORKERS};
-use crate::metrics::Counter;
+use crate::metrics::{ConnectionReason, Counter};
 use crate::store::{Mode, TableStats};
-use crate::tenants::{TableEntry, TenantView};
+use crate::tenants::{TableEntry, Tally, TenantView, Totals};
 
-fn stat(name: &str, value: impl std::fmt::Display, out: &mut Vec<u8>) {
-    use std::io::Write as _;
-    // Writing to a Vec does not fail.
-    let _ = write!(out, "STAT {name} {value}\r\n");
+/// Where the lines go, and in which protocol.
+pub(super) struct Lines<'o> {
+    out: &'o mut Vec<u8>,
+    /// What the binary protocol's answers have in common.
+    answer: Option<Answer<'static>>,
+}
+
+impl<'o> Lines<'o> {
+    /// Lines of text.
+    pub(super) fn text(out: &'o mut Vec<u8>) -> Lines<'o> {
+        Lines { out, answer: None }
+    }
+
+    /// An answer of the binary protocol for each.
+    pub(super) fn binary(answer: Answer<'static>, out: &'o mut Vec<u8>) -> Lines<'o> {
+        Lines { out, answer: Some(answer) }
+    }
+
+    fn stat(&mut self, name: &str, value: impl std::fmt::Display) {
+        use std::io::Write as _;
+        let Some(answer) = &self.answer else {
+            // Writing to a Vec does not fail.
+            let _ = write!(self.out, "STAT {name} {value}\r\n");
+            return;
+        };
+        Answer { key: name.as_bytes(), ..*answer }.push(value.to_string().as_bytes(), self.out);
+    }
+
+    /// The end of the list, where there is one in words of its own.
+    fn end(self, text: &str) {
+        match &self.answer {
+            Some(answer) => answer.push(b"", self.out),
+            None => line(text, self.out),
+        }
+    }
+
+    /// There is no such list.
+    fn unknown(self) {
+        match self.answer {
+            Some(answer) => {
+                let status = Status::NotFound;
+                Answer { status, ..answer }.push(status.text().as_bytes(), self.out);
+            }
+            None => line("ERROR", self.out),
+        }
+    }
+
+    /// Something is wrong.
+    fn error(self, text: &'static str) {
+        match self.answer {
+            Some(answer) => super::binary::push_refusal(answer, text, self.out),
+            None => line(text, self.out),
+        }
+    }
 }
 
 /// Runs `stats` and what stands behind it.
-pub(super) fn stats(work: &Work<'_>, mut words: Words<'_>, out: &mut Vec<u8>) {
+pub(super) fn stats(work: &Work<'_>, mut words: Words<'_>, mut lines: Lines<'_>) {
     let entry = match work.reach(false) {
         Ok(entry) => entry,
-        Err(text) => return line(text, out),
+        Err(text) => return lines.error(text),
     };
     let Some(view) = work.view else { return };
-    let table = entry.table.stats();
+    let (table, totals) = (entry.table.stats(), view.tenant.usage.tallies.since_reset());
     match words.next() {
-        None => general(work, view, entry, &table, out),
-        Some(b"reset") => return line("RESET", out),
-        Some(b"settings") => settings(work, entry, &table, out),
+        None => general(work, view, entry, (&table, &totals), &mut lines),
+        Some(b"reset") => {
+            view.tenant.usage.tallies.reset();
+            return lines.end("RESET");
+        }
+        Some(b"settings") => settings(work, entry, &table, &mut lines),
+        // The bytes stand in `slabs`: in both, memcached_exporter fails, for which one is a counter and one a gauge.
         Some(b"items") if table.records > 0 => {
-            stat("items:1:number", table.records, out);
-            stat("items:1:evicted", table.evictions, out);
-            stat("items:1:outofmemory", table.refusals, out);
+            lines.stat("items:1:number", table.records);
+            lines.stat("items:1:evicted", table.evictions);
+            lines.stat("items:1:reclaimed", table.expirations);
+            lines.stat("items:1:outofmemory", table.refusals + table.held_back);
         }
-        Some(b"slabs") => {
-            if table.records > 0 {
-                stat("1:used_chunks", table.records, out);
-                stat("1:mem_requested", table.bytes, out);
-            }
-            stat("active_slabs", u64::from(table.records > 0), out);
-            stat("total_malloced", table.bytes, out);
-        }
-        Some(b"sizes") => stat("sizes_status", "disabled", out),
+        Some(b"slabs") => slabs(&table, &totals, &mut lines),
+        Some(b"sizes") => lines.stat("sizes_status", "disabled"),
         Some(b"items" | b"conns" | b"extstore" | b"proxy") => {}
-        Some(_) => return line("ERROR", out),
+        Some(_) => return lines.unknown(),
     }
-    line("END", out);
+    lines.end("END");
 }
 
-fn general(work: &Work<'_>, view: &TenantView, entry: &TableEntry, table: &TableStats, out: &mut Vec<u8>) {
-    let (facts, now_ms) = (work.context.facts, work.context.now_ms);
+fn general(
+    work: &Work<'_>,
+    view: &TenantView,
+    entry: &TableEntry,
+    (table, totals): (&TableStats, &Totals),
+    lines: &mut Lines<'_>,
+) {
+    let (facts, now_ms, usage) = (work.context.facts, work.context.now_ms, &view.tenant.usage);
     let sum = |counter: fn(&crate::metrics::TenantCounters) -> &Counter| {
-        (0..facts.workers).map(|worker| counter(view.tenant.usage.worker(worker)).get()).sum::<u64>()
+        (0..facts.workers).map(|worker| counter(usage.worker(worker)).get()).sum::<u64>()
     };
-    let (reads, misses) = (sum(|tenant| &tenant.connection_reads), sum(|tenant| &tenant.connection_misses));
-    let writes = sum(|tenant| &tenant.connection_writes);
-    stat("pid", std::process::id(), out);
-    stat("uptime", now_ms.saturating_sub(facts.started_ms) / 1000, out);
-    stat("time", now_ms / 1000, out);
-    stat("version", COMPATIBLE, out);
-    stat("sandstorm", env!("CARGO_PKG_VERSION"), out);
-    stat("pointer_size", usize::BITS, out);
-    stat("max_connections", facts.connections, out);
-    stat("curr_connections", sum(|tenant| &tenant.connections), out);
-    stat("cmd_get", reads, out);
-    stat("cmd_set", writes, out);
-    stat("get_hits", reads.saturating_sub(misses), out);
-    stat("get_misses", misses, out);
-    stat("get_expired", table.expirations, out);
-    stat("limit_maxbytes", entry.quota_bytes, out);
-    stat("accepting_conns", 1, out);
-    stat("threads", facts.workers, out);
-    stat("bytes", table.bytes, out);
-    stat("curr_items", table.records, out);
-    stat("evictions", table.evictions, out);
-    stat("kills", facts.metrics.kills().min(view.tenant.usage.kills_total()), out);
+    let refused = |reason: ConnectionReason| {
+        let workers = (0..facts.workers).filter_map(|worker| facts.metrics.worker(worker));
+        workers.map(|worker| worker.connections_refused[reason as usize].get()).sum::<u64>()
+    };
+    lines.stat("pid", std::process::id());
+    lines.stat("uptime", now_ms.saturating_sub(facts.started_ms) / 1000);
+    lines.stat("time", now_ms / 1000);
+    lines.stat("version", COMPATIBLE);
+    lines.stat("sandstorm", env!("CARGO_PKG_VERSION"));
+    lines.stat("pointer_size", usize::BITS);
+    let cpu_us = sum(|tenant| &tenant.invocation_cpu_ns) / 1000;
+    lines.stat("rusage_user", format_args!("{}.{:06}", cpu_us / 1_000_000, cpu_us % 1_000_000));
+    lines.stat("rusage_system", "0.000000");
+    lines.stat("max_connections", facts.connections);
+    lines.stat("curr_connections", sum(|tenant| &tenant.connections));
+    let no_files = refused(ConnectionReason::NoFiles);
+    lines.stat("rejected_connections", refused(ConnectionReason::Full) + no_files);
+    lines.stat("cmd_get", totals.of(Tally::GetHits) + totals.of(Tally::GetMisses));
+    lines.stat("cmd_touch", totals.of(Tally::TouchHits) + totals.of(Tally::TouchMisses));
+    for tally in Tally::ALL {
+        lines.stat(tally.name(), totals.of(*tally));
+    }
+    lines.stat("limit_maxbytes", entry.quota_bytes);
+    lines.stat("accepting_conns", 1);
+    lines.stat("listen_disabled_num", no_files);
+    lines.stat("threads", facts.workers);
+    lines.stat("hash_is_expanding", u64::from(entry.table.is_growing(work.guard())));
+    lines.stat("bytes", table.bytes);
+    lines.stat("curr_items", table.records);
+    lines.stat("evictions", table.evictions);
+    lines.stat("reclaimed", table.expirations);
+    lines.stat("kills", facts.metrics.kills().min(usage.kills_total()));
 }
 
-fn settings(work: &Work<'_>, entry: &TableEntry, table: &TableStats, out: &mut Vec<u8>) {
-    stat("maxbytes", table.quota_bytes, out);
-    stat("maxconns", work.context.facts.connections, out);
-    stat("evictions", if entry.mode == Mode::Cache { "on" } else { "off" }, out);
-    stat("num_threads", work.context.facts.workers.min(MAX_WORKERS), out);
-    stat("item_size_max", MAX_VALUE_BYTES, out);
-    stat("cas_enabled", "yes", out);
-    stat("auth_enabled_ascii", if work.by_token { "yes" } else { "no" }, out);
-    stat("flush_enabled", "yes", out);
-    stat("binding_protocol", "ascii", out);
+/// One class, of items of any size.
+fn slabs(table: &TableStats, totals: &Totals, lines: &mut Lines<'_>) {
+    if table.records > 0 {
+        lines.stat("1:used_chunks", table.records);
+        lines.stat("1:mem_requested", table.bytes);
+        let counted = [
+            Tally::GetHits,
+            Tally::Sets,
+            Tally::DeleteHits,
+            Tally::IncrHits,
+            Tally::DecrHits,
+            Tally::CasHits,
+            Tally::CasBad,
+            Tally::TouchHits,
+        ];
+        for tally in counted {
+            lines.stat(&format!("1:{}", tally.name()), totals.of(tally));
+        }
+    }
+    lines.stat("active_slabs", u64::from(table.records > 0));
+    lines.stat("total_malloced", table.bytes);
+}
+
+fn settings(work: &Work<'_>, entry: &TableEntry, table: &TableStats, lines: &mut Lines<'_>) {
+    let by_token = if work.by_token { "yes" } else { "no" };
+    lines.stat("maxbytes", table.quota_bytes);
+    lines.stat("maxconns", work.context.facts.connections);
+    lines.stat("evictions", if entry.mode == Mode::Cache { "on" } else { "off" });
+    lines.stat("num_threads", work.context.facts.workers.min(MAX_WORKERS));
+    lines.stat("item_size_max", entry.table.max_value_len());
+    lines.stat("cas_enabled", "yes");
+    lines.stat("auth_enabled_ascii", by_token);
+    lines.stat("auth_enabled_sasl", by_token);
+    lines.stat("flush_enabled", "yes");
+    lines.stat("dump_enabled", "no");
+    lines.stat("detail_enabled", "no");
+    lines.stat("binding_protocol", "auto-negotiate");
+    lines.stat("lru_crawler", "no");
+    lines.stat("lru_segmented", "no");
 }

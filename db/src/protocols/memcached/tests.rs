@@ -9,24 +9,28 @@ use crate::store::{Epochs, Mode, Participant};
 use crate::tenants::{Access, Directory, Granter, NewTable, NewTenant, Options, QuotaChanges};
 
 /// A server's part that sessions need.
-struct Place {
-    directory: Arc<Directory>,
+pub(super) struct Place {
+    pub(super) directory: Arc<Directory>,
     participant: Participant,
     facts: Facts,
-    now_ms: u64,
+    pub(super) now_ms: u64,
 }
 
 /// A client of one.
-struct Client {
-    session: Session,
-    input: Vec<u8>,
+pub(super) struct Client {
+    pub(super) session: Session,
+    pub(super) input: Vec<u8>,
 }
 
 impl Place {
     /// With tenants `shop` and `guest`, each with a table `t`; the one of `shop` was granted to `guest`.
-    fn new(access: Access) -> Place {
+    pub(super) fn new(access: Access) -> Place {
+        Place::with_options(access, Options::default())
+    }
+
+    pub(super) fn with_options(access: Access, options: Options) -> Place {
         let epochs = Epochs::new();
-        let directory = Directory::with_options(Arc::clone(&epochs), Options::default());
+        let directory = Directory::with_options(Arc::clone(&epochs), options);
         for tenant in ["shop", "guest"] {
             directory.create_tenant(NewTenant { open: true, ..NewTenant::named(tenant) }).expect("a tenant");
             directory.create_table(tenant, NewTable::named("t")).expect("a table");
@@ -37,13 +41,13 @@ impl Place {
     }
 
     /// A client at a port that speaks for a tenant, with a table of it.
-    fn client(&self, tenant: &str, table: &str) -> Client {
+    pub(super) fn client(&self, tenant: &str, table: &str) -> Client {
         let (tenant, table) = (Some(tenant.to_owned()), Some(table.to_owned()));
         let entrance = Entrance { protocol: Protocol::Memcached, tenant, table, public: false };
         Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() }
     }
 
-    fn context(&self, run: impl FnOnce(&Context<'_>)) {
+    pub(super) fn context(&self, run: impl FnOnce(&Context<'_>)) {
         let snapshot = self.directory.snapshot();
         crate::store::fix_clock(Some(self.now_ms));
         run(&Context {
@@ -61,7 +65,7 @@ impl Place {
     }
 
     /// What a client is told that says this, and what is to happen then.
-    fn hears(&self, client: &mut Client, said: &[u8]) -> (String, Next) {
+    pub(super) fn hears(&self, client: &mut Client, said: &[u8]) -> (String, Next) {
         client.input.extend_from_slice(said);
         let (mut out, mut used, mut last) = (Vec::new(), 0, Next::Again);
         self.context(|context| {
@@ -74,11 +78,11 @@ impl Place {
         (String::from_utf8_lossy(&out).into_owned(), last)
     }
 
-    fn say(&self, client: &mut Client, said: &str) -> String {
+    pub(super) fn say(&self, client: &mut Client, said: &str) -> String {
         self.hears(client, said.as_bytes()).0
     }
 
-    fn datagram(&self, client: &mut Client, said: &str) -> String {
+    pub(super) fn datagram(&self, client: &mut Client, said: &str) -> String {
         let mut out = Vec::new();
         self.context(|context| client.session.run_datagram(context, said.as_bytes(), &mut out));
         String::from_utf8_lossy(&out).into_owned()
@@ -143,24 +147,6 @@ fn blanks_of_an_endless_get_are_not_kept() {
         assert!(client.input.is_empty(), "{} bytes wait", client.input.len());
     }
     assert_eq!(place.say(&mut client, " b   \r\nmn\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\nMN\r\n");
-}
-
-#[test]
-fn the_binary_protocol_is_hung_up_on_at_once() {
-    let place = Place::new(Access::Read);
-    let mut client = place.client("shop", "t");
-    let request = [&[0x80, 0x0b][..], &[0; 22]].concat();
-    assert_eq!(place.hears(&mut client, &request), (String::new(), Next::Close));
-    let entrance = Entrance { protocol: Protocol::Memcached, tenant: None, table: None, public: false };
-    let mut stranger = Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() };
-    assert_eq!(place.hears(&mut stranger, &request), (String::new(), Next::Close));
-    let mut client = place.client("shop", "t");
-    assert_eq!(
-        place.hears(&mut client, b"mn\r\n\x80\r\n").0,
-        "MN\r\nERROR\r\n",
-        "as memcached, which looks at the first"
-    );
-    assert_eq!(place.datagram(&mut client, "mn\r\n"), "MN\r\n");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod commit;
 mod growth;
 mod index;
 mod locked;
+mod numbers;
 mod page;
 mod pages;
 mod queues;

@@ -154,9 +154,11 @@ impl Connection {
     }
 
     /// Tells the client that the server is shutting down; the connection ends when it has heard that. False: it is broken.
-    pub(super) fn turn_away(&mut self, now_us: u64) -> bool {
+    pub(super) fn turn_away(&mut self, received: &[u8], now_us: u64) -> bool {
+        let mut answer = Vec::new();
+        let waits = self.input.get(self.used..).filter(|waits| !waits.is_empty());
+        self.conversation.stops(waits.unwrap_or(received), &mut answer);
         (self.input, self.used, self.state) = (Vec::new(), 0, State::Ends);
-        let mut answer = self.conversation.protocol().stops().to_vec();
         self.send(&mut answer, now_us)
     }
 

@@ -9,8 +9,8 @@ use sandstorm_net::r2p2::Transmit;
 
 use crate::limits::connections::{KEPT_BUFFER_BYTES, TURN_NS};
 use crate::limits::protocols::DATAGRAM_WORK;
-use crate::protocols::memcached::Session;
-use crate::protocols::{Entrance, Protocol};
+use crate::protocols::Entrance;
+use crate::protocols::memcached::{SHUTTING_DOWN, Session};
 use crate::workers::Worker;
 
 /// A socket of one worker, on an address that all workers have.
@@ -68,7 +68,7 @@ impl Wicket {
             };
             self.answer.clear();
             if worker.stops {
-                self.answer.extend_from_slice(Protocol::Memcached.stops());
+                self.session.tell_the_end(said, SHUTTING_DOWN, &mut self.answer);
             } else if header.count == 1 {
                 let context = worker.context(DATAGRAM_WORK);
                 self.session.run_datagram(&context, said, &mut self.answer);

@@ -339,7 +339,11 @@ impl Connections {
     ) -> Fate {
         let Some(connection) = self.places.get(name) else { return Fate::Stays };
         if worker.stops {
-            return if connection.turn_away(worker.now_us) { Fate::Stays } else { Fate::Ends };
+            return if connection.turn_away(received.unwrap_or_default(), worker.now_us) {
+                Fate::Stays
+            } else {
+                Fate::Ends
+            };
         }
         let mut answers = mem::take(&mut self.answers);
         let bytes = received.map_or(0, <[u8]>::len);

@@ -1,0 +1,307 @@
+//! memcached's binary protocol: frames of a header of 24 bytes, extras, a key and a value. No sockets, no clocks, no allocation: a
+//! request borrows the bytes that it came in.
+//!
+//! [`parse`] takes one frame from the front of what has come. It decides by the header alone what a frame may be, so no more of a
+//! frame is waited for than a permitted command can need; what is too long is skipped and never kept.
+
+mod header;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod slow;
+#[cfg(test)]
+mod tests;
+
+pub use header::{Answer, HEADER_LEN, Opcode, Status};
+
+use super::MAX_KEY_LEN;
+use super::request::{Store, Verb};
+
+/// With what requests begin.
+pub const MAGIC: u8 = 0x80;
+/// With what answers begin.
+pub const ANSWER_MAGIC: u8 = 0x81;
+/// Longest body, bytes. A longer one ends the connection, as in memcached: a gigabyte is not worth to be skipped.
+pub const MAX_BODY_LEN: u32 = 1 << 30;
+/// Longest name of a SASL mechanism, bytes.
+pub const MAX_MECHANISM_LEN: usize = 32;
+/// Longest credentials, bytes: the names of a tenant and a table and a token have a few hundred together.
+pub const MAX_CREDENTIALS_LEN: usize = 1 << 10;
+
+/// One step of SASL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sasl<'i> {
+    /// Asks for the mechanisms.
+    List,
+    /// Begins.
+    Begin {
+        /// The mechanism's name.
+        mechanism: &'i [u8],
+        /// The client's first message.
+        data: &'i [u8],
+    },
+    /// Goes on.
+    Step {
+        /// The client's next message.
+        data: &'i [u8],
+    },
+}
+
+/// What a frame asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'i> {
+    /// get, gat.
+    Get {
+        /// The key.
+        key: &'i [u8],
+        /// A new time of expiry.
+        exptime: Option<u32>,
+        /// Whether the answer names the key.
+        with_key: bool,
+    },
+    /// touch.
+    Touch {
+        /// The key.
+        key: &'i [u8],
+        /// The new time of expiry.
+        exptime: u32,
+    },
+    /// set, add, replace, append, prepend; with a number, which the record has to have, in the place of the first three: [`Verb::Cas`].
+    Store {
+        /// What is stored, and how.
+        store: Store<'i>,
+        /// The number that the record has to have which is appended to; 0: any.
+        cas: u64,
+    },
+    /// A value longer than can be stored. It is to be skipped, and told so; a `set` also ends what was there.
+    TooLarge {
+        /// The key.
+        key: &'i [u8],
+        /// Whether it was a `set`.
+        set: bool,
+    },
+    /// delete.
+    Delete {
+        /// The key.
+        key: &'i [u8],
+        /// The number that the record has to have; 0: any.
+        cas: u64,
+    },
+    /// incr, decr.
+    Arithmetic {
+        /// The key.
+        key: &'i [u8],
+        /// By so much.
+        delta: u64,
+        /// What is made where there is nothing.
+        initial: u64,
+        /// When that ends; all ones: nothing is made.
+        exptime: u32,
+        /// Up, or down.
+        up: bool,
+        /// The number that the record has to have; 0: any.
+        cas: u64,
+    },
+    /// flush.
+    Flush {
+        /// When.
+        delay: u32,
+    },
+    /// stat, of what the name says.
+    Stat {
+        /// The name, empty for the general ones.
+        name: &'i [u8],
+    },
+    /// noop, and what else is taken and does nothing.
+    Nothing,
+    /// version.
+    Version,
+    /// quit.
+    Quit,
+    /// The steps of SASL.
+    Sasl(Sasl<'i>),
+    /// No command; its body is skipped.
+    Unknown,
+    /// A command whose parts have lengths that it cannot have. It is answered with this status, and the connection ends.
+    Malformed(Status),
+    /// A mechanism's name or credentials of a length that they cannot have; skipped, and answered with this status.
+    Refused(Status),
+}
+
+/// A frame that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'i> {
+    /// What it asks for.
+    pub command: Command<'i>,
+    /// The command's number, which the answer has, too.
+    pub opcode: u8,
+    /// The client's own number of the request, which the answer has, too.
+    pub opaque: u32,
+    /// Whether no answer is wanted where all is well. A quiet get is answered where there is something.
+    pub quiet: bool,
+}
+
+/// What stands at the front of what has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed<'i> {
+    /// A part of a frame: it takes at least so many bytes.
+    More(usize),
+    /// A frame.
+    Frame {
+        /// What it asks for.
+        frame: Frame<'i>,
+        /// Bytes that it takes of those that have come.
+        used: usize,
+        /// Bytes that are to be skipped of those behind them, which may not have come yet.
+        skip: u64,
+    },
+    /// No request at all: the connection ends.
+    Hopeless,
+}
+
+/// The lengths of a frame's parts, and what else its header says.
+#[derive(Clone, Copy)]
+struct Head {
+    opcode: Option<Opcode>,
+    number: u8,
+    extras: usize,
+    key: usize,
+    body: u32,
+    opaque: u32,
+    cas: u64,
+}
+
+/// What a header permits.
+enum Permit {
+    /// The frame is waited for.
+    Whole,
+    /// Extras and key are waited for; the value is skipped.
+    WithoutValue,
+    /// It is answered at once, and its body skipped.
+    Skipped(Status),
+    /// It is answered at once, and the connection ends.
+    Malformed(Status),
+}
+
+/// The frame at the front of `input`. Values longer than `max_value` are to be skipped.
+#[inline]
+pub fn parse(input: &[u8], max_value: usize) -> Parsed<'_> {
+    match input.first() {
+        None => return Parsed::More(HEADER_LEN),
+        Some(&MAGIC) => {}
+        Some(_) => return Parsed::Hopeless,
+    }
+    let Some((header, rest)) = input.split_first_chunk::<HEADER_LEN>() else { return Parsed::More(HEADER_LEN) };
+    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let head = Head {
+        opcode: Opcode::of(header[1]),
+        number: header[1],
+        extras: usize::from(header[4]),
+        key: usize::from(u16::from_be_bytes([header[2], header[3]])),
+        body: word(8),
+        opaque: word(12),
+        cas: u64::from(word(16)) << 32 | u64::from(word(20)),
+    };
+    let permit = permit(&head, max_value);
+    let front = head.extras + head.key;
+    let taken = match permit {
+        Permit::Whole => head.body as usize,
+        Permit::WithoutValue => front,
+        Permit::Skipped(_) | Permit::Malformed(_) => 0,
+    };
+    let Some(body) = rest.get(..taken) else { return Parsed::More(HEADER_LEN + taken) };
+    let (command, skip) = match permit {
+        Permit::Whole => (command(&head, body), 0),
+        Permit::WithoutValue => {
+            let set = head.opcode.is_some_and(|opcode| opcode.plain() == Opcode::Set);
+            (Command::TooLarge { key: &body[head.extras..], set }, head.body as usize - front)
+        }
+        Permit::Skipped(Status::UnknownCommand) => (Command::Unknown, head.body as usize),
+        Permit::Skipped(status) => (Command::Refused(status), head.body as usize),
+        Permit::Malformed(status) => (Command::Malformed(status), 0),
+    };
+    let quiet = head.opcode.is_some_and(|opcode| opcode.plain() != opcode);
+    let frame = Frame { command, opcode: head.number, opaque: head.opaque, quiet };
+    Parsed::Frame { frame, used: HEADER_LEN + taken, skip: skip as u64 }
+}
+
+/// Looks at the lengths. Nothing of a body is waited for before that.
+fn permit(head: &Head, max_value: usize) -> Permit {
+    let (body, front) = (head.body as usize, head.extras + head.key);
+    if front > body {
+        return Permit::Malformed(Status::UnknownCommand);
+    }
+    if head.body > MAX_BODY_LEN || head.key > MAX_KEY_LEN {
+        return Permit::Malformed(Status::Invalid);
+    }
+    let Some(opcode) = head.opcode else { return Permit::Skipped(Status::UnknownCommand) };
+    let value = body - front;
+    let may_be = |extras: bool, key: bool, no_value: bool| extras && key && (no_value || value == 0);
+    let (has_key, no_key) = (head.key > 0, head.key == 0);
+    let whole = match opcode.plain() {
+        Opcode::Get | Opcode::GetK | Opcode::Delete => may_be(head.extras == 0, has_key, false),
+        Opcode::Set | Opcode::Add | Opcode::Replace => may_be(head.extras == 8, has_key, true),
+        Opcode::Append | Opcode::Prepend => may_be(head.extras == 0, has_key, true),
+        Opcode::Increment | Opcode::Decrement => may_be(head.extras == 20, has_key, false),
+        Opcode::Touch | Opcode::Gat | Opcode::GatK => may_be(head.extras == 4, has_key, false),
+        Opcode::Flush => may_be(matches!(head.extras, 0 | 4), no_key, false),
+        Opcode::Verbosity => may_be(head.extras == 4, no_key, false),
+        Opcode::Noop | Opcode::Version | Opcode::Quit | Opcode::SaslList => may_be(head.extras == 0, no_key, false),
+        Opcode::Stat => may_be(head.extras == 0, true, false),
+        Opcode::SaslAuth | Opcode::SaslStep => may_be(head.extras == 0, has_key, true),
+        // These are the quiet ones, of which `plain` is another.
+        _ => false,
+    };
+    match opcode.plain() {
+        _ if !whole => Permit::Malformed(Status::Invalid),
+        Opcode::SaslAuth | Opcode::SaslStep if head.key > MAX_MECHANISM_LEN => Permit::Skipped(Status::Invalid),
+        Opcode::SaslAuth | Opcode::SaslStep if value > MAX_CREDENTIALS_LEN => Permit::Skipped(Status::OutOfMemory),
+        Opcode::Set | Opcode::Add | Opcode::Replace | Opcode::Append | Opcode::Prepend if value > max_value => {
+            Permit::WithoutValue
+        }
+        _ => Permit::Whole,
+    }
+}
+
+/// The command of a frame whose lengths are permitted and whose body is there.
+fn command<'i>(head: &Head, body: &'i [u8]) -> Command<'i> {
+    let (extras, rest) = body.split_at(head.extras);
+    let (key, value) = rest.split_at(head.key);
+    let word =
+        |at: usize| extras.get(at..at + 4).map_or(0, |word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+    let cas = head.cas;
+    let store = |verb, flags, exptime: u32| {
+        let (exptime, noreply) = (i64::from(exptime), false);
+        Command::Store { store: Store { verb, key, flags, exptime, value, noreply }, cas }
+    };
+    let verb = |verb| if cas == 0 { verb } else { Verb::Cas(cas) };
+    let Some(opcode) = head.opcode else { return Command::Unknown };
+    match opcode.plain() {
+        Opcode::Get | Opcode::GetK => Command::Get { key, exptime: None, with_key: opcode.plain() == Opcode::GetK },
+        Opcode::Gat | Opcode::GatK => {
+            Command::Get { key, exptime: Some(word(0)), with_key: opcode.plain() == Opcode::GatK }
+        }
+        Opcode::Touch => Command::Touch { key, exptime: word(0) },
+        Opcode::Set => store(verb(Verb::Set), word(0), word(4)),
+        Opcode::Add => store(verb(Verb::Add), word(0), word(4)),
+        Opcode::Replace => store(verb(Verb::Replace), word(0), word(4)),
+        Opcode::Append => store(Verb::Append, 0, 0),
+        Opcode::Prepend => store(Verb::Prepend, 0, 0),
+        Opcode::Delete => Command::Delete { key, cas },
+        up @ (Opcode::Increment | Opcode::Decrement) => Command::Arithmetic {
+            key,
+            delta: long(0),
+            initial: long(8),
+            exptime: word(16),
+            up: up == Opcode::Increment,
+            cas,
+        },
+        Opcode::Flush => Command::Flush { delay: word(0) },
+        Opcode::Stat => Command::Stat { name: key },
+        Opcode::Version => Command::Version,
+        Opcode::Quit => Command::Quit,
+        Opcode::SaslList => Command::Sasl(Sasl::List),
+        Opcode::SaslAuth => Command::Sasl(Sasl::Begin { mechanism: key, data: value }),
+        Opcode::SaslStep => Command::Sasl(Sasl::Step { data: value }),
+        _ => Command::Nothing,
+    }
+}
