@@ -47,7 +47,16 @@ fn tenants_tables_and_records_from_the_command_line() {
     server.ok("table create carts --quota 1MiB --mode cache");
     assert_eq!(server.ok("put carts k hello"), "version 1\n", "the token of a tenant created here need not be typed");
     assert_eq!(server.ok("get carts k"), "hello\n");
-    assert!(server.fails("put carts k other --if-absent").contains("conflict"));
+    for (condition, said) in [
+        ("k other --if-absent", "conflict: there is a record, of version 1"),
+        ("k other --if-version 7", "conflict: the record has version 1, not 7"),
+        ("nothing other --if-version 7", "conflict: there is no record"),
+        ("nothing other --if-present", "conflict: there is no record"),
+    ] {
+        let shown = server.fails(&format!("put carts {condition}"));
+        assert!(shown.contains(said), "{condition}: {shown}");
+    }
+    assert!(server.fails("del carts nothing --if-version 7").contains("no record under nothing"));
     assert!(server.fails("get carts nothing").contains("no record under nothing"));
     server.ok("put carts bin hex:00ff u32:1");
     assert_eq!(server.ok("get carts bin"), "hex:00ff01000000\n");

@@ -158,9 +158,7 @@ fn what_was_acknowledged_is_there_after_a_kill_between_any_two_changes() {
 }
 
 /// Sends a message of one operation to a server, as one packet; its answer's status, number and user flags.
-fn ask(server: &Server, header: &MessageHeader, operation: &Operation<'_>) -> (Status, u64, u32) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+fn ask(socket: &UdpSocket, server: &Server, header: &MessageHeader, operation: &Operation<'_>) -> (Status, u64, u32) {
     let mut message = single(Kind::Request, 1).to_vec();
     encode_message(header, &[*operation], &mut message);
     let mut buffer = [0; 2000];
@@ -176,11 +174,15 @@ fn what_was_asked_of_a_server_does_not_run_on_the_one_that_takes_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let server = Server::start(folder, "", NONE);
-    let new = CreateTenant { name: "shop".into(), open: Some(true), ..CreateTenant::default() };
+    let new = CreateTenant { name: "shop".into(), open: true, ..CreateTenant::default() };
     let tenant = server.control.create_tenant(&new).unwrap().tenant.id;
     let table = server.control.create_table("shop", &table("carts")).unwrap().id;
     let header = |session, sequence, acked| MessageHeader { flags: 0, operations: 1, tenant, session, sequence, acked };
     let hello = Operation { number: HELLO_BINDS, ..Operation::hello(b"") };
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let ask =
+        |server: &Server, header: &MessageHeader, operation: &Operation<'_>| ask(&socket, server, header, operation);
     let (increment, read) = (Operation::increment(table, b"n", 1), Operation::increment(table, b"n", 0));
 
     let (_, _, start) = ask(&server, &header(7, 1, 0), &hello);

@@ -164,8 +164,8 @@ fn a_bound_session_is_the_same_wherever_its_packets_come_from() {
 fn what_is_bound_to_another_start_of_the_server_never_runs() {
     let mut window = OnceWindow::new(OnceLimits::default()).of_start(0, 9, true);
     for (number, acked) in [(1, 0), (1, bound(8, 0)), (5, bound(8, 3)), (900, 0)] {
-        for now_us in [0, 1 << 40] {
-            assert_eq!(window.admit(now_us, peer(1), 1, 7, bound(8, number), acked), Admit::Former);
+        for at_us in [0, 1 << 40] {
+            assert_eq!(window.admit(at_us, peer(1), 1, 7, bound(8, number), acked), Admit::Former);
         }
     }
     assert_eq!((window.sessions(), window.counters().stale), (0, 8), "and takes no room");
