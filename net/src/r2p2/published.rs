@@ -99,13 +99,13 @@ mod tests {
         let (mut sent, response) = (Sent::new(), message(4000));
         let mut asked_again = false;
         server.respond(0, peer(), 5, &response, &mut sent);
-        for now_us in (0..6_000_000).step_by(1000) {
+        for at_us in (0..6_000_000).step_by(1000) {
             let before = sent.len();
-            server.poll_timers(now_us, &mut sent);
-            if now_us > 2_500_000 && !asked_again {
-                assert_eq!((server.held(), sent.len()), (Default::default(), before), "{now_us}");
+            server.poll_timers(at_us, &mut sent);
+            if at_us > 2_500_000 && !asked_again {
+                assert_eq!((server.held(), sent.len()), (Default::default(), before), "{at_us}");
                 asked_again = true;
-                server.respond(now_us, peer(), 5, &response, &mut sent);
+                server.respond(at_us, peer(), 5, &response, &mut sent);
                 assert!(sent.len() > before && server.held().outgoing == 1);
             }
         }
@@ -120,8 +120,8 @@ mod tests {
         let (_, first) = sent.remove(0);
         assert!(client.receive(0, &first, &mut acks).is_none());
         acks.iter().for_each(|(_, ack)| assert!(server.receive(0, peer(), ack, &mut sent).is_none()));
-        (0..3_000_000).step_by(1000).for_each(|now_us| {
-            server.poll_timers(now_us, &mut sent);
+        (0..3_000_000).step_by(1000).for_each(|at_us| {
+            server.poll_timers(at_us, &mut sent);
         });
         let expected = if acks.is_empty() { 0 } else { 1 };
         assert_eq!(server.held().outgoing, expected);
