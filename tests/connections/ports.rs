@@ -175,7 +175,7 @@ fn over_tls_all_is_as_without() {
         let said = [format!("set large 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
         assert_eq!(hear_from(&mut stream, &said, b"\r\n"), "STORED\r\n");
         let heard = hear_from(&mut stream, b"get large\r\n", b"END\r\n");
-        assert!(heard.as_bytes().get(24..).is_some_and(|heard| heard.starts_with(&value)), "{} bytes", heard.len());
+        assert!(heard.as_bytes().get(23..).is_some_and(|heard| heard.starts_with(&value)), "{} bytes", heard.len());
         // One that has said its last hears the answers to what it said before.
         stream.write_all(b"get a\r\nget a\r\n").expect("said");
         stream.conn.send_close_notify();
@@ -234,7 +234,8 @@ fn what_is_no_handshake_or_never_ends_one_is_closed_and_others_do_not_notice() {
     let mut stream = secure(&config, server.memcached);
     assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
     for stream in &mut slow {
-        assert_eq!(hear(stream, b"<closed>"), b"<closed>");
+        let heard = hear(stream, b"<closed>");
+        assert!(heard.ends_with(b"<closed>") && heard.len() < 40, "{}", text(&heard));
     }
     assert!(refused() >= 44, "{}", refused());
     assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n", "it goes on");
@@ -267,8 +268,9 @@ fn another_certificate_is_shown_without_a_restart_and_connections_go_on() {
     server.plane.look_at_certificate();
     assert!(within_a_minute(|| hear_from(&mut secure(&new, server.memcached), b"mn\r\n", b"\r\n") == "MN\r\n"));
     // A ticket of before would do; a client that has none does not believe the new one.
-    let stranger = Arc::new(ClientConfig { resumption: Resumption::disabled(), ..ClientConfig::clone(&old) });
-    assert_eq!(hear_from(&mut secure(&stranger, server.memcached), b"mn\r\n", b"\r\n"), "<closed>");
+    let mut stranger = ClientConfig::clone(&old);
+    stranger.resumption = Resumption::disabled();
+    assert_eq!(hear_from(&mut secure(&Arc::new(stranger), server.memcached), b"mn\r\n", b"\r\n"), "<closed>");
     assert_eq!(hear_from(&mut stream, b"mn\r\n", b"\r\n"), "MN\r\n");
 }
 

@@ -135,12 +135,12 @@ mod tests {
     fn handshakes_take_a_tenth_of_a_worker_and_one_a_turn() {
         let mut handshakes = Handshakes::default();
         let (mut spent_ns, cost_ns) = (0, 1_000_000);
-        for now_us in (0..10_000_000).step_by(100) {
+        for at_us in (0..10_000_000).step_by(100) {
             handshakes.begun = 0;
-            if handshakes.may(now_us) {
+            if handshakes.may(at_us) {
                 handshakes.charge(cost_ns);
                 spent_ns += cost_ns;
-                assert!(!handshakes.may(now_us), "one in a turn");
+                assert!(!handshakes.may(at_us), "one in a turn");
             }
         }
         let most_ns = 10 * TLS_HANDSHAKE_NS_PER_S + TLS_HANDSHAKE_BURST_NS;
