@@ -315,7 +315,9 @@ fn texts_that_tenants_chose_reach_no_terminal_as_they_are() {
         let said = server.fails(line);
         harmless(&said);
         assert!(said.contains(shown), "{said}");
-        harmless(&server.fails(&format!("{line} --json")).replace("\\n", ""));
+        let mut words: Vec<&str> = line.split(' ').collect();
+        words.push("--json");
+        harmless(&String::from_utf8(server.run(&words).stderr).unwrap());
     }
     let kills = server.ok("kills");
     harmless(&kills);
@@ -349,7 +351,9 @@ fn memory_of_large_values_goes_back_and_until_then_the_counters_tell_where_it_is
         let (resident, record_bytes) = (now("resident_bytes"), now("record_bytes"));
         // What of it nothing has touched yet is not resident; code and stacks are, and told nowhere.
         assert!(resident < told + before + (48 << 20), "{resident} resident, {told} told");
-        assert!(now("slab_bytes") - now("slab_free_bytes") >= record_bytes, "records are in slabs");
+        // What is charged for a record is the most that it can take.
+        let used = now("slab_bytes") - now("slab_free_bytes");
+        assert!(used.abs_diff(record_bytes) < record_bytes / 20, "{used} used, {record_bytes} of records");
     }
     assert!(counters()("resident_bytes") > before + (100 << 20), "it was in memory");
     server.ok("tenant delete load-1");

@@ -330,6 +330,41 @@ fn half_requests_hold_the_operator_up_neither_in_headers_nor_in_bodies() {
 }
 
 #[test]
+fn who_has_no_token_learns_of_no_tenant_table_or_extension() {
+    let server = Server::start(&[]);
+    good(&server.here("tenant create shop"));
+    good(&server.here("table create t --tenant shop"));
+    let ask = |method: &str, path: &str, token: &str| {
+        let mut stream = TcpStream::connect(server.text("control")).unwrap();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n{token}connection: close\r\n\r\n{{}}");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401"), "{method} {path}: {answer}");
+        let dated = answer.lines().filter(|line| !line.starts_with("date: "));
+        dated.collect::<Vec<_>>().join("\n")
+    };
+    let pairs = [
+        ("GET", "", ""),
+        ("PATCH", "", ""),
+        ("DELETE", "", ""),
+        ("POST", "/rotate", "/rotate"),
+        ("GET", "/tables/t", "/tables/nosuch"),
+        ("DELETE", "/tables/t", "/tables/nosuch"),
+        ("GET", "/extensions/e", "/extensions/f"),
+    ];
+    // With a token that is nobody's, answers come late, but are the same: few are asked for.
+    for (token, count) in [("", pairs.len()), ("authorization: Bearer a_token_that_is_nobodys\r\n", 2)] {
+        for (method, there, absent) in &pairs[..count] {
+            let told = ask(method, &format!("/v1/tenants/shop{there}"), token);
+            assert_eq!(told, ask(method, &format!("/v1/tenants/nosuch{there}"), token));
+            assert_eq!(told, ask(method, &format!("/v1/tenants/shop{absent}"), token));
+        }
+    }
+}
+
+#[test]
 fn with_all_descriptors_taken_the_operator_is_answered_still() {
     let folder = tempfile::tempdir().unwrap();
     // As few as a server needs, and some for clients.

@@ -1,4 +1,6 @@
 //! Where the process's memory is: what the kernel counts, and what of it is whose.
+//!
+//! What this module guarantees: it asks the system's allocator how it stands, and touches no memory of anybody's.
 #![allow(unsafe_code)]
 
 use super::{Metric, Reading, gauge, readings};
