@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{data_plane_with, load, root, within_a_minute};
@@ -152,17 +152,45 @@ fn the_program_of_the_page_runs() {
     assert_eq!(text(&output), "[1, 0.1]\n302 -1 {'save': ''} None\nNone b'1' True standalone\n");
 }
 
-#[test]
-fn nodes_client_talks_to_it() {
+/// A folder that has node's client; filled once, from the package index.
+fn node() -> Option<PathBuf> {
+    static ONE_AFTER_THE_OTHER: Mutex<()> = Mutex::new(());
+    let _installs = ONE_AFTER_THE_OTHER.lock();
     let here = place("clients-node");
     let has = here.join("node_modules/redis/package.json");
     if !has.exists() {
         let _had = Command::new("npm").args(["install", "--silent", "redis"]).current_dir(&here).output();
     }
-    if !has.exists() {
+    has.exists().then_some(here).or_else(|| {
         eprintln!("skipped: no node, or no package `redis` for it");
-        return;
-    }
+        None
+    })
+}
+
+/// With client-side caching it begins with CLIENT TRACKING, and tries for ever where that is refused.
+#[test]
+fn nodes_client_with_a_cache_of_its_own_goes_on_and_is_never_stale() {
+    let Some(here) = node() else { return };
+    let (_plane, port, _) = server(1);
+    let program = format!(
+        "const {{ createClient }} = require('redis');\n(async () => {{\n\
+         const url = 'redis://127.0.0.1:{}';\n\
+         const own = createClient({{ url, RESP: 3, clientSideCache: {{ ttl: 0, maxEntries: 100 }} }});\n\
+         own.on('error', e => {{ console.log('error', e.message); process.exit(1); }});\nawait own.connect();\n\
+         const other = createClient({{ url }});\nawait other.connect();\nlet stale = 0;\n\
+         for (let n = 0; n < 100; n++) {{ await other.set('k', String(n)); if (await own.get('k') !== String(n)) stale++; }}\n\
+         console.log('stale', stale);\nawait own.quit();\nawait other.quit();\n}})();\n",
+        port.port()
+    );
+    let mut command = Command::new("timeout");
+    command.args(["120", "node", "-e"]).arg(program).current_dir(&here);
+    let output = run(command, "timeout", "").expect("timeout was there");
+    assert_eq!(text(&output), "stale 0\n");
+}
+
+#[test]
+fn nodes_client_talks_to_it() {
+    let Some(here) = node() else { return };
     let (plane, port, _) = server(1);
     load(&plane, "shop", "total", 1);
     let program = format!(

@@ -589,20 +589,13 @@ pub mod redis {
     pub const KEYS_PATTERN_STEPS: u64 = 32 << 20;
     /// Steps of a pattern that count as one request.
     pub const PATTERN_STEPS_PER_REQUEST: u64 = 128;
-    /// Bytes of the values that BITOP combines, together: two of the largest, about 3 ms, for which the worker's other tenants wait.
-    pub const BITOP_BYTES: usize = 16 << 20;
-    /// Keys that BITOP combines: about 0.1 ms when all of them come from memory.
-    pub const BITOP_KEYS: usize = 1_000;
     /// Connections that one CLIENT LIST tells of: about a millisecond.
     pub const CLIENTS_LISTED: usize = 2_000;
-    /// Operations of one BITFIELD: about 0.1 ms.
-    pub const BITFIELD_OPS: usize = 4_096;
-    /// Lengths, each and one more, that LCS multiplies: as many steps, of about a nanosecond, and two bytes for each. 512 bytes and as many.
-    pub const LCS_CELLS: usize = 1 << 18;
     /// Bytes of a number for INCRBYFLOAT, as in Redis.
     pub const FLOAT_BYTES: usize = 5 * 1024;
 }
 
+pub mod bits;
 pub mod control;
 
 pub mod kept;

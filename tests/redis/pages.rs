@@ -42,7 +42,7 @@ fn what_a_browser_posts_is_not_run_however_it_is_cut() {
     let other = POSTED.replace("SET stolen 1\r\n", lines);
     let mut sent = 0;
     for first in ["POST / ", "GET /?a=b ", "PUT /' ", "OPTIONS * "] {
-        for (port, text) in [(redis, POSTED), (memcached, &other)] {
+        for (port, text) in [(redis, POSTED), (memcached, other.as_str())] {
             let text = text.replacen("POST / ", first, 1);
             for cut in [1, 6, 16, text.len() / 2, text.len() - 14, text.len()] {
                 let mut stream = TcpStream::connect(port).expect("a connection");
@@ -59,8 +59,8 @@ fn what_a_browser_posts_is_not_run_however_it_is_cut() {
         }
     }
     assert_eq!(stolen(redis), ":0\r\n");
-    let counted = spoke_http(&plane);
-    assert!(counted >= sent / 2 && counted <= sent, "{counted} of {sent}: a quote alone is no command either");
+    // Of Redis' half; a quote that does not end is no command either. memcached's parser has its own word for it.
+    assert_eq!(spoke_http(&plane), sent / 2 * 3 / 4);
 }
 
 /// The same by a browser itself, where there is one.
@@ -107,5 +107,5 @@ fn a_page_in_chromium_has_nothing_stored() {
         return;
     }
     assert_eq!(stolen(redis), ":0\r\n");
-    assert!(spoke_http(&plane) >= 2, "the browser was heard");
+    assert!(spoke_http(&plane) >= 1, "the browser was heard");
 }

@@ -19,11 +19,11 @@ mod tests;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use sandstorm_net::memcached::{BAD_FORMAT, ERROR, MAX_KEY_LEN, Parsed, Request, parse};
+use sandstorm_net::memcached::{BAD_FORMAT, MAX_KEY_LEN, Parsed, Request, parse};
 
 use self::auth::UNAUTHENTICATED;
 use self::classic::{NO_TENANT, Work};
-use super::{Context, Entrance, Identity, Next, http};
+use super::{Context, Entrance, Identity, Next};
 use crate::limits::protocols::{
     ANSWERS_FULL_BYTES, BATCH, DATAGRAM_ANSWER_BYTES, DATAGRAM_WORK, WRITTEN_AT_ONCE_BYTES,
 };
@@ -233,12 +233,6 @@ impl Session {
                     used += bytes;
                     break End::Close;
                 }
-                Parsed::Request { request: Request::Wrong { text: ERROR, .. }, used: bytes, .. }
-                    if is_http(&input[used..used + bytes]) =>
-                {
-                    http::refuse(work.context, "a port for memcached");
-                    break End::Close;
-                }
                 Parsed::Request { request, used: bytes, skip } => {
                     used += bytes;
                     let hash = work.foresee(&request);
@@ -364,12 +358,6 @@ impl Session {
         }
         (used, next)
     }
-}
-
-/// Whether a line that is no command is HTTP: see [`http`].
-#[cold]
-fn is_http(line: &[u8]) -> bool {
-    http::begins(line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()))
 }
 
 /// Whether others have their turn before this goes on. Never before something was done: what was answered before does not count.

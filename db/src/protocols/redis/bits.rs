@@ -2,7 +2,7 @@
 
 use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is};
 use crate::limits::MAX_VALUE_BYTES;
-use crate::limits::redis::{BITFIELD_OPS, BITOP_BYTES, BITOP_KEYS};
+use crate::limits::bits::{BITFIELD_OPS, BITOP_BYTES, BITOP_KEYS};
 use crate::store::{Change, RecordRef, Value};
 
 /// What BITOP does with bytes.

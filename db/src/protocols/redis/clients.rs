@@ -67,9 +67,9 @@ pub(super) fn list(call: &mut Call<'_, '_>) -> Outcome {
     call.state.tell();
     let clients = &call.view()?.tenant.usage.clients;
     let shown = match call.rest(2) {
-        [] => clients.which(|_| true),
+        [] => clients.which(|client| !client.is_killed()),
         [word, kind] if is(word, "TYPE") => match is_normal(kind)? {
-            true => clients.which(|_| true),
+            true => clients.which(|client| !client.is_killed()),
             false => Vec::new(),
         },
         [word, ids @ ..] if is(word, "ID") && !ids.is_empty() => {
@@ -140,7 +140,9 @@ impl Wanted<'_> {
         let at = |wanted: Option<&[u8]>, address: fn(&Client) -> Option<String>| {
             wanted.is_none_or(|wanted| address(client).is_some_and(|address| address.as_bytes() == wanted))
         };
+        // One that was ended is told so with the next look of its worker.
         !self.none
+            && !client.is_killed()
             && self.id.is_none_or(|id| id == client.id)
             && self.age.is_none_or(|age_s| now_ms.saturating_sub(client.since_ms) / 1000 >= age_s)
             && at(self.from, |client| client.addresses.map(|(from, _)| from.to_string()))

@@ -1,7 +1,7 @@
 //! LCS: the longest common subsequence of two values. Its time and memory are the product of both lengths, which is bounded.
 
 use super::call::{Call, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is};
-use crate::limits::redis::LCS_CELLS;
+use crate::limits::bits::LCS_CELLS;
 
 /// What is asked for.
 #[derive(Default)]

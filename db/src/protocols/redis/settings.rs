@@ -74,10 +74,7 @@ const WITHOUT_EFFECT: [&str; 33] = [
 const REFUSED: [(&str, &str); 16] = [
     ("save", "records are in memory and are not kept over a restart"),
     ("appendonly", "records are in memory and are not kept over a restart"),
-    (
-        "maxmemory",
-        "a table's memory is its quota: `sandstorm table create --quota`, or the operator's `sandstorm tenant set`",
-    ),
+    ("maxmemory", "a table's memory is its quota: `sandstorm table create --quota`"),
     ("maxmemory-policy", "a table refuses or evicts at its quota as it was made: `sandstorm table create --mode`"),
     ("maxmemory-clients", "connections' memory is bounded by the server"),
     ("client-output-buffer-limit", "connections' memory is bounded by the server"),
