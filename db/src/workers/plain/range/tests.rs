@@ -54,7 +54,7 @@ impl World {
         let answer = answers.next().expect("an answer").expect("a whole one");
         assert_eq!(status, answer.status);
         // An error has a text in their place.
-        let rows = if status == Status::Ok { answer.value } else { b"" };
+        let rows: &[u8] = if status == Status::Ok { answer.value } else { b"" };
         let rows: Vec<_> = Rows::new(rows).map(|row| row.expect("a whole row").key.to_vec()).collect();
         let more = answer.number & RANGE_MORE != 0;
         assert!(status != Status::Ok || answer.number & !RANGE_MORE == rows.len() as u64);
