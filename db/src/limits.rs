@@ -544,7 +544,7 @@ pub mod redis {
     /// Bytes of one answer that is put together before it leaves (that of KEYS); beyond it there is an error in its place.
     pub const ANSWER_BYTES: usize = 64 << 20;
     /// Commands between MULTI and EXEC, and keys that they name together, each command counted as one key at least; and pairs of an MSET. They run in
-    /// one go, while writers of their keys wait: 100 ns each, so twice a slice.
+    /// one go, while writers of their keys wait: 100 to 200 ns each, so a few slices.
     pub const ATOMIC_KEYS: usize = 2_000;
     /// Bytes of the commands between MULTI and EXEC, of their answers, and of an MSET: one largest value, and a little.
     pub const ATOMIC_BYTES: usize = super::MAX_VALUE_BYTES + (1 << 20);

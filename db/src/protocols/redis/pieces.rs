@@ -249,7 +249,7 @@ impl Each {
         let entry = reach(call.view()?, self.table, self.doing == Doing::Delete)?;
         let batch = arguments.from(self.at);
         entry.table.prefetch_keys(call.guard, &batch);
-        let start = call.reply.out.len();
+        let (start, before) = (call.reply.out.len(), self.at);
         for key in &batch {
             self.at += 1;
             match self.doing {
@@ -267,9 +267,10 @@ impl Each {
                 Doing::Count => self.counted += i64::from(call.get_of(&entry.table, key).is_some()),
             }
         }
-        call.context.work(batch.len() as u64);
+        let done = self.at - before;
+        call.context.work(done as u64);
         call.context.bytes(call.reply.out.len() - start);
-        call.context.bytes(batch.iter().map(|key| key.len()).sum());
+        call.context.bytes(batch.iter().take(done).map(|key| key.len()).sum());
         let ended = self.at >= arguments.len();
         if ended && self.doing != Doing::Tell {
             call.reply.integer(self.counted);

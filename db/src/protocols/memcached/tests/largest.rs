@@ -45,7 +45,7 @@ fn forms() -> Vec<Vec<u8>> {
         valued(format!("set big 0 0 {len}"), len),
         valued("append large 0 0 1".into(), 1).repeat(10),
         valued(format!("set big 0 0 {}", len + 1), len + 1),
-        valued(format!("ms big S{}", len + 1), len + 1),
+        valued(format!("ms big {}", len + 1), len + 1),
         valued(format!("ms big {len}"), len),
     ];
     for short in [
