@@ -4,6 +4,7 @@
 //! large stack, after a look at its tokens has bounded how deep the tree can become.
 
 mod depth;
+mod guards;
 mod jumps;
 mod lists;
 mod projections;

@@ -6,6 +6,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Item, TypeParamBound};
 
+use super::guards::Within;
 use super::jumps::Around;
 use super::rules::{self, Rule};
 use super::{ModuleFile, Refusal, lists};
@@ -21,6 +22,8 @@ pub(super) struct Walk<'a> {
     pub(super) type_parameters: Vec<Vec<String>>,
     /// Calls, loops and blocks around this place, innermost last.
     pub(super) around: Vec<Around>,
+    /// Whether this place is in a guard.
+    pub(super) guard: Within,
     /// How many lifetimes are in scope.
     pub(super) lifetimes: usize,
     files: Vec<ModuleFile>,
@@ -73,6 +76,7 @@ impl<'a> Walk<'a> {
             modules,
             type_parameters,
             around: Vec::new(),
+            guard: Within::Code,
             lifetimes: 0,
             files: Vec::new(),
             refused: Vec::new(),
@@ -325,6 +329,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_macro(&mut self, found: &'ast syn::Macro) {
+        self.check_macro_in_guard(found);
         self.check_macro(found);
     }
 
@@ -359,6 +364,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
+        self.check_in_guard(expression);
         match expression {
             Expr::Unsafe(found) => self.refuse(&rules::UNSAFE, &found.unsafe_token, ""),
             Expr::RawAddr(found) => self.refuse(&rules::SPECIAL, found, "the address of a place"),
@@ -371,6 +377,11 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         match pattern {
             syn::Pat::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
             syn::Pat::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for patterns"),
+            syn::Pat::Guard(found) => {
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.visit_pat(&found.pat);
+                self.walk_guard(&found.guard);
+            }
             _ => visit::visit_pat(self, pattern),
         }
     }
