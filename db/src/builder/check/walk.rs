@@ -1,5 +1,6 @@
 //! Walks a file's syntax tree and notes what the rules refuse.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use syn::spanned::Spanned;
@@ -28,6 +29,19 @@ pub(super) struct Walk<'a> {
     pub(super) lifetimes: usize,
     files: Vec<ModuleFile>,
     refused: Vec<Refusal>,
+    /// Names of traits, for `dyn`.
+    pub(super) names: Names,
+}
+
+/// What a file says of names that may be traits'.
+#[derive(Default)]
+pub(super) struct Names {
+    /// `dyn E`: names that are no well-known trait's, and where they stand.
+    pub(super) objects: Vec<(String, Range<usize>)>,
+    /// `use core::error::Error as E`: other names of well-known traits of core.
+    pub(super) renamed: HashSet<String>,
+    /// Traits of the tenant's own, and whatever else is imported or renamed.
+    pub(super) others: HashSet<String>,
 }
 
 /// An identifier without `r#`.
@@ -80,11 +94,12 @@ impl<'a> Walk<'a> {
             lifetimes: 0,
             files: Vec::new(),
             refused: Vec::new(),
+            names: Names::default(),
         }
     }
 
-    pub(super) fn finish(self) -> (Vec<Refusal>, Vec<ModuleFile>) {
-        (self.refused, self.files)
+    pub(super) fn finish(self) -> (Vec<Refusal>, Vec<ModuleFile>, Names) {
+        (self.refused, self.files, self.names)
     }
 
     pub(super) fn refuse(&mut self, rule: &'static Rule, at: &impl Spanned, remark: impl Into<String>) {
@@ -172,6 +187,11 @@ impl<'a> Walk<'a> {
 
     fn check_used(&mut self, before: &[String], ident: &syn::Ident, rename: Option<&syn::Ident>) {
         let used = name(ident);
+        let known = matches!(before, [first, _, ..] if is_one_of(&["alloc", "core"], first));
+        match rename.map(name) {
+            Some(renamed) if known && is_one_of(&lists::DYN, &used) => self.names.renamed.insert(renamed),
+            renamed => self.names.others.insert(renamed.unwrap_or_else(|| used.clone())),
+        };
         match before {
             [] if used == "std" => self.refuse(&rules::STD, ident, ""),
             [] if self.is_crate(&used) => self.refuse(&rules::IMPORT, ident, "crates keep their names"),
