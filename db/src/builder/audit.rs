@@ -19,6 +19,8 @@ mod guards;
 mod mir;
 mod places;
 mod stale;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 

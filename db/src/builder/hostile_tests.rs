@@ -167,6 +167,34 @@ fn the_shapes_of_known_soundness_holes_are_refused() {
         ("fn f(x: &dyn core::any::Any) {}", "dyn"),
         ("trait Iterator {}\nfn f(x: &dyn Iterator) {}", "trait-name"),
         ("use core::fmt::Pointer as Debug;\nfn f(x: &dyn Debug) {}", "import"),
+        (
+            "mod a { pub trait E {} }\nmod b { use core::error::Error as E; }\nmod c { use super::a::E; fn f(x: &dyn E) {} }",
+            "dyn",
+        ),
+        (
+            "mod a { pub trait Q {} }\nmod b { use core::error::Error as E; }\nmod c { use super::a::Q as E; fn f(x: &dyn E) {} }",
+            "dyn",
+        ),
+        // 90838
+        (
+            "struct W<'a, T>(&'a T);\nimpl<'a, T> Drop for W<'a, T> where T: 'static { fn drop(&mut self) {} }",
+            "outlives",
+        ),
+        // 114389
+        ("trait Eq2 { type This: ?Sized; }\nimpl<T: ?Sized> Eq2 for T { type This = T; }", "generic-trait"),
+        // 151637
+        ("struct Wrap<T: 'static>(T);\nfn f<T>(x: T) { || Wrap(x); }", "outlives"),
+        // 161578, 160599, 161852
+        ("fn f(mut x: Option<u8>) -> u8 { match x { Some(y) if { x = None; false } => y, _ => loop {} } }", "guard"),
+        ("fn f(x: Option<u8>, n: &mut u8) -> u8 { match x { Some(_) if { *n += 1; true } => 1, _ => 2 } }", "guard"),
+        (
+            "fn f(x: Option<u8>) -> u8 { match x { Some(_) if (|| panic!())() => 1, Some(_) if { panic!(); } => 2, _ => 3 } }",
+            "guard",
+        ),
+        ("fn f(x: Option<u8>) -> bool { matches!(x, Some(_) if return true) }", "guard"),
+        ("fn f(x: Option<u8>) -> bool { format!(\"{}\", matches!(x, Some(_) if loop {})).is_empty() }", "guard"),
+        ("fn f(x: &[[u8; 2]]) -> u8 { (x[0])[{ return 1; 0 }] }", "guard"),
+        ("fn f(x: &[S]) -> u8 { (*x[0].y)[g(&mut 1)] }", "guard"),
     ] {
         answered(text, &Rule(rule));
     }
@@ -189,6 +217,127 @@ fn what_would_overwhelm_the_checker_is_refused() {
     answered("macro_rules! m { ($($t:tt)*) => { m!($($t)* $($t)*) } }\nm!(x);", &Rule("macro-definition"));
     answered("fn f() { macro_rules! m { () => {} } }", &Rule("macro-definition"));
     answered("macro m() {}", &Rule("special"));
+}
+
+/// Every way in which syntax nests, as a text with a head, what is repeated, an end, and what closes each repetition.
+#[test]
+fn whatever_nests_without_bound_is_refused_before_it_is_parsed() {
+    const DEEP: usize = 50_000;
+    for (head, open, inside, close, end) in [
+        ("type T = ", "A<u8,", "u8", ">", ";"),
+        ("type T = ", "A<{1},", "u8", ">", ";"),
+        ("type T = ", "<A<u8,", "u8", "> as B>::C", ";"),
+        ("fn f() { x::<", "A<u8,", "u8", ">", ">(); }"),
+        ("fn f() { x as ", "A<u8,", "u8", ">", "; }"),
+        ("fn f() { x", " as A<u8, u8>", "", "", "; }"),
+        ("fn f() { x", ".g::<u8, u8>()", "", "", "; }"),
+        ("fn f() { x", ".g(|a| {})", "", "", "; }"),
+        ("fn f() { let x = 1", " + { 1 }", "", "", "; }"),
+        ("fn f() { let x = 1", " + g::<u8, u8>()", "", "", "; }"),
+        ("fn f() { let x = ", "|a, b| ", "1", "", "; }"),
+        ("fn f() { let x = ", "|| ", "1", "", "; }"),
+        ("fn f() { let x = ", "|a: A<u8, u8>, b| ", "1", "", "; }"),
+        ("fn f() { let x = ", "move |a, b| ", "1", "", "; }"),
+        ("fn f() { let x = ", "[1, ", "1", "]", "; }"),
+        ("fn f() { let x = ", "(1, ", "1", ")", "; }"),
+        ("fn f() { let x = ", "g(1, ", "1", ")", "; }"),
+        ("fn f() { let x = ", "S { a: 1, b: ", "1", "}", "; }"),
+        ("fn f() { ", "match 1 { 1 => 2, _ => ", "1", "}", "}"),
+        ("fn f() { match 1 { ", "A(1, ", "_", ")", " => {} } }"),
+        ("fn f() { match 1 { ", "&", "_", "", " => {} } }"),
+        ("fn f() { match 1 { ", "a @ ", "_", "", " => {} } }"),
+        ("fn f() { ", "if x {} else ", "{}", "", "}"),
+        ("fn f() { ", "if { 2; x } { 1 } else ", "{}", "", "}"),
+        ("fn f() { ", "if ", "x", "{}", "}"),
+        ("fn f() { ", "match ", "x", "{}", "}"),
+        ("fn f() { ", "{ 1; ", "1", "}", "}"),
+        ("fn f() { ", "loop { 1; ", "1", "}", "}"),
+        ("fn f() { ", "return ", "1", "", "; }"),
+        ("fn f() { ", "x = ", "1", "", "; }"),
+        ("fn f() { ", "x..", "1", "", "; }"),
+        ("fn f() { if ", "let A = x && ", "x", "", "{} }"),
+        ("fn f() { x", "?", "", "", "; }"),
+        ("fn f() { x", "[1]", "", "", "; }"),
+        ("fn f() { x", "(1, 2)", "", "", "; }"),
+        ("fn f() { x", ".await", "", "", "; }"),
+        ("fn f() where ", "A<u8, ", "u8", ">", ": B {}"),
+        ("fn f<T: ", "A<u8, B = ", "u8", ">", ">() {}"),
+        ("fn f(x: impl ", "Fn(u8, u8) -> impl ", "A", "", ") {}"),
+        ("fn f(x: ", "[A<u8, ", "u8", ">; 1]", ") {}"),
+        ("fn f() -> ", "A<'a, ", "u8", ">", " {}"),
+        ("impl ", "A<u8, ", "u8", ">", " {}"),
+        ("#[a(", "b(c, ", "d", ")", ")] fn f() {}"),
+        ("use a::", "{b, c::", "d", "}", ";"),
+        ("", "mod a { fn f() {} ", "", "}", ""),
+        ("", "impl A { fn f() { ", "", "} }", ""),
+        ("fn f() { vec![", "vec![1, ", "1", "]", "]; }"),
+    ] {
+        let times = DEEP.min(super::limits::FILE_BYTES * 9 / 10 / (open.len() + close.len()));
+        let text = [head, &open.repeat(times), inside, &close.repeat(times), end].concat();
+        answered(&text, &Rule("depth"));
+    }
+    // The longest rows that pass, each in the other.
+    let rows = format!("fn f() {{ {}1{}; }}", "!(-".repeat(100), ")".repeat(100));
+    assert!(matches!(check(&whole(&rows), &[]), Ok(())), "{rows}");
+    let wide = format!("fn f() {{ let x = [{}]; }}", "a < b, |c, d| c | d, A::<u8, u8>::new(), ".repeat(50));
+    assert!(matches!(check(&whole(&wide), &[]), Ok(())), "long lists are fine");
+    let arms: String = (0..3_000).map(|arm| format!("A | B if x < {arm} => {{}}\n")).collect();
+    assert!(matches!(check(&whole(&format!("fn f() {{ match x {{ {arms} }} }}")), &[]), Ok(())), "many arms are fine");
+}
+
+/// Attributes of every kind of expression that may have some.
+#[test]
+fn an_attribute_is_looked_at_wherever_it_stands() {
+    for expression in [
+        "[1]",
+        "async { 1 }",
+        "x.await",
+        "{ 1 }",
+        "break",
+        "x(1)",
+        "|y| 1",
+        "const { 1 }",
+        "continue",
+        "x.y",
+        "for y in x {}",
+        "if x {}",
+        "x[1]",
+        "1",
+        "loop {}",
+        "panic!()",
+        "match x {}",
+        "x.y()",
+        "(1)",
+        "x",
+        "&1",
+        "[1; 2]",
+        "return",
+        "S { y: 1 }",
+        "x?",
+        "(1, 2)",
+        "!x",
+        "while x {}",
+        "'a: loop { break 'a }",
+        "x[1][2]",
+    ] {
+        for text in [format!("loop {{ g(#[naked] {expression}); }}"), format!("loop {{ #[naked] {expression}; }}")] {
+            answered(&format!("async fn f() {{ {text} }}"), &Rule("attribute"));
+        }
+    }
+    for text in [
+        "fn f() { match x { #[naked] _ => 1 } }",
+        "fn f() { S { #[naked] y: 1 }; }",
+        "fn f() { let S { #[naked] y } = x; }",
+        "fn f(#[naked] x: u8) {}",
+        "fn f<#[naked] T>(x: T) {}",
+        "enum E { #[naked] A }",
+        "struct S { #[naked] a: u8 }",
+        "fn f() { #[naked] let x = 1; }",
+        "fn f() { |#[naked] x| 1; }",
+        "fn f() { match x { #[naked] y if y => 1, _ => 2 } }",
+    ] {
+        answered(text, &Rule("attribute"));
+    }
 }
 
 #[test]

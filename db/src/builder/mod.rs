@@ -39,6 +39,8 @@ mod tests;
 mod token_file;
 mod toolchain;
 mod tree;
+#[cfg(test)]
+mod variant_tests;
 
 pub use artifact::{Artifact, Expected, Header, VerifyError};
 pub use check::check;

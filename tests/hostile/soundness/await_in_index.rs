@@ -1,4 +1,4 @@
-//! expect: refused index
+//! expect: refused guard
 //! An await in an index: the compiler forgets the index before it, after its check.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused index
+//! expect: refused guard
 //! An await in an index, read through a slice.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused index
+//! expect: refused guard
 //! rust-lang/rust 160525: with an assignment that takes apart.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! expect: refused index
+//! expect: refused guard
 //! rust-lang/rust 160525: in a future, across an await.
 #![no_std]
 #![forbid(unsafe_code)]

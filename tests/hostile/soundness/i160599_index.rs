@@ -1,4 +1,4 @@
-//! expect: refused stale
+//! expect: refused guard
 //! The same with a slice: its pointer is set in an index behind the one that was checked, and eight bytes are written
 //! outside of the shorter slice.
 #![no_std]

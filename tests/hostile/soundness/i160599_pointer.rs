@@ -1,4 +1,4 @@
-//! expect: refused stale
+//! expect: refused guard
 //! An assignment through a pointer makes the compiler forget that a guard must not set the pointer: a reference of zero.
 #![no_std]
 #![forbid(unsafe_code)]

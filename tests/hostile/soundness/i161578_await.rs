@@ -1,4 +1,4 @@
-//! expect: refused stale or refused index
+//! expect: refused guard
 //! The same with an `.await` in the guard.
 #![no_std]
 #![forbid(unsafe_code)]

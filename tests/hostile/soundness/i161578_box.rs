@@ -1,4 +1,4 @@
-//! expect: refused stale
+//! expect: refused guard
 //! The same behind a box, in a closure.
 #![no_std]
 #![forbid(unsafe_code)]

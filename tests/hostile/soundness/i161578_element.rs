@@ -1,4 +1,4 @@
-//! expect: refused stale
+//! expect: refused guard
 //! The same with an element of an array, by an index of its own.
 #![no_std]
 #![forbid(unsafe_code)]

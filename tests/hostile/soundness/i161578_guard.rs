@@ -1,4 +1,4 @@
-//! expect: refused stale
+//! expect: refused guard
 //! A guard that cannot succeed may change what is matched: the next arm finds a box that is not there.
 #![no_std]
 #![forbid(unsafe_code)]

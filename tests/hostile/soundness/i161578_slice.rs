@@ -1,4 +1,4 @@
-//! expect: refused stale
+//! expect: refused guard
 //! The same with a slice, whose length was looked at.
 #![no_std]
 #![forbid(unsafe_code)]

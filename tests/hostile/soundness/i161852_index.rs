@@ -1,4 +1,4 @@
-//! expect: refused stale
+//! expect: refused guard
 //! An index that leaves lets another change the slice: the length of what lies behind the slice is read and compared.
 #![no_std]
 #![forbid(unsafe_code)]

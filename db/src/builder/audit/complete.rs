@@ -22,7 +22,7 @@ pub(super) fn missing<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
             again = true;
             continue;
         }
-        if line.is_empty() || line.starts_with([' ', '}', '/']) || !without_comment(line).ends_with('{') {
+        if !is_head(line) || !without_comment(line).ends_with('{') {
             continue;
         }
         let mut inside = Vec::new();
@@ -41,10 +41,14 @@ pub(super) fn missing<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
     missing
 }
 
+/// Whether a body begins with this line: none that says something of it.
+pub(super) fn is_head(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with([' ', '}', '/', '|'])
+}
+
 /// The name of the function whose body this is.
 pub(super) fn name_of(body: &str) -> &str {
-    let head = |line: &&str| line.starts_with("fn ") || line.starts_with("const ");
-    body.lines().find(head).map(name).unwrap_or_default()
+    body.lines().find(|line| is_head(line)).map(name).unwrap_or_default()
 }
 
 /// `fn NAME(`, `const NAME: `; a name holds brackets that hold anything.

@@ -14,6 +14,8 @@ mod text;
 
 use std::collections::HashMap;
 
+use super::complete::is_head;
+
 pub(super) use place::{Place, Step};
 pub(super) use text::without_comment;
 
@@ -124,10 +126,12 @@ impl Body {
 
     fn read_head<'a>(&mut self, lines: &mut impl Iterator<Item = &'a str>) -> Result<(), Unknown> {
         for line in lines {
-            if self.head.is_empty() && (line.is_empty() || line.starts_with("//") || line.starts_with('|')) {
+            let known = line.is_empty() || line.starts_with("//") || line.starts_with('|');
+            if self.head.is_empty() && known {
                 continue;
             }
-            if self.head.is_empty() && !["fn ", "const "].iter().any(|start| line.starts_with(start)) {
+            // `fn f() -> u8 {`, `const X: u8 = {`, `f::{constant#0}: usize = {`.
+            if self.head.is_empty() && !is_head(line) {
                 return Err(Unknown::of(line));
             }
             self.head.push_str(line);

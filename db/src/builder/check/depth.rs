@@ -1,11 +1,22 @@
 //! Bounds how deep a syntax tree can become before anything recursive looks at it.
+//!
+//! A tree nests by brackets, and by what stands in a row without brackets: operators, prefixes, calls, generic arguments,
+//! closures, `else`. So the tokens of a row are counted, from where something begins that cannot be inside of what stood before:
+//! behind `;`, behind a `,` that is in no `<…>` and behind no closure's parameters, and behind a `{…}` that no operator follows.
+//! What is in brackets starts with the count of the row that it stands in.
 
-use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 
 /// Brackets inside brackets.
 const NESTING: usize = 128;
-/// Tokens of one group between two separators (`,`, `;`, a `{…}`): bounds chains of operators, calls, prefixes, generics.
+/// Tokens in a row: bounds chains of operators, calls, prefixes, generics.
 const RUN: usize = 2_000;
+/// Tokens in a row, with those of the rows around it.
+const PATH: usize = 8_000;
+/// `<` that are not closed: each may hold all that follows. Comparisons are not closed, so this is more than `NESTING`.
+const ANGLES: usize = 512;
+/// `|` in a row: what follows a closure's parameters is in the closure.
+const PIPES: usize = 2_000;
 /// `else` after `else` without a `;` between them: each nests the next.
 const ELSES: usize = 256;
 
@@ -29,31 +40,81 @@ pub(super) fn deep_text(text: &str) -> Option<usize> {
     None
 }
 
+/// What stands in a row.
+#[derive(Default)]
+struct Row {
+    tokens: usize,
+    angles: usize,
+    pipes: usize,
+    elses: usize,
+    /// The token before this was a `{…}`.
+    behind_braces: bool,
+    /// The token before this was a `-` or `=` that may be the start of an arrow.
+    arrow: Option<char>,
+}
+
+impl Row {
+    fn next(&mut self, token: &TokenTree) {
+        // `{…} name` starts a statement, an item or an arm; what goes on with the braces goes on with these words.
+        if std::mem::take(&mut self.behind_braces) && starts_anew(token) {
+            *self = Row::default();
+        }
+        let arrow = self.arrow.take();
+        self.tokens += 1;
+        match token {
+            TokenTree::Group(group) => self.behind_braces = group.delimiter() == Delimiter::Brace,
+            TokenTree::Ident(ident) if ident == "else" => self.elses += 1,
+            TokenTree::Punct(punct) => match punct.as_char() {
+                ';' => *self = Row::default(),
+                ',' if self.angles == 0 => self.tokens = 0,
+                '<' => self.angles += 1,
+                // Behind `=>` an arm's value begins.
+                '>' if arrow == Some('=') => (self.angles, self.pipes) = (0, 0),
+                '>' if arrow.is_none() => self.angles = self.angles.saturating_sub(1),
+                '|' => self.pipes += 1,
+                found @ ('-' | '=') if punct.spacing() == Spacing::Joint => self.arrow = Some(found),
+                _ => {}
+            },
+            TokenTree::Ident(_) | TokenTree::Literal(_) => {}
+        }
+    }
+
+    fn is_too_long(&self, around: usize) -> bool {
+        self.tokens > RUN
+            || around + self.tokens > PATH
+            || self.angles > ANGLES
+            || self.pipes > PIPES
+            || self.elses > ELSES
+    }
+}
+
+fn starts_anew(token: &TokenTree) -> bool {
+    match token {
+        TokenTree::Ident(ident) => ident != "else" && ident != "as",
+        TokenTree::Punct(punct) => matches!(punct.as_char(), '#' | '\''),
+        TokenTree::Group(_) | TokenTree::Literal(_) => false,
+    }
+}
+
 /// The place where a tree would become too deep. Walks with a list of its own, not by recursion.
 pub(super) fn deep_tokens(tokens: &TokenStream) -> Option<Span> {
-    let mut waiting = vec![(tokens.clone(), 0_usize)];
-    while let Some((tokens, depth)) = waiting.pop() {
-        let (mut run, mut elses) = (0_usize, 0_usize);
+    let mut waiting = vec![(tokens.clone(), 0_usize, 0_usize)];
+    while let Some((tokens, depth, around)) = waiting.pop() {
+        let mut row = Row::default();
         for token in tokens {
             let span = token.span();
-            run += 1;
-            match token {
+            row.next(&token);
+            match &token {
                 TokenTree::Group(group) => {
                     if depth >= NESTING {
                         return Some(group.span_open());
                     }
-                    if group.delimiter() == Delimiter::Brace {
-                        run = 0;
-                    }
-                    waiting.push((group.stream(), depth + 1));
+                    waiting.push((group.stream(), depth + 1, around + row.tokens));
                 }
-                TokenTree::Punct(punct) if punct.as_char() == ';' => (run, elses) = (0, 0),
-                TokenTree::Punct(punct) if punct.as_char() == ',' => run = 0,
-                TokenTree::Ident(ident) if ident == "else" => elses += 1,
                 TokenTree::Literal(literal) if is_long_number(&literal.to_string()) => return Some(span),
                 TokenTree::Punct(_) | TokenTree::Ident(_) | TokenTree::Literal(_) => {}
             }
-            if run > RUN || elses > ELSES {
+            if row.is_too_long(around) {
                 return Some(span);
             }
         }

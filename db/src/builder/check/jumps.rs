@@ -7,6 +7,7 @@
 use syn::Expr;
 use syn::visit::{self, Visit};
 
+use super::guards::{self, Within};
 use super::rules;
 use super::walk::{Walk, name};
 
@@ -70,7 +71,18 @@ impl Walk<'_> {
                 self.check_jump(found.label.as_ref(), found);
                 visit::visit_expr(self, expression);
             }
-            Expr::Continue(found) => self.check_jump(found.label.as_ref(), found),
+            Expr::Continue(found) => {
+                self.check_jump(found.label.as_ref(), found);
+                visit::visit_expr(self, expression);
+            }
+            Expr::Index(found) if guards::is_indexed(&found.expr) => {
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.visit_expr(&found.expr);
+                self.walk_guard(&found.index);
+            }
+            Expr::Closure(_) if self.guard != Within::Code => {
+                self.within_guard(Within::Closure, |walk| visit::visit_expr(walk, expression));
+            }
             _ => visit::visit_expr(self, expression),
         }
     }
@@ -95,7 +107,7 @@ impl Walk<'_> {
     }
 }
 
-fn changes_its_left(operator: &syn::BinOp) -> bool {
+pub(super) fn changes_its_left(operator: &syn::BinOp) -> bool {
     use syn::BinOp::{
         AddAssign, BitAndAssign, BitOrAssign, BitXorAssign, DivAssign, MulAssign, RemAssign, ShlAssign, ShrAssign,
         SubAssign,

@@ -4,6 +4,7 @@
 //! large stack, after a look at its tokens has bounded how deep the tree can become.
 
 mod depth;
+mod guards;
 mod jumps;
 mod lists;
 mod projections;
@@ -22,7 +23,7 @@ use proc_macro2::TokenStream;
 use super::diagnostic::Diagnostic;
 use super::{BuildError, ROOT_FILE, Source, SourceFile, limits};
 use rules::Rule;
-use walk::Walk;
+use walk::{Names, Walk};
 
 /// Stack of the thread that parses, bytes: the depth that `depth` lets through, several times over.
 const STACK_BYTES: usize = 256 << 20;
@@ -89,6 +90,10 @@ struct Check<'a> {
     libraries: &'a [String],
     /// Refusals by file.
     refused: HashMap<&'a str, Vec<Refusal>>,
+    /// Names of traits in all files.
+    names: Names,
+    /// `dyn E`, by file.
+    objects: Vec<(&'a str, String, std::ops::Range<usize>)>,
 }
 
 impl<'a> Check<'a> {
@@ -96,7 +101,8 @@ impl<'a> Check<'a> {
         let files: HashMap<&str, &SourceFile> = source.files.iter().map(|file| (file.path.as_str(), file)).collect();
         let mut order: Vec<&str> = files.keys().copied().collect();
         order.sort_unstable();
-        Check { files, order, libraries, refused: HashMap::new() }
+        let (names, objects) = (Names::default(), Vec::new());
+        Check { files, order, libraries, refused: HashMap::new(), names, objects }
     }
 
     fn run(mut self) -> Vec<Diagnostic> {
@@ -108,7 +114,10 @@ impl<'a> Check<'a> {
                 continue;
             }
             let Some(file) = self.files.get(path).copied() else { continue };
-            let (mut refusals, modules) = check_file(file, self.libraries, test);
+            let (mut refusals, modules, names) = check_file(file, self.libraries, test);
+            self.names.renamed.extend(names.renamed);
+            self.names.others.extend(names.others);
+            self.objects.extend(names.objects.into_iter().map(|(name, span)| (file.path.as_str(), name, span)));
             for module in modules {
                 match self.answer(path, &module.path) {
                     Some(answer) => waiting.push_back((answer, module.test || test)),
@@ -127,7 +136,18 @@ impl<'a> Check<'a> {
                 self.refused.entry(path).or_default().push(refusal);
             }
         }
+        self.check_objects();
         self.report()
+    }
+
+    /// `dyn E`: only where `E` is a well-known trait of core by another name, and nothing else in any file.
+    fn check_objects(&mut self) {
+        for (path, name, span) in std::mem::take(&mut self.objects) {
+            if !self.names.renamed.contains(&name) || self.names.others.contains(&name) {
+                let refusal = Refusal { rule: &rules::DYN, span, remark: String::new() };
+                self.refused.entry(path).or_default().push(refusal);
+            }
+        }
     }
 
     /// The file that answers a `mod` item of another file.
@@ -169,8 +189,8 @@ impl<'a> Check<'a> {
 }
 
 /// Checks one file. `test`: it is only compiled for tests, so it is parsed, but nothing in it is refused.
-fn check_file(file: &SourceFile, libraries: &[String], test: bool) -> (Vec<Refusal>, Vec<ModuleFile>) {
-    let refuse = |rule, span, remark| (vec![Refusal { rule, span, remark }], Vec::new());
+fn check_file(file: &SourceFile, libraries: &[String], test: bool) -> (Vec<Refusal>, Vec<ModuleFile>, Names) {
+    let refuse = |rule, span, remark| (vec![Refusal { rule, span, remark }], Vec::new(), Names::default());
     if let Some(at) = depth::deep_text(&file.text) {
         return refuse(&rules::DEPTH, at..at + 1, String::new());
     }

@@ -96,13 +96,16 @@ rules! {
         "fn f(x: &str) -> usize { x.split(',').map(|part| part.trim()).peekable().count() }\nfn k(x: &str) -> usize { x.lines().map(|line| line.split(' ')).flatten().count() }\nfn g<T: core::fmt::Debug>(x: Box<T>) -> Box<T> { Box::leak(x); loop {} }",
         "fn f(x: &str) -> Option<char> { x.chars().filter(|one| *one != ' ').peekable().next() }\nfn n(x: &[u64]) -> impl Iterator<Item = u64> { x.iter().map(|x| x + 1) }\nfn m(x: &[u64]) -> Option<u64> { n(x).peekable().peek().copied() }\nfn k(x: &str) -> usize { x.lines().flat_map(|line| line.split(' ')).count() }\nfn g(step: u64) -> Box<dyn Fn(u64) -> u64> { Box::new(move |x| x + step) }\nfn h<T: core::fmt::Debug>(x: &T) -> String { let shown: &dyn core::fmt::Debug = x; format!(\"{shown:?}\") }";
     INDEX: "index", "what an index does to the place that it stands in is missed by the compiler (rust-lang issue 160525), and an `.await` makes it forget other indexes of that place: work the index out before, in a variable",
-        "fn f(mut rows: [[String; 1]; 1]) -> usize { rows[0][{ let [row] = rows; row.len() }].len() }\nasync fn g(rows: &[[u64; 2]], at: usize) -> u64 { rows[at][{ yield_now().await; 1 }] }",
+        "fn f(mut rows: [[String; 1]; 1]) -> usize { rows[0][match rows { [row] => row.len() }].len() }",
         "fn f(mut rows: [[String; 1]; 1]) -> usize { rows[0][{ 0 }].push('x'); let [[cell]] = rows; cell.len() }\nasync fn g(rows: &[[u64; 2]], at: usize) -> u64 { yield_now().await; rows[at][1] }";
     JUMP: "jump", "a jump out of what a call is given makes the compiler forget a borrow (rust-lang issue 160598): work the argument out before, in a variable",
         "fn f(mut x: Vec<u8>, y: Option<u8>) { loop { x.push(match y { Some(y) => y, None => break }); } }",
         "fn f(mut x: Vec<u8>, y: Option<u8>) -> Option<Vec<u8>> { loop { let Some(y) = y else { break }; x.push(y); x.push(loop { break y }) } x.push(y?); Some(x) }";
+    GUARD: "guard", "a guard, or an index of an index, may only look: the compiler does not notice all that it changes or leaves (rust-lang issues 161578, 160599, 161852): work it out before, in a variable",
+        "fn f(mut x: Option<u8>) -> u8 { match x { Some(_) if { x = None; false } && panic!() => 0, Some(y) => y, None => 1 } }\nfn g(x: &[[u8; 2]], y: Option<usize>) -> Option<u8> { Some(x[0][y?]) }",
+        "fn f(x: Option<u8>, seen: &[u8]) -> u8 { match x { Some(y) if y > 1 && !seen.iter().any(|one| *one == y) => 0, Some(y) => y, None => 1 } }\nfn g(x: &[[u8; 2]], y: Option<usize>) -> Option<u8> { let y = y?; Some(x[0][y + 1]) }";
     STALE: "stale", "what a guard or index changes can be used as if it were checked (rust-lang issues 160599, 161578, 161852): change it before or after",
-        "fn f(mut x: Option<String>) -> usize { match x { Some(_) if { x = None; false } && panic!() => 0, Some(ref x) => x.len(), None => 1 } }\nfn g(mut x: &[&[&[u8]]], y: usize) -> u8 { x[y][{ x = &[]; 0 }][{ return 1; 0 }] }",
+        "enum Never {}\nfn never() -> Never { loop {} }\nfn f(mut x: Option<String>) -> usize { match x { Some(_) if x.take().is_none() && match never() {} => 0, Some(ref x) => x.len(), None => 1 } }",
         "fn f(mut x: Option<String>) -> usize { if let Some(y) = &x && y.is_empty() { x = None; } match x { Some(ref x) if x.len() > 1 => x.len(), _ => 1 } }\nfn g(mut x: &[u8]) -> u8 { let mut sum = 0; while let [first, rest @ ..] = x { sum += first; x = rest; } sum + x[0] }";
     UNKNOWN_MIR: "unknown-mir", "the compiler's intermediate form of this has something that the audit cannot follow to its end: write it in a simpler way, or in smaller functions",
         "fn f(x: REPEAT(300, &)u8) -> u8 { REPEAT(300, *)x }",

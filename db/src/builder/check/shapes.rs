@@ -33,6 +33,7 @@ impl Walk<'_> {
 
     /// A trait of the tenant's own: no parameters, no associated types, no well-known name.
     pub(super) fn check_trait(&mut self, item: &syn::ItemTrait) {
+        self.names.others.insert(name(&item.ident));
         if item.unsafety.is_some() {
             self.refuse(&rules::UNSAFE, &item.unsafety, "");
         }
@@ -95,8 +96,13 @@ impl Walk<'_> {
         for bound in &object.bounds {
             if let TypeParamBound::Trait(found) = bound {
                 let last = found.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
-                if !is_one_of(&lists::DYN, &last) {
-                    self.refuse(&rules::DYN, &found.path, "");
+                match found.path.get_ident() {
+                    _ if is_one_of(&lists::DYN, &last) => {}
+                    // It may be such a trait under another name: that shows when all files are read.
+                    Some(_) if !self.test => {
+                        self.names.objects.push((last, syn::spanned::Spanned::span(&found.path).byte_range()));
+                    }
+                    _ => self.refuse(&rules::DYN, &found.path, ""),
                 }
             }
         }

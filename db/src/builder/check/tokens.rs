@@ -89,7 +89,8 @@ impl Walk<'_> {
         let expressions = match known {
             "matches" => syn::parse2::<Matches>(tokens).map(|matches| {
                 self.visit_pat(&matches.pattern);
-                std::iter::once(matches.value).chain(matches.guard).collect()
+                matches.guard.iter().for_each(|guard| self.walk_guard(guard));
+                vec![matches.value]
             }),
             "vec" => syn::parse2::<Repeat>(tokens.clone())
                 .map(|repeat| vec![repeat.value, repeat.count])

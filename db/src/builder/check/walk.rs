@@ -1,11 +1,13 @@
 //! Walks a file's syntax tree and notes what the rules refuse.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Expr, Item, TypeParamBound};
 
+use super::guards::Within;
 use super::jumps::Around;
 use super::rules::{self, Rule};
 use super::{ModuleFile, Refusal, lists};
@@ -21,10 +23,25 @@ pub(super) struct Walk<'a> {
     pub(super) type_parameters: Vec<Vec<String>>,
     /// Calls, loops and blocks around this place, innermost last.
     pub(super) around: Vec<Around>,
+    /// Whether this place is in a guard.
+    pub(super) guard: Within,
     /// How many lifetimes are in scope.
     pub(super) lifetimes: usize,
     files: Vec<ModuleFile>,
     refused: Vec<Refusal>,
+    /// Names of traits, for `dyn`.
+    pub(super) names: Names,
+}
+
+/// What a file says of names that may be traits'.
+#[derive(Default)]
+pub(super) struct Names {
+    /// `dyn E`: names that are no well-known trait's, and where they stand.
+    pub(super) objects: Vec<(String, Range<usize>)>,
+    /// `use core::error::Error as E`: other names of well-known traits of core.
+    pub(super) renamed: HashSet<String>,
+    /// Traits of the tenant's own, and whatever else is imported or renamed.
+    pub(super) others: HashSet<String>,
 }
 
 /// An identifier without `r#`.
@@ -73,14 +90,16 @@ impl<'a> Walk<'a> {
             modules,
             type_parameters,
             around: Vec::new(),
+            guard: Within::Code,
             lifetimes: 0,
             files: Vec::new(),
             refused: Vec::new(),
+            names: Names::default(),
         }
     }
 
-    pub(super) fn finish(self) -> (Vec<Refusal>, Vec<ModuleFile>) {
-        (self.refused, self.files)
+    pub(super) fn finish(self) -> (Vec<Refusal>, Vec<ModuleFile>, Names) {
+        (self.refused, self.files, self.names)
     }
 
     pub(super) fn refuse(&mut self, rule: &'static Rule, at: &impl Spanned, remark: impl Into<String>) {
@@ -168,6 +187,11 @@ impl<'a> Walk<'a> {
 
     fn check_used(&mut self, before: &[String], ident: &syn::Ident, rename: Option<&syn::Ident>) {
         let used = name(ident);
+        let known = matches!(before, [first, _, ..] if is_one_of(&["alloc", "core"], first));
+        match rename.map(name) {
+            Some(renamed) if known && is_one_of(&lists::DYN, &used) => self.names.renamed.insert(renamed),
+            renamed => self.names.others.insert(renamed.unwrap_or_else(|| used.clone())),
+        };
         match before {
             [] if used == "std" => self.refuse(&rules::STD, ident, ""),
             [] if self.is_crate(&used) => self.refuse(&rules::IMPORT, ident, "crates keep their names"),
@@ -325,6 +349,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_macro(&mut self, found: &'ast syn::Macro) {
+        self.check_macro_in_guard(found);
         self.check_macro(found);
     }
 
@@ -359,6 +384,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
+        self.check_in_guard(expression);
         match expression {
             Expr::Unsafe(found) => self.refuse(&rules::UNSAFE, &found.unsafe_token, ""),
             Expr::RawAddr(found) => self.refuse(&rules::SPECIAL, found, "the address of a place"),
@@ -371,6 +397,11 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         match pattern {
             syn::Pat::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
             syn::Pat::Macro(found) => self.refuse(&rules::MACRO, &found.mac.path, "macros cannot stand for patterns"),
+            syn::Pat::Guard(found) => {
+                found.attrs.iter().for_each(|attribute| self.visit_attribute(attribute));
+                self.visit_pat(&found.pat);
+                self.walk_guard(&found.guard);
+            }
             _ => visit::visit_pat(self, pattern),
         }
     }

@@ -118,7 +118,10 @@ fn named(text: &mut Text<'_>, accesses: &mut Vec<(Access, Place)>) -> Result<Don
         }
         text.expect("}")?;
     }
-    text.until(b"( ;{")?;
+    let path = text.until(b"( ;{")?;
+    if path.ends_with('!') {
+        return Err(Unknown::of(path));
+    }
     loop {
         if text.eat("(") {
             operands(text, accesses, b')')?;

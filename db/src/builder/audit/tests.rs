@@ -1,0 +1,129 @@
+//! What the readers of the intermediate form promise: a place has one name, and what they do not know they refuse.
+
+use super::complete;
+use super::mir::{Access, Body, Step};
+use super::{guards, places, stale};
+
+/// A body with these statements in its first block.
+fn body(statements: &str) -> String {
+    format!(
+        "// MIR for `f` 0 renumber\n\n| User Type Annotations\n|\nfn f(_1: &mut Kept, _2: usize) -> u64 {{\n    debug x => _1; // in scope 0 at src/lib.rs:1:2: 1:3\n    \
+         let mut _0: u64; // return place in scope 0 at src/lib.rs:1:2: 1:3\n    let _3: isize;\n    let mut _4: [u8; 3];\n    scope 1 {{\n        debug y => _3;\n    \
+         }}\n\n    bb0: {{\n{statements}\n        return; // scope 0 at src/lib.rs:9:8: 9:9\n    }}\n}}\n"
+    )
+}
+
+#[test]
+fn a_place_is_read_to_its_end_whatever_its_types_are_called() {
+    let place = "(*(((*(_1.0: std::boxed::Box<A<')', \"}\", -1>>)) as Some).1: fn(&'a u8) -> [u8; 2]))[_2]";
+    let text = body(&format!("        _3 = discriminant({place}); // scope 0 at src/lib.rs:3:4: 5:6"));
+    let read = Body::read(&text).expect("a body");
+    let (access, found) = &read.blocks[0].statements[0].accesses[0];
+    assert_eq!(*access, Access::Discriminant);
+    let way =
+        [Step::Field(0), Step::Deref, Step::Variant("Some".to_owned()), Step::Field(1), Step::Deref, Step::Index(2)];
+    assert_eq!((found.local, found.way.as_slice()), (1, way.as_slice()));
+    assert_eq!(read.blocks[0].statements[0].from, "src/lib.rs:3:4: 5:6");
+}
+
+#[test]
+fn what_is_not_known_is_refused() {
+    for known in [
+        "_0 = Add(copy _2, const 1_u64);",
+        "_0 = f::<')'>(move _2, const \"a) -> bb7;\") -> [return: bb0, unwind continue];\n    }\n\n    bb1: {",
+        "_4 = [const 1_u8; 3];",
+        "_4 = Point { x: const 1_u8, y: move (_1.0: u8) };",
+        "_4 = {closure@src/lib.rs:1:2: 3:4} { x: copy _1 };",
+        "_4 = copy (*_1)[-1 of 2];",
+        "_4 = &(*_1)[1:-1];",
+        "_3 = copy _2 as isize (IntToInt);",
+        "FakeRead(ForMatchGuard, _3);",
+        "StorageLive(_3);",
+        "AscribeUserType(_3, o, UserTypeProjection { base: UserType(0), projs: [] });",
+        "switchInt(copy _2) -> [0: bb0, 340282366920938463463374607431768211455: bb1, otherwise: bb0];\n    }\n\n    bb1: {",
+    ] {
+        let read = Body::read(&body(known));
+        assert!(read.is_ok(), "{known}: {read:?}");
+    }
+    for unknown in [
+        "asm!(\"nop\", options()) -> [return: bb0];",
+        "_0 = wrap_binder!(move _2; unsafe<> u8);",
+        "_0 = copy (_1 as {opaque type}.0: u8);",
+        "_0 = copy (_1.0: u8;",
+        "_0 = copy _1.0;",
+        "_0 = copy (*_1)[_2 of 3];",
+        "Deinit(_0);",
+        "Coverage::SpanMarker;",
+        "tailcall f(move _2);",
+        "goto -> bb77;",
+        "goto -> [maybe: bb0];",
+        "FakeRead(ForSomethingNew, _3);",
+        "_0 = &two_phase _1;",
+        "_0 = f(move _2) -> [return: bb0, unwind maybe];",
+        "return;\n        _0 = const 1_u64;",
+        "}\n    bb0: {",
+        "_0 = const \"never closed;",
+    ] {
+        let text = body(&format!("        {unknown}"));
+        assert!(Body::read(&text).is_err(), "{unknown}: {:?}", Body::read(&text));
+    }
+    let deep = format!("        _0 = copy {}_1{};", "(*".repeat(300), ")".repeat(300));
+    assert!(Body::read(&body(&deep)).is_err(), "a place of 300 steps");
+    let whole = body("        nop;");
+    assert!(Body::read(&whole).is_ok());
+    for cut in (1..whole.len()).rev().skip(2) {
+        assert!(Body::read(&whole[..cut]).is_err(), "{:?}", &whole[..cut]);
+    }
+}
+
+/// Each of the three that look at places finds this without the others.
+#[test]
+fn every_wall_stands_alone() {
+    let fake = "_3 = discriminant((*_1));
+        switchInt(move _3) -> [0: bb1, otherwise: bb2];
+    }
+
+    bb1: {
+        falseEdge -> [real: bb3, imaginary: bb2];
+    }
+
+    bb2: {
+        _0 = copy (((*_1) as Some).0: u64);
+        return;
+    }
+
+    bb3: {
+        _5 = &fake shallow (*_1);
+        (*_1) = const NONE;
+        switchInt(copy _2) -> [0: bb2, otherwise: bb4];
+    }
+
+    bb4: {
+        FakeRead(ForMatchGuard, _5);";
+    let read = Body::read(&body(fake)).expect("a body");
+    assert_eq!(guards::refused(&read).map(|found| found.len()), Ok(1));
+    assert_eq!(stale::refused(&read).map(|found| found.len()), Ok(1));
+    assert_eq!(places::refused(&read).map(|found| found.len()), Ok(0));
+    let other = fake.replace("(*_1) = const NONE;", "_6 = &mut ((*_7).1: Other);");
+    let read = Body::read(&body(&other)).expect("a body");
+    assert!(guards::refused(&read).is_ok_and(|found| found.is_empty()), "what is elsewhere may change");
+    let never = fake.replace("FakeRead(ForMatchGuard, _5);", "nop;").replace("(*_1) = const NONE;", "nop;");
+    let read = Body::read(&body(&never)).expect("a body");
+    assert_eq!(guards::refused(&read).map(|found| found.len()), Ok(1), "a guard that never holds");
+    let taken = "_0 = move _4[0 of 3];\n        _0 = copy _4[_2];";
+    let read = Body::read(&body(taken)).expect("a body");
+    assert_eq!(places::refused(&read).map(|found| found.len()), Ok(1));
+}
+
+#[test]
+fn a_function_without_its_body_is_missed() {
+    let function = |name: &str| {
+        format!("fn {name}(_1: u8) -> u8 {{\n    bb0: {{\n        switchInt(copy _1) -> [0: bb0];\n    }}\n}}\n\n")
+    };
+    let mir = [function("a"), function("b::{closure#0}"), function("a")].concat();
+    assert_eq!(complete::missing(&mir, &["a", "a", "b::{closure#0}"]), [""; 0]);
+    assert_eq!(complete::missing(&mir, &["a", "b::{closure#0}"]), ["a"], "two of one name");
+    assert_eq!(complete::missing(&mir, &["a", "a", "b"]), ["b::{closure#0}"]);
+    let trivial = "fn Some(_1: u8) -> A {\n    let mut _0: A;\n\n    bb0: {\n        _0 = Some(move _1);\n        return;\n    }\n}\n";
+    assert_eq!(complete::missing(trivial, &[]), [""; 0]);
+}

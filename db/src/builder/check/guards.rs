@@ -1,0 +1,101 @@
+//! What stands in a guard, or in an index of an index.
+//!
+//! The compiler looks at the place that is matched or indexed before it works these out, and uses it behind them. That they
+//! leave it alone it sees by borrows that can get lost (rust-lang issues 161578, 160599, 161852, 160525; the audit looks at
+//! those). Here, by syntax alone, they may compare and call, and little else: no assignment, no `&mut`, no jump, no loop, no
+//! `.await`, no macro that panics.
+
+use syn::Expr;
+
+use super::jumps::changes_its_left;
+use super::rules;
+use super::walk::{Walk, is_one_of, name};
+
+/// Where an expression stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Within {
+    /// Anything may stand here.
+    Code,
+    /// In a guard, or in an index of an index.
+    Guard,
+    /// In a closure there: what leaves the closure does not leave the guard.
+    Closure,
+}
+
+/// Macros that end the extension.
+const ENDING: [&str; 10] = [
+    "assert",
+    "assert_eq",
+    "assert_ne",
+    "debug_assert",
+    "debug_assert_eq",
+    "debug_assert_ne",
+    "panic",
+    "todo",
+    "unimplemented",
+    "unreachable",
+];
+
+/// Macros that change their first argument.
+const WRITING: [&str; 2] = ["write", "writeln"];
+
+impl Walk<'_> {
+    /// Walks through a guard, or an index of an index.
+    pub(super) fn walk_guard(&mut self, guard: &Expr) {
+        self.within_guard(Within::Guard, |walk| syn::visit::Visit::visit_expr(walk, guard));
+    }
+
+    pub(super) fn within_guard(&mut self, within: Within, inside: impl FnOnce(&mut Self)) {
+        let before = std::mem::replace(&mut self.guard, within);
+        inside(self);
+        self.guard = before;
+    }
+
+    /// Refuses what has no place in a guard.
+    pub(super) fn check_in_guard(&mut self, expression: &Expr) {
+        let inside = match self.guard {
+            Within::Code => return,
+            Within::Guard => true,
+            Within::Closure => false,
+        };
+        let what = match expression {
+            Expr::Assign(_) => "an assignment",
+            Expr::Binary(pair) if changes_its_left(&pair.op) => "an assignment",
+            Expr::Reference(found) if found.mutability.is_some() => "`&mut`",
+            Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) if inside => "a jump",
+            Expr::Try(_) if inside => "`?`",
+            Expr::Await(_) if inside => "`.await`",
+            Expr::Loop(_) | Expr::While(_) | Expr::ForLoop(_) if inside => "a loop",
+            _ => return,
+        };
+        self.refuse(&rules::GUARD, expression, what);
+    }
+
+    /// Refuses macros that have no place in a guard.
+    pub(super) fn check_macro_in_guard(&mut self, found: &syn::Macro) {
+        let last = found.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
+        let wrong = match self.guard {
+            Within::Code => false,
+            Within::Guard => is_one_of(&ENDING, &last) || is_one_of(&WRITING, &last),
+            Within::Closure => is_one_of(&WRITING, &last),
+        };
+        if wrong {
+            self.refuse(&rules::GUARD, &found.path, format!("`{last}!`"));
+        }
+    }
+}
+
+/// Whether an expression is a place with an index in it: `x[0]`, `x[0].y`, `(*x[0])`, `x[0][1]`.
+pub(super) fn is_indexed(place: &Expr) -> bool {
+    let mut place = place;
+    loop {
+        place = match place {
+            Expr::Index(_) => return true,
+            Expr::Field(found) => &found.base,
+            Expr::Paren(found) => &found.expr,
+            Expr::Group(found) => &found.expr,
+            Expr::Unary(found) if matches!(found.op, syn::UnOp::Deref(_)) => &found.expr,
+            _ => return false,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! expect: refused stale
+//! An `if let` in a guard.
+#![no_std]
+#![forbid(unsafe_code)]
+#![allow(warnings)]
+use sandstorm_api::prelude::*;
+
+enum Never {}
+fn never() -> Never { loop {} }
+fn read(mut x: Option<Box<Box<u64>>>) -> u64 {
+    match x {
+        Some(_) if let None = x.take() && match never() {} => 0,
+        Some(ref found) => ***found,
+        None => 1,
+    }
+}
+pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> {
+    let x = Some(Box::new(Box::new(7)));
+    db.reply(&(read(x) as u64).to_le_bytes())
+}
