@@ -179,8 +179,11 @@ impl Build<'_> {
         let mut externs = self.externs.to_vec();
         externs.push(("tenant".to_owned(), self.folder.join("libtenant.rlib")));
         let mut arguments = arguments(self.toolchain, "wrapper", "cdylib", &externs);
-        let linking = ["-Clinker-flavor=ld.lld", "-Clinker=rust-lld", "-Clink-arg=--threads=1", "-Cstrip=symbols"];
+        let linking = ["-Clinker-flavor=ld.lld", "-Clink-arg=--threads=1", "-Cstrip=symbols"];
         arguments.extend(linking.map(OsString::from));
+        let mut linker = OsString::from("-Clinker=");
+        linker.push(&self.toolchain.rustc.linker);
+        arguments.push(linker);
         arguments.extend(["--emit=link=libwrapper.so", "wrapper.rs"].map(OsString::from));
         match self.rustc(arguments) {
             Err(BuildError::Compile(diagnostics)) => Err(BuildError::Compile(explain_wrapper(diagnostics))),
@@ -212,7 +215,11 @@ impl Build<'_> {
         diagnostics.retain(|found| found.severity == Severity::Error);
         diagnostics.truncate(limits::DIAGNOSTICS);
         if diagnostics.is_empty() {
-            let first = outcome.stderr.lines().find(|line| !line.starts_with('{')).unwrap_or("no message");
+            let first = outcome
+                .stderr
+                .lines()
+                .find(|line| !line.starts_with('{') && !line.trim().is_empty())
+                .unwrap_or("no message");
             return Err(BuildError::Internal(format!("rustc failed: {first}")));
         }
         Err(BuildError::Compile(diagnostics))

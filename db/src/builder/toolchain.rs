@@ -27,6 +27,8 @@ pub struct Rustc {
     pub commit: String,
     /// All it says under `-vV`.
     pub verbose: String,
+    /// What links extensions: a name that it knows, or a path in its sysroot.
+    pub linker: PathBuf,
 }
 
 impl Rustc {
@@ -56,7 +58,15 @@ impl Rustc {
         if field("host") != TARGET {
             return Err(missing(&format!("{} is for {}, not {TARGET}", program.display(), field("host"))));
         }
-        Ok(Rustc { release: field("release"), commit: field("commit-hash"), program, sysroot, verbose })
+        let (release, commit) = (field("release"), field("commit-hash"));
+        let Some(linker) = linker(&sysroot) else {
+            return Err(BuildError::Toolchain(format!(
+                "the builder needs a linker: rustc {release} in {} comes without rust-lld, and there is no bin/ld.lld beside it; \
+                 install that (Debian: apt install lld), or Rust from https://rustup.rs",
+                sysroot.display()
+            )));
+        };
+        Ok(Rustc { release, commit, program, sysroot, verbose, linker })
     }
 
     /// Fingerprint of this compiler: first 8 bytes, little-endian, of the SHA-256 over all it says of itself.
@@ -109,6 +119,15 @@ impl CompilerSearch {
     }
 }
 
+/// The linker of a compiler: its own, or, as distributions have it, the system's in the same sysroot, which is all that
+/// compilers may read.
+fn linker(sysroot: &Path) -> Option<PathBuf> {
+    if sysroot.join("lib/rustlib").join(TARGET).join("bin/rust-lld").is_file() {
+        return Some("rust-lld".into());
+    }
+    Some(sysroot.join("bin/ld.lld")).filter(|linker| is_program(linker))
+}
+
 fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
@@ -127,4 +146,44 @@ fn ask(program: &Path, arguments: &[&str]) -> Result<String, BuildError> {
         return Err(missing(&format!("{}: {}", program.display(), text.lines().next().unwrap_or("failed"))));
     }
     String::from_utf8(output.stdout).map_err(|_| missing(&format!("{} answers nonsense", program.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn program(path: &Path) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn a_compiler_is_found_on_the_path_and_then_where_rustup_puts_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let search = CompilerSearch { path: vec![at("a"), at("b")], rustup: vec![at("cargo/bin")] };
+        let error = search.find().unwrap_err().to_string();
+        for part in ["a, ", "/b)", "cargo/bin; ", "not your shell's", "--rustc FILE", "[builder]", "bin/rustc"] {
+            assert!(error.contains(part) && !error.contains('\n'), "{part}: {error}");
+        }
+        program(&at("cargo/bin/rustc"));
+        assert_eq!(search.find().unwrap(), at("cargo/bin/rustc"));
+        fs::create_dir_all(at("a/rustc")).unwrap();
+        program(&at("b/rustc"));
+        assert_eq!(search.find().unwrap(), at("b/rustc"), "a folder of that name is none");
+    }
+
+    #[test]
+    fn a_compiler_without_a_linker_of_its_own_takes_the_systems_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(linker(folder.path()), None);
+        program(&folder.path().join("bin/ld.lld"));
+        assert_eq!(linker(folder.path()), Some(folder.path().join("bin/ld.lld")));
+        program(&folder.path().join("lib/rustlib").join(TARGET).join("bin/rust-lld"));
+        assert_eq!(linker(folder.path()), Some("rust-lld".into()));
+    }
 }
