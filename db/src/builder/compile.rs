@@ -179,11 +179,8 @@ impl Build<'_> {
         let mut externs = self.externs.to_vec();
         externs.push(("tenant".to_owned(), self.folder.join("libtenant.rlib")));
         let mut arguments = arguments(self.toolchain, "wrapper", "cdylib", &externs);
-        let linking = ["-Clinker-flavor=ld.lld", "-Clink-arg=--threads=1", "-Cstrip=symbols"];
+        let linking = ["-Clinker-flavor=ld.lld", "-Clinker=rust-lld", "-Clink-arg=--threads=1", "-Cstrip=symbols"];
         arguments.extend(linking.map(OsString::from));
-        let mut linker = OsString::from("-Clinker=");
-        linker.push(&self.toolchain.rustc.linker);
-        arguments.push(linker);
         arguments.extend(["--emit=link=libwrapper.so", "wrapper.rs"].map(OsString::from));
         match self.rustc(arguments) {
             Err(BuildError::Compile(diagnostics)) => Err(BuildError::Compile(explain_wrapper(diagnostics))),

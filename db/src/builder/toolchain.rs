@@ -27,8 +27,6 @@ pub struct Rustc {
     pub commit: String,
     /// All it says under `-vV`.
     pub verbose: String,
-    /// What links extensions: a name that it knows, or a path in its sysroot.
-    pub linker: PathBuf,
 }
 
 impl Rustc {
@@ -59,14 +57,8 @@ impl Rustc {
             return Err(missing(&format!("{} is for {}, not {TARGET}", program.display(), field("host"))));
         }
         let (release, commit) = (field("release"), field("commit-hash"));
-        let Some(linker) = linker(&sysroot) else {
-            return Err(BuildError::Toolchain(format!(
-                "the builder needs a linker: rustc {release} in {} comes without rust-lld, and there is no bin/ld.lld beside it; \
-                 install that (Debian: apt install lld), or Rust from https://rustup.rs",
-                sysroot.display()
-            )));
-        };
-        Ok(Rustc { release, commit, program, sysroot, verbose, linker })
+        check_linker(&sysroot, &program, &release)?;
+        Ok(Rustc { release, commit, program, sysroot, verbose })
     }
 
     /// Fingerprint of this compiler: first 8 bytes, little-endian, of the SHA-256 over all it says of itself.
@@ -119,13 +111,17 @@ impl CompilerSearch {
     }
 }
 
-/// The linker of a compiler: its own, or, as distributions have it, the system's in the same sysroot, which is all that
-/// compilers may read.
-fn linker(sysroot: &Path) -> Option<PathBuf> {
+/// Refuses a compiler without a linker of its own: found out at the start, or else by every push.
+fn check_linker(sysroot: &Path, program: &Path, release: &str) -> Result<(), BuildError> {
     if sysroot.join("lib/rustlib").join(TARGET).join("bin/rust-lld").is_file() {
-        return Some("rust-lld".into());
+        return Ok(());
     }
-    Some(sysroot.join("bin/ld.lld")).filter(|linker| is_program(linker))
+    Err(BuildError::Toolchain(format!(
+        "the builder needs a rustc with rust-lld, which links extensions: {} (rustc {release}) comes without it, as those of \
+         distributions do; install Rust with rustup (https://rustup.rs), and name its rustc with --rustc FILE or rustc = \"FILE\" \
+         under [builder]",
+        program.display()
+    )))
 }
 
 fn is_program(path: &Path) -> bool {
@@ -178,12 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_without_a_linker_of_its_own_takes_the_systems_beside_it() {
+    fn a_compiler_without_a_linker_is_refused_before_anything_is_pushed() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(linker(folder.path()), None);
-        program(&folder.path().join("bin/ld.lld"));
-        assert_eq!(linker(folder.path()), Some(folder.path().join("bin/ld.lld")));
+        let check = || check_linker(folder.path(), Path::new("/usr/bin/rustc"), "1.96.0");
+        let error = check().unwrap_err().to_string();
+        for part in ["rust-lld", "/usr/bin/rustc (rustc 1.96.0)", "https://rustup.rs", "--rustc FILE"] {
+            assert!(error.contains(part) && !error.contains('\n'), "{part}: {error}");
+        }
         program(&folder.path().join("lib/rustlib").join(TARGET).join("bin/rust-lld"));
-        assert_eq!(linker(folder.path()), Some("rust-lld".into()));
+        check().unwrap();
     }
 }

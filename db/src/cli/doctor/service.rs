@@ -150,7 +150,9 @@ pub(super) fn unit(file: &Path, root: &Path) -> Result<Vec<Finding>, Failure> {
     let needs_rustc = config.as_ref().is_none_or(|config| config.builder.enabled && config.builder.remote.is_none());
     if needs_rustc && !unit.command.iter().any(|word| word == "--no-builder") {
         let named = config.and_then(|config| config.builder.rustc);
-        findings.push(compiler(&unit, &user, unit.option("--rustc").map(PathBuf::from).or(named)));
+        let named = unit.option("--rustc").map(PathBuf::from).or(named);
+        // Programs of another root are not run here.
+        findings.push(compiler(&unit, &user, named, root == Path::new("/")));
     }
     Ok(findings)
 }
@@ -193,8 +195,8 @@ fn configuration(unit: &Unit, user: &User) -> (Option<Finding>, Option<Config>) 
     (found, Some(config))
 }
 
-/// The compiler that the service would find, and whether it can run it.
-fn compiler(unit: &Unit, user: &User, named: Option<PathBuf>) -> Finding {
+/// The compiler that the service would find, and whether it can run it; `may_run`: whether it is asked here.
+fn compiler(unit: &Unit, user: &User, named: Option<PathBuf>, may_run: bool) -> Finding {
     let path = unit.variable("PATH").unwrap_or(SERVICE_PATH);
     let cargo = unit.variable("CARGO_HOME").map(PathBuf::from);
     let rustup = cargo.into_iter().chain([user.home.join(".cargo")]).map(|folder| folder.join("bin")).collect();
@@ -218,6 +220,13 @@ fn compiler(unit: &Unit, user: &User, named: Option<PathBuf>) -> Finding {
         let found = format!("{shown} is a proxy of rustup, which finds no compiler in {}", user.home.display());
         return Finding::new(what, State::Bad, found, PAGE);
     }
+    // A proxy would answer for whoever asks, not for the service.
+    if may_run
+        && !is_proxy
+        && let Err(error) = Rustc::find(Some(&file))
+    {
+        return Finding::new(what, State::Bad, error.to_string(), PAGE);
+    }
     Finding::new(what, State::Good, shown.to_string(), "")
 }
 
@@ -233,7 +242,10 @@ pub(super) fn compilers() -> Vec<Finding> {
     let service = CompilerSearch { path: std::env::split_paths(SERVICE_PATH).collect(), rustup: Vec::new() };
     let what = "rustc, for a server that systemd starts";
     let there = match service.find() {
-        Ok(found) => Finding::new(what, State::Good, found.display().to_string(), ""),
+        Ok(found) => match Rustc::find(Some(&found)) {
+            Ok(rustc) => Finding::new(what, State::Good, format!("{} at {}", rustc.release, found.display()), ""),
+            Err(error) => Finding::new(what, State::Mind, error.to_string(), PAGE),
+        },
         Err(_) => {
             let advice =
                 format!("name it in the unit or the configuration; {PAGE}, and `sandstorm doctor --unit FILE` looks");
