@@ -76,9 +76,13 @@ struct Terminal {
 
 impl Terminal {
     fn open() -> Terminal {
-        let folder = tempfile::tempdir().unwrap();
+        Terminal::open_in(tempfile::tempdir().unwrap(), &[])
+    }
+
+    /// With its state in this folder, and these options.
+    fn open_in(folder: tempfile::TempDir, options: &[&str]) -> Terminal {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandstorm"));
-        command.args(["serve", "--json", "--no-pin", "--workers", "1"]).env_remove("SANDSTORM_STATE");
+        command.args(["serve", "--json", "--no-pin", "--workers", "1"]).args(options).env_remove("SANDSTORM_STATE");
         command.args(["--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--state"]).arg(folder.path().join("state"));
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -256,9 +260,156 @@ fn the_operators_page_does_what_it_says() {
     }
 }
 
+/// The server, started as a unit of systemd would: with the unit's environment and what systemd adds, and nothing else.
+struct Service {
+    folder: tempfile::TempDir,
+    unit: String,
+}
+
+impl Service {
+    /// The page's unit, on this machine's files. `builder` is the configuration's section of that name.
+    fn new(builder: &str) -> Service {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let config =
+            format!("data = '127.0.0.1:0'\ncontrol = '127.0.0.1:0'\nworkers = 1\npin = false\n[builder]\n{builder}\n");
+        fs::write(at("sandstorm.toml"), config).unwrap();
+        fs::create_dir_all(at("rust/bin")).unwrap();
+        let operations = page("docs/operations.md");
+        let blocks = blocks(section(&operations, "## As a service"));
+        let (_, unit) = blocks.iter().find(|(language, _)| *language == "ini").expect("the unit");
+        let mut unit = unit.replace("User=sandstorm\n", "");
+        for (theirs, ours) in [
+            ("/usr/local/bin/sandstorm", env!("CARGO_BIN_EXE_sandstorm")),
+            ("/var/lib/sandstorm", &at("state")),
+            ("/etc/sandstorm.toml", &at("sandstorm.toml")),
+            ("/opt/rust", &at("rust")),
+        ] {
+            assert!(unit.contains(theirs), "{theirs}");
+            unit = unit.replace(theirs, ours);
+        }
+        fs::write(at("sandstorm.service"), &unit).unwrap();
+        Service { folder, unit }
+    }
+
+    /// Its first line, or what it says on standard error and that it ended with an error.
+    fn start(&self, change: impl Fn(&str) -> String) -> Result<String, String> {
+        let unit = change(&self.unit);
+        let lines = |key: &str| {
+            let prefix = format!("{key}=");
+            unit.lines().filter_map(move |line| line.strip_prefix(&prefix).map(str::to_owned)).collect::<Vec<_>>()
+        };
+        let start = lines("ExecStart").remove(0);
+        let mut words = start.split_whitespace();
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).env_clear().current_dir("/").stdin(Stdio::null());
+        command.env("HOME", self.folder.path().join("home")).env("USER", "sandstorm").env("LANG", "C.UTF-8");
+        for line in lines("Environment") {
+            let (name, value) = line.split_once('=').unwrap();
+            command.env(name, value);
+        }
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let output = process.wait_with_output().unwrap();
+            assert!(!output.status.success());
+            return Err(String::from_utf8(output.stderr).unwrap());
+        }
+        let stop = Command::new("kill").arg(process.id().to_string()).status().unwrap();
+        assert!(stop.success());
+        assert!(process.wait().unwrap().success(), "SIGTERM stops it in order");
+        Ok(line)
+    }
+}
+
+/// The compiler itself, no proxy of rustup.
+fn rustc() -> PathBuf {
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap();
+    Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("bin/rustc")
+}
+
+#[test]
+fn the_pages_unit_starts_a_server_wherever_rustc_comes_from() {
+    let same = |unit: &str| unit.to_owned();
+    // No rustc but those that the test puts somewhere: the machine's own may be anywhere.
+    let bare = |unit: &str| {
+        let path = unit.lines().find(|line| line.starts_with("Environment=PATH=")).unwrap();
+        unit.replace(path, path.split_once(':').unwrap().0)
+    };
+    let as_rustup = Service::new("");
+    let proxy = as_rustup.folder.path().join("rust/bin/rustc");
+    fs::write(&proxy, format!("#!/bin/sh\nexec '{}' \"$@\"\n", rustc().display())).unwrap();
+    fs::set_permissions(&proxy, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let said = as_rustup.start(same).unwrap();
+    assert!(said.starts_with("sandstorm "), "{said}");
+
+    let named = Service::new(&format!("rustc = '{}'", rustc().display()));
+    assert!(named.start(bare).unwrap().starts_with("sandstorm "));
+
+    let none = Service::new("");
+    let error = none.start(bare).unwrap_err();
+    for part in ["error: ", "there is none on the PATH", "rust/bin", "home/.cargo/bin", "--rustc FILE", "[builder]"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let unit = none.folder.path().join("sandstorm.service");
+    let verify = Command::new("systemd-analyze").arg("verify").arg(&unit).output();
+    match verify {
+        // Others' units may be wrong, too.
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let ours: Vec<&str> = text.lines().filter(|line| line.contains("sandstorm.service")).collect();
+            assert!(ours.is_empty(), "{ours:?}");
+        }
+        Err(error) => println!("systemd-analyze does not look at the unit: {error}"),
+    }
+}
+
+#[test]
+fn the_state_directory_has_the_files_and_modes_that_the_page_says() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    let folder = tempfile::tempdir().unwrap();
+    // As an older server has left it.
+    let state = folder.path().join("state");
+    fs::create_dir_all(state.join("builder")).unwrap();
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+    fs::set_permissions(state.join("builder"), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut terminal = Terminal::open_in(folder, &["--control-tls"]);
+    terminal.run("sandstorm tenant create shop");
+    terminal.here = root().join("ext");
+    terminal.run("sandstorm ext push get");
+
+    let operations = page("docs/operations.md");
+    let rows = section(&operations, "## Files").lines().filter_map(|line| line.strip_prefix("| `"));
+    let mut told: Vec<(String, u32)> = Vec::new();
+    for row in rows {
+        let (names, rest) = row.split_once(" | ").unwrap();
+        let mode = u32::from_str_radix(rest.split_once(" | ").unwrap().0, 8).unwrap();
+        told.extend(names.split(", ").map(|name| (name.trim_matches(['`', '/']).to_owned(), mode)));
+    }
+    told.sort();
+    let entries = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap());
+    let mut found: Vec<(String, u32)> =
+        entries.map(|entry| (entry.file_name().into_string().unwrap(), mode(&entry.path()))).collect();
+    found.sort();
+    assert_eq!(found, told);
+
+    // What is in the builder's folder may be read by compilers that run as other users, where they are let in: not its key.
+    let mut waiting = vec![state.join("extensions"), state.join("tokens")];
+    assert_eq!(mode(&state.join("builder/builder.key")), 0o600);
+    while let Some(path) = waiting.pop() {
+        for entry in fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()) {
+            assert_eq!(mode(&entry), if entry.is_dir() { 0o700 } else { 0o600 }, "{}", entry.display());
+            waiting.extend(Some(entry).filter(|entry| entry.is_dir()));
+        }
+    }
+}
+
 #[test]
 fn links_lead_somewhere() {
-    let mut pages = vec!["README.md".to_owned(), "ext/README.md".to_owned(), "net/README.md".to_owned()];
+    let mut pages =
+        vec!["README.md".to_owned(), "CHANGELOG.md".to_owned(), "ext/README.md".to_owned(), "net/README.md".to_owned()];
     for entry in fs::read_dir(root().join("docs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if name.ends_with(".md") {

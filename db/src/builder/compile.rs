@@ -220,7 +220,11 @@ impl Build<'_> {
         diagnostics.retain(|found| found.severity == Severity::Error);
         diagnostics.truncate(limits::DIAGNOSTICS);
         if diagnostics.is_empty() {
-            let first = outcome.stderr.lines().find(|line| !line.starts_with('{')).unwrap_or("no message");
+            let first = outcome
+                .stderr
+                .lines()
+                .find(|line| !line.starts_with('{') && !line.trim().is_empty())
+                .unwrap_or("no message");
             return Err(BuildError::Internal(format!("rustc failed: {first}")));
         }
         Err(BuildError::Compile(diagnostics))

@@ -56,7 +56,9 @@ impl Rustc {
         if field("host") != TARGET {
             return Err(missing(&format!("{} is for {}, not {TARGET}", program.display(), field("host"))));
         }
-        Ok(Rustc { release: field("release"), commit: field("commit-hash"), program, sysroot, verbose })
+        let (release, commit) = (field("release"), field("commit-hash"));
+        check_linker(&sysroot, &program, &release)?;
+        Ok(Rustc { release, commit, program, sysroot, verbose })
     }
 
     /// Fingerprint of this compiler: first 8 bytes, little-endian, of the SHA-256 over all it says of itself.
@@ -109,6 +111,19 @@ impl CompilerSearch {
     }
 }
 
+/// Refuses a compiler without a linker of its own: found out at the start, or else by every push.
+fn check_linker(sysroot: &Path, program: &Path, release: &str) -> Result<(), BuildError> {
+    if sysroot.join("lib/rustlib").join(TARGET).join("bin/rust-lld").is_file() {
+        return Ok(());
+    }
+    Err(BuildError::Toolchain(format!(
+        "the builder needs a rustc with rust-lld, which links extensions: {} (rustc {release}) comes without it, as those of \
+         distributions do; install Rust with rustup (https://rustup.rs), and name its rustc with --rustc FILE or rustc = \"FILE\" \
+         under [builder]",
+        program.display()
+    )))
+}
+
 fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
@@ -127,4 +142,46 @@ fn ask(program: &Path, arguments: &[&str]) -> Result<String, BuildError> {
         return Err(missing(&format!("{}: {}", program.display(), text.lines().next().unwrap_or("failed"))));
     }
     String::from_utf8(output.stdout).map_err(|_| missing(&format!("{} answers nonsense", program.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn program(path: &Path) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn a_compiler_is_found_on_the_path_and_then_where_rustup_puts_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let search = CompilerSearch { path: vec![at("a"), at("b")], rustup: vec![at("cargo/bin")] };
+        let error = search.find().unwrap_err().to_string();
+        for part in ["a, ", "/b)", "cargo/bin; ", "not your shell's", "--rustc FILE", "[builder]", "bin/rustc"] {
+            assert!(error.contains(part) && !error.contains('\n'), "{part}: {error}");
+        }
+        program(&at("cargo/bin/rustc"));
+        assert_eq!(search.find().unwrap(), at("cargo/bin/rustc"));
+        fs::create_dir_all(at("a/rustc")).unwrap();
+        program(&at("b/rustc"));
+        assert_eq!(search.find().unwrap(), at("b/rustc"), "a folder of that name is none");
+    }
+
+    #[test]
+    fn a_compiler_without_a_linker_is_refused_before_anything_is_pushed() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = || check_linker(folder.path(), Path::new("/usr/bin/rustc"), "1.96.0");
+        let error = check().unwrap_err().to_string();
+        for part in ["rust-lld", "/usr/bin/rustc (rustc 1.96.0)", "https://rustup.rs", "--rustc FILE"] {
+            assert!(error.contains(part) && !error.contains('\n'), "{part}: {error}");
+        }
+        program(&folder.path().join("lib/rustlib").join(TARGET).join("bin/rust-lld"));
+        check().unwrap();
+    }
 }

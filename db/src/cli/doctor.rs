@@ -1,6 +1,8 @@
-//! `sandstorm doctor`: whether this machine is ready for a driver past the kernel's own stack, and what to do where it is not.
+//! `sandstorm doctor`: what this machine lacks: a rustc, also as a service; what a driver past the kernel's own stack needs; and
+//! what to do about it.
 
 mod ports;
+mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +14,7 @@ use serde::Serialize;
 
 use super::output::{Failure, Out};
 
-/// Look at what DPDK, or an interface with packet sockets, needs of this machine.
+/// Look at what a server needs of this machine.
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
     /// Start DPDK with these arguments, too, and ask its devices what they can do
@@ -21,6 +23,9 @@ pub(super) struct DoctorArgs {
     /// Look at this network interface, for `--driver packet`, in place of what DPDK needs
     #[arg(long, value_name = "NAME", conflicts_with = "eal")]
     interface: Option<String>,
+    /// Look at this unit of systemd, in place of what DPDK needs: its user, its files, and a rustc that the user can run
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["eal", "interface"])]
+    unit: Option<PathBuf>,
     /// The root of the file system to look at
     #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
     root: PathBuf,
@@ -66,7 +71,12 @@ pub(super) fn doctor(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
         let findings = vec![socket_on(name), kernels_own(&args.root, name), forwarding(&args.root, name)];
         return out.show(&findings, |findings| findings.iter().map(Finding::text).collect());
     }
-    let mut findings = vec![built()];
+    if let Some(unit) = &args.unit {
+        let findings = service::unit(unit, &args.root)?;
+        return out.show(&findings, |findings| findings.iter().map(Finding::text).collect());
+    }
+    let mut findings = service::compilers();
+    findings.push(built());
     findings.extend(hugepages(&args.root));
     findings.extend([iommu(&args.root), locked_memory()]);
     findings.extend(devices(&args.root));

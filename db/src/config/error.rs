@@ -39,7 +39,7 @@ pub(super) fn in_range<T: PartialOrd + std::fmt::Display>(
     max: T,
 ) -> Result<T, ConfigError> {
     if value < min || value > max {
-        return Err(ConfigError::new(format!("{name} = {value} is outside of {min}..={max}")).at(&[name]));
+        return Err(ConfigError::new(format!("{name} = {value} is outside of {min} to {max}")).at(&[name]));
     }
     Ok(value)
 }

@@ -264,7 +264,12 @@ fn builder() -> Section {
             "true",
             "whether there is a builder; without one pushes of source are refused",
         ),
-        row("rustc", "`--rustc`", "the one on the path", "the compiler of extensions"),
+        row(
+            "rustc",
+            "`--rustc`",
+            "the one on the `PATH`, else `~/.cargo/bin/rustc`",
+            "the compiler of extensions; [for a service](operations.md#as-a-service)",
+        ),
         row(
             "libraries",
             "",

@@ -191,7 +191,7 @@ impl Quotas {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     /// Outside of its range.
-    #[error("quota {name} = {value} is outside of {min}..={max}")]
+    #[error("quota {name} = {value} is outside of {min} to {max}")]
     Range {
         /// The quota.
         name: &'static str,
