@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sandstorm_net::resp::Reply;
 
 use super::held::Held;
-use super::session::State;
+use super::state::State;
 use crate::protocols::Context;
 use crate::store::{Change, Guard, RecordRef, StoreError, Table};
 use crate::tenants::{NoAccess, TableEntry, TenantView};

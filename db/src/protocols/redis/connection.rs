@@ -2,7 +2,7 @@
 
 use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, no_auth, text};
 use super::commands::unknown_subcommand;
-use super::session::Replies;
+use super::state::Replies;
 use super::{clients, tracking};
 use crate::limits::protocols::AUTH_FAILURES;
 use crate::protocols::Identity;

@@ -28,6 +28,7 @@ mod pieces;
 mod server;
 mod session;
 mod settings;
+mod state;
 mod strings;
 #[cfg(test)]
 mod tests;
