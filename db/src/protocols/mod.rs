@@ -182,7 +182,7 @@ pub(crate) enum Conversation {
     /// Of a memcached client.
     Memcached(memcached::Session),
     /// Of a Redis client.
-    Redis(redis::Session),
+    Redis(Box<redis::Session>),
 }
 
 impl Conversation {
@@ -190,7 +190,7 @@ impl Conversation {
     pub(crate) fn new(entrance: &Arc<Entrance>) -> Conversation {
         match entrance.protocol {
             Protocol::Memcached => Conversation::Memcached(memcached::Session::new(entrance)),
-            Protocol::Redis => Conversation::Redis(redis::Session::new(entrance)),
+            Protocol::Redis => Conversation::Redis(Box::new(redis::Session::new(entrance))),
         }
     }
 

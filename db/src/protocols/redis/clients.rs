@@ -21,11 +21,11 @@ fn line(client: &Client, user: &str, now_ms: u64, out: &mut String) {
     };
     let command = COMMANDS.get(client.command.load(Relaxed) as usize).map_or("NULL", |spec| spec.name);
     // Writing to a string does not fail.
-    let _ = write!(
+    let _ = writeln!(
         out,
         "id={} addr={addr} laddr={laddr} fd=0 name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={} watch={} \
          qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={command} \
-         user={user} redir=-1 resp={} lib-name={} lib-ver={}\n",
+         user={user} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         text(&said.name),
         now_ms.saturating_sub(client.since_ms) / 1000,

@@ -105,7 +105,7 @@ fn objection(name: &[u8], value: &[u8], now: &[(&str, String)]) -> Option<Fail> 
         true => lower.starts_with(known.as_bytes()),
         false => lower == known.as_bytes(),
     };
-    if WITHOUT_EFFECT.iter().any(|known| without_effect(&known)) {
+    if WITHOUT_EFFECT.iter().any(without_effect) {
         return None;
     }
     Some(match REFUSED.iter().find(|(known, _)| is(name, known)) {
