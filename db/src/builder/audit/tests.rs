@@ -37,6 +37,8 @@ fn what_is_not_known_is_refused() {
         "_4 = copy (*_1)[-1 of 2];",
         "_4 = &(*_1)[1:-1];",
         "_3 = copy _2 as isize (IntToInt);",
+        "_0 = module::bar as fn(&u8) -> &u8 (PointerCoercion(ReifyFnPointer(Safe), Implicit));",
+        "_0 = module::bar::<u8>;",
         "FakeRead(ForMatchGuard, _3);",
         "StorageLive(_3);",
         "AscribeUserType(_3, o, UserTypeProjection { base: UserType(0), projs: [] });",
