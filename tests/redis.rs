@@ -400,6 +400,8 @@ fn a_connection_ends_another_of_its_tenant_wherever_that_is() {
 
 #[path = "redis/pages.rs"]
 mod pages;
+
+#[test]
 fn commands_of_a_million_keys_take_no_more_than_a_slice_of_a_neighbours_time_at_once() {
     const KEYS: usize = 1_000_000;
     let plane = data_plane_with(
