@@ -77,6 +77,30 @@ fn exchange(address: SocketAddr, bytes: &[u8], whole: bool) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// A page whose own name resolves to this machine is no client, whatever it leaves out.
+#[test]
+fn a_plain_port_answers_to_its_own_names_alone_but_for_who_has_a_token() {
+    let server = Server::without_builder();
+    let bearer = format!("authorization: Bearer {}\r\n", server.operator);
+    for (target, host, more, status) in [
+        ("/v1/health", "evil.example", "", 421),
+        ("/v1/health", "evil.example:7399", "", 421),
+        ("http://evil.example/v1/health", "localhost", "", 421),
+        ("/v1/health", "localhost:7399", "", 200),
+        ("/v1/health", "[::1]:7399", "", 200),
+        ("/v1/health", "sandstorm.example", bearer.as_str(), 200),
+    ] {
+        let sent = format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{more}connection: close\r\n\r\n");
+        let answer = exchange(server.admin.address(), sent.as_bytes(), true);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{sent}: {answer}");
+        assert_eq!(
+            answer.contains("\"code\":\"host\"") && answer.contains("--control-name"),
+            status == 421,
+            "{answer}"
+        );
+    }
+}
+
 #[test]
 fn junk_gets_an_answer_or_a_close_and_the_port_goes_on() {
     let server = Server::without_builder();
@@ -88,37 +112,27 @@ fn junk_gets_an_answer_or_a_close_and_the_port_goes_on() {
     let many: String = (0..2000).map(|n| format!("h{n}: x\r\n")).collect();
     let table: Vec<(String, String)> = vec![
         ("GET /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(200)),
-        ("GET /v1/health HTTP/1.1\r\nhost: evil.example\r\n\r\n".into(), json(421)),
-        ("GET /v1/health HTTP/1.1\r\nhost: evil.example:7399\r\n\r\n".into(), json(421)),
-        ("GET http://evil.example/v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(421)),
-        ("GET /v1/health HTTP/1.1\r\nhost: [::1]:7399\r\n\r\n".into(), json(200)),
-        (format!("GET /v1/health HTTP/1.1\r\nhost: sandstorm.example\r\n{bearer}\r\n"), json(200)),
         ("GET /v1/health HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\n\r\n".into(), json(403)),
-        (format!("GET /v1/tenants HTTP/1.1\r\nhost: localhost\r\norigin: null\r\n{bearer}\r\n"), json(403)),
+        (format!("GET /v1/tenants HTTP/1.1\r\nhost: a\r\norigin: null\r\n{bearer}\r\n"), json(403)),
         ("OPTIONS /v1/tenants HTTP/1.1\r\nhost: localhost\r\norigin: http://a\r\n\r\n".into(), json(403)),
         ("OPTIONS /v1/tenants HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(405)),
         ("TRACE /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(405)),
         ("BREW /v1/health HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), json(405)),
         ("CONNECT evil.example:443 HTTP/1.1\r\nhost: localhost\r\n\r\n".into(), String::new()),
-        (format!("GET /v1/tenants/%ff HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"), json(400)),
-        (format!("GET /v1/kills?limit=x HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"), json(400)),
-        (format!("GET /v1/tenants/..%2f..%2fetc HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"), json(404)),
-        (format!("GET /../../etc/passwd HTTP/1.1\r\nhost: localhost\r\n{bearer}\r\n"), json(404)),
+        (format!("GET /v1/tenants/%ff HTTP/1.1\r\nhost: a\r\n{bearer}\r\n"), json(400)),
+        (format!("GET /v1/kills?limit=x HTTP/1.1\r\nhost: a\r\n{bearer}\r\n"), json(400)),
+        (format!("GET /v1/tenants/..%2f..%2fetc HTTP/1.1\r\nhost: a\r\n{bearer}\r\n"), json(404)),
+        (format!("GET /../../etc/passwd HTTP/1.1\r\nhost: a\r\n{bearer}\r\n"), json(404)),
         (format!("GET /{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "y".repeat(60_000)), json(404)),
         (format!("GET / HTTP/1.1\r\nx: {long}\r\n\r\n"), String::new()),
         (format!("GET / HTTP/1.1\r\n{many}\r\n"), String::new()),
+        (format!("POST /v1/tenants HTTP/1.1\r\nhost: a\r\n{bearer}content-length: 99999999999\r\n\r\n"), json(413)),
         (
-            format!("POST /v1/tenants HTTP/1.1\r\nhost: localhost\r\n{bearer}content-length: 99999999999\r\n\r\n"),
-            json(413),
-        ),
-        (
-            format!(
-                "POST /v1/tenants HTTP/1.1\r\nhost: localhost\r\n{bearer}content-length: 1\r\ncontent-length: 2\r\n\r\nx"
-            ),
+            format!("POST /v1/tenants HTTP/1.1\r\nhost: a\r\n{bearer}content-length: 1\r\ncontent-length: 2\r\n\r\nx"),
             String::new(),
         ),
         (
-            format!("POST /v1/tenants HTTP/1.1\r\nhost: localhost\r\n{bearer}transfer-encoding: chunked\r\n\r\nzz\r\n"),
+            format!("POST /v1/tenants HTTP/1.1\r\nhost: a\r\n{bearer}transfer-encoding: chunked\r\n\r\nzz\r\n"),
             json(400),
         ),
         ("GET /v1/health HTTP/9.9\r\n\r\n".into(), String::new()),
