@@ -90,8 +90,7 @@ pub(super) fn first_wrong(body: &Body, through: impl Fn(usize, bool) -> (bool, O
 
 /// Whether a change of the one place is one of the other: it lies on the way there, or says which element is meant.
 fn leads_to(changed: &Place, place: &Place) -> bool {
-    place.may_start_with(changed)
-        || (changed.way.is_empty() && place.way.iter().any(|step| *step == Step::Index(changed.local)))
+    place.may_start_with(changed) || (changed.way.is_empty() && place.way.contains(&Step::Index(changed.local)))
 }
 
 fn events(block: &Block) -> Vec<(Event, Place, &str)> {
