@@ -98,6 +98,9 @@ pub(super) struct Forms {
     pub(super) bodies: Vec<String>,
 }
 
+/// The compiler leaves out what the file system cannot name: a function's path in the crate is the name of its file.
+const UNWRITTEN: &str = "the compiler did not write it down: its path, with the modules and functions around it, must be shorter than 200 letters";
+
 /// Everything that is to be refused. `parameters` are the names of all type parameters of the source.
 pub(super) fn refused(forms: &Forms, source: &Source, parameters: &HashSet<String>) -> Vec<Diagnostic> {
     let mut found = of_text(&forms.text, source, parameters);
@@ -115,7 +118,7 @@ pub(super) fn refused(forms: &Forms, source: &Source, parameters: &HashSet<Strin
         names.push(name);
     }
     for missing in complete::missing(&forms.text, &names) {
-        found.push(refusal_from(&Found::new(&UNKNOWN_MIR, "it is not written down", ""), missing, source));
+        found.push(refusal_from(&Found::new(&UNKNOWN_MIR, UNWRITTEN, ""), missing, source));
     }
     found.truncate(limits::DIAGNOSTICS);
     found
