@@ -90,6 +90,8 @@ impl From<sandstorm_client::Error> for Failure {
         // anything, what to do is behind the last semicolon; a tenant's or the system's words are not divided.
         let divided = match &error {
             E::Killed { .. } | E::Failed { .. } | E::Io { .. } => None,
+            // Only of a message that could not be read does the client say what to do.
+            E::Malformed { text: said } if !said.ends_with('?') => None,
             E::OverQuota { .. } | E::TooLarge { .. } | E::Malformed { .. } | E::Version { .. } | E::Protocol { .. } => {
                 text.rsplit_once("; ")
             }

@@ -19,6 +19,7 @@ use super::glob::Pattern;
 use super::keys::{SCAN_WORK, SLOW_PATTERN, TOO_FEW, too_many_records};
 use super::strings::ANSWER_TOO_LONG;
 use super::{functions, keys};
+use crate::limits::bits::BITFIELD_OPS;
 use crate::limits::protocols::ANSWERS_FULL_BYTES;
 use crate::limits::redis::{
     ANSWER_BYTES, ATOMIC_BYTES, ATOMIC_KEYS, KEYS_CHUNK_BYTES, KEYS_PATTERN_STEPS, KEYS_RECORDS, KEYS_STEP_RECORDS,
@@ -34,6 +35,12 @@ pub(super) struct Arguments<'i> {
 }
 
 impl<'i> Arguments<'i> {
+    /// All of them but the name.
+    pub(super) fn behind_the_name(&self) -> impl Iterator<Item = &'i [u8]> + Clone + use<'i> {
+        let (command, input) = (self.command, self.input);
+        (1..command.count()).filter_map(move |number| command.arg(input, number))
+    }
+
     /// Their number, the name included.
     pub(super) fn len(&self) -> usize {
         self.command.count()
@@ -59,6 +66,8 @@ fn most_arguments(spec: Option<&Spec>, queued: bool) -> usize {
         // One more, so that they say themselves what is too much.
         Some(spec) if spec.is(commands::ATOMIC) => 2 * ATOMIC_KEYS + 3,
         Some(spec) if spec.name == "watch" => WATCHED_KEYS + 2,
+        // Up to four words an operation.
+        Some(spec) if matches!(spec.name, "bitfield" | "bitfield_ro") => 4 * (BITFIELD_OPS + 1) + 2,
         _ => PLAIN_ARGS,
     }
 }
@@ -235,6 +244,12 @@ impl Long {
 }
 
 fn each(call: &mut Call<'_, '_>, count: usize, doing: Doing) -> Result<Long, Fail> {
+    if call.state.tracked.how.is_some() && count > ATOMIC_KEYS + 1 {
+        return Err(format!(
+            "ERR a tracked connection may name {ATOMIC_KEYS} keys at once: turn tracking off, or ask for less"
+        )
+        .into());
+    }
     // The first was counted with the command.
     call.admit_rate(count - 2)?;
     let table = call.table(doing == Doing::Delete)?.id;

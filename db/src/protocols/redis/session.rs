@@ -33,6 +33,7 @@ pub(crate) struct Session {
 /// A command of which some pieces have been run.
 struct UnderWay {
     command: Command,
+    spec: &'static Spec,
     long: Long,
     /// For whom it was begun.
     identity: Option<Identity>,
@@ -116,9 +117,9 @@ impl Session {
             }
             let ran = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
             view = ran.view;
-            if let Some((long, took_us)) = ran.rest {
+            if let Some(((long, took_us), spec)) = ran.rest.zip(spec) {
                 let identity = self.state.identity;
-                self.under_way = Some(Box::new(UnderWay { command, long, identity, took_us }));
+                self.under_way = Some(Box::new(UnderWay { command, spec, long, identity, took_us }));
                 self.parser.reset();
                 return (at, Next::Again);
             }
@@ -152,7 +153,7 @@ impl Session {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> (usize, Next) {
-        let UnderWay { command, long, identity, took_us } = under_way;
+        let UnderWay { command, spec, long, identity, took_us } = under_way;
         // There may be another tenant of that name by now.
         let view = view.filter(|_| self.state.identity == identity);
         let (start, begun) = (out.len(), Instant::now());
@@ -166,6 +167,9 @@ impl Session {
             if let (Left::Ended, Some(view)) = (&left, view) {
                 note_slow(&mut call, took_us, view);
             }
+            if matches!(left, Left::Ended) {
+                note_end(&mut call, spec, &arguments, (start, took_us));
+            }
             (left, took_us)
         };
         match left {
@@ -173,7 +177,7 @@ impl Session {
                 if self.state.replies != Replies::On {
                     out.truncate(start);
                 }
-                self.under_way = Some(Box::new(UnderWay { command, long, identity, took_us }));
+                self.under_way = Some(Box::new(UnderWay { command, spec, long, identity, took_us }));
                 (0, Next::Again)
             }
             Left::Ended => {
@@ -412,13 +416,40 @@ fn run(call: &mut Call<'_, '_>, spec: &'static Spec, arguments: &Arguments<'_>) 
         }
         return Left::Ended;
     }
+    let start = call.reply.out.len();
     match Long::begin(call, spec, arguments) {
         Ok(None) if spec.is(commands::ATOMIC) => at_once(call, spec),
         Ok(None) => Session::answer(call, spec),
-        Ok(Some(long)) => return pieces::go_on(call, long, arguments),
-        Err(Fail(text)) => call.reply.error(text.as_bytes()),
+        Ok(Some(long)) => {
+            let begun = Instant::now();
+            let left = pieces::go_on(call, long, arguments);
+            if matches!(left, Left::Ended) {
+                note_end(call, spec, arguments, (start, begun.elapsed().as_micros() as u64));
+            }
+            return left;
+        }
+        Err(Fail(text)) => {
+            call.reply.error(text.as_bytes());
+            note_end(call, spec, arguments, (start, 0));
+        }
     }
     Left::Ended
+}
+
+/// Notes of a command in pieces, which has ended, what [`Session::answer`] notes of others: where the answer to its last piece begins, and how
+/// long all of them took.
+fn note_end(call: &mut Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>, (start, took_us): (usize, u64)) {
+    let failed = call.reply.out.get(start) == Some(&b'-');
+    if let Some(view) = call.view {
+        let counted = view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len());
+        counted.begin(false);
+        counted.end(false, took_us.saturating_mul(1_000));
+        counted.failed.add(failed.into());
+    }
+    tracking::told_of_all(call, spec, arguments);
+    if let Some(entered) = &call.state.entered {
+        entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
+    }
 }
 
 /// Runs a command while nobody else writes its keys.

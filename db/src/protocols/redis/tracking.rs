@@ -7,6 +7,7 @@ use sandstorm_net::resp::Reply;
 
 use super::call::{Call, Fail, Outcome, SYNTAX, is};
 use super::commands::{self, Spec};
+use super::pieces::Arguments;
 
 /// How a connection is tracked, as it has asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,6 +136,14 @@ pub(super) fn told(call: &mut Call<'_, '_>, spec: &Spec) {
         push(&mut call.reply, ran.iter().map(|key| &**key), ran.len());
     } else if spec.is(commands::READONLY) {
         push(&mut call.reply, spec.keys(call.args), spec.keys(call.args).count());
+    }
+}
+
+/// The same behind the answer of a command that was run in pieces: all its arguments are keys.
+pub(super) fn told_of_all(call: &mut Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>) {
+    let names_keys = spec.first == 1 && spec.last == -1 && spec.is(commands::READONLY);
+    if call.state.tracked.how.is_some() && names_keys {
+        push(&mut call.reply, arguments.behind_the_name(), arguments.len() - 1);
     }
 }
 

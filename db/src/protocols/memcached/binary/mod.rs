@@ -17,7 +17,7 @@ use super::classic::{
 };
 use super::stats::{self, Lines};
 use super::sums::Sum;
-use super::{End, Session, State, is_enough};
+use super::{End, SHUTTING_DOWN, Session, State, is_enough};
 use crate::limits::protocols::{BATCH, COMPATIBLE};
 
 /// A time of expiry with which arithmetic makes nothing.
@@ -56,7 +56,9 @@ pub(super) fn too_much(out: &mut Vec<u8>) {
 /// Appends the answer to one whose right to be here has ended.
 pub(super) fn gone(input: &[u8], text: &str, out: &mut Vec<u8>) {
     if let Parsed::Frame { frame, .. } = parse(input, 0) {
-        push_refusal(answer(&frame), text, out);
+        let status = if text == SHUTTING_DOWN { Status::OutOfMemory } else { Status::Unauthorized };
+        let said = text.strip_prefix(SERVER_ERROR).unwrap_or(text);
+        Answer { status, ..answer(&frame) }.push(said.as_bytes(), out);
     }
 }
 

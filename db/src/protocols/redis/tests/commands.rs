@@ -430,8 +430,9 @@ fn http_ends_a_connection_before_what_follows_it_is_run() {
     let (out, _) = place.say(&mut client, &encoded(&[b"GET", b"/x", b"HTTP/1.1"]));
     assert_eq!(String::from_utf8_lossy(&out), "-ERR wrong number of arguments for 'get' command\r\n");
     assert_eq!(place.say(&mut client, &encoded(&[b"GET", b"/x"])).0, b"$1\r\n1\r\n");
-    let counted = place.facts.metrics.worker(0).expect("a worker").connections_refused[6].get();
-    assert_eq!((counted, crate::metrics::CONNECTION_REASONS[6]), (6, "http"));
+    let reason = crate::metrics::ConnectionReason::Http as usize;
+    let counted = place.facts.metrics.worker(0).expect("a worker").connections_refused[reason].get();
+    assert_eq!((counted, crate::metrics::CONNECTION_REASONS[reason]), (6, "http"));
 }
 
 #[test]

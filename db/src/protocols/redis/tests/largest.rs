@@ -4,6 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::super::commands::COMMANDS;
 use super::*;
+use crate::limits::bits::{BITFIELD_OPS, BITOP_KEYS, LCS_CELLS};
 use crate::limits::redis::{ATOMIC_KEYS, PLAIN_ARGS, TRANSACTION_WORK};
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES, REQUEST_NS};
 use crate::store::Write;
@@ -110,6 +111,27 @@ fn largest(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
         "expire" | "pexpire" => on_value(&format!("{name} large 1000000")),
         "expireat" | "pexpireat" => on_value(&format!("{name} large 4102444800")),
         "ttl" | "pttl" | "expiretime" | "pexpiretime" => on_value(&format!("{name} large")),
+        "bitpos" => (vec![words("SETBIT zeros 67108863 0"), words("BITPOS zeros 1")], Bound::Value),
+        "bitop" => {
+            (vec![with("BITOP OR all", BITOP_KEYS, key), words("BITOP AND both large large")], Bound::Transaction)
+        }
+        "bitfield" | "bitfield_ro" => {
+            let operation = |n: usize| match n % 3 {
+                0 => b"GET".to_vec(),
+                1 => b"u8".to_vec(),
+                _ => n.to_string().into_bytes(),
+            };
+            let many = with(&format!("{name} large"), 3 * BITFIELD_OPS, operation);
+            (vec![many, words("BITFIELD large SET u8 60000000 1")], Bound::Value)
+        }
+        "lcs" => {
+            let half = || vec![b'x'; LCS_CELLS.isqrt() - 1];
+            let sets = [b"one", b"two"].map(|key| vec![b"SET".to_vec(), key.to_vec(), half()]);
+            (vec![sets[0].clone(), sets[1].clone(), words("LCS one two IDX WITHMATCHLEN")], Bound::Slice)
+        }
+        "script" => (vec![with("SCRIPT EXISTS", PLAIN_ARGS - 2, key)], Bound::Slice),
+        "latency" => (vec![with("LATENCY HISTOGRAM", PLAIN_ARGS - 2, |_| b"get".to_vec())], Bound::Slice),
+        "module" => (vec![words("MODULE LIST")], Bound::Slice),
         "rename" | "renamenx" | "copy" => on_value(&format!("{name} large larger")),
         "echo" | "ping" => (vec![vec![name.into(), value()]], Bound::Value),
         "keys" => {
