@@ -1,4 +1,4 @@
-//! expect: limit or compile-error or ok
+//! expect: refused or limit or compile-error or ok
 //! Ten thousand instances by numbers for parameters.
 #![no_std]
 #![forbid(unsafe_code)]
