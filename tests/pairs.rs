@@ -49,13 +49,20 @@ pub async fn run(db: Db<'_>, args: &[u8]) -> Result<(), Error> {
     let [what, room, guest, other, value @ ..] = args else { return Err(Error::invalid("args")) };
     let (table, tx, room, guest, other) = (db.table("sorted")?, db.transaction(), *room, *guest, *other);
     let there = tx.range(table, &[b'L', room, guest], &[b'L', room, guest, 0], 1, Direction::Forward).await?;
+    let leaves = !there.is_empty();
+    // Guards may only look, so who has to wait or may fail does so before.
+    let has_room = match what {
+        b'e' => room_for(&tx, table, room, guest).await?,
+        b'm' => leaves && room_for(&tx, table, other, guest).await?,
+        _ => false,
+    };
     match what {
-        b'e' if room_for(&tx, table, room, guest).await? => enter(&tx, table, room, guest, value),
-        b'l' if !there.is_empty() => {
+        b'e' if has_room => enter(&tx, table, room, guest, value),
+        b'l' if leaves => {
             tx.delete(table, &[b'R', room, guest]).await?;
             tx.delete(table, &[b'L', room, guest]).await.map(drop)
         }
-        b'm' if !there.is_empty() && room_for(&tx, table, other, guest).await? => {
+        b'm' if has_room => {
             let value = there[0].value();
             for half in [b'L', b'R'] {
                 if !tx.delete(table, &[half, room, guest]).await? {

@@ -336,8 +336,9 @@ fn who_has_no_token_learns_of_no_tenant_table_or_extension() {
     good(&server.here("table create t --tenant shop"));
     let ask = |method: &str, path: &str, token: &str| {
         let mut stream = TcpStream::connect(server.text("control")).unwrap();
-        let head =
-            format!("{method} {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n{token}connection: close\r\n\r\n{{}}");
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n{token}connection: close\r\n\r\n{{}}"
+        );
         stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

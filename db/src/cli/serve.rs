@@ -195,11 +195,13 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
     let control = ControlPlane::start_loaded(&config, extensions, served, move || asked.notify_one())
         .map_err(|error| start(&error))?;
-    if let Err(error) = announce(&config, &data, &control, out) {
-        // Such as a log on a full disk: no reason to end.
-        tracing::warn!("standard output takes nothing: {}", error.message);
-    }
-    config.beside_workers(|| wait(&stop, &data, &control))?;
+    let ready = || {
+        if let Err(error) = announce(&config, &data, &control, out) {
+            // Such as a log on a full disk: no reason to end.
+            tracing::warn!("standard output takes nothing: {}", error.message);
+        }
+    };
+    config.beside_workers(|| wait(&stop, &data, &control, ready))?;
     // Control first: no push is taken while the workers finish what is under way.
     drop(control);
     data.finish();
@@ -258,13 +260,15 @@ fn ports_of(data: &DataPlane, protocol: Protocol) -> Vec<String> {
     ports.map(|port| port.address.to_string()).collect()
 }
 
-/// Until the operator asks for it, or the process is told to end. SIGHUP has the certificates looked at.
-fn wait(stop: &Notify, data: &DataPlane, control: &ControlPlane) -> Result<(), Failure> {
+/// Until the operator asks for it, or the process is told to end. SIGHUP has the certificates looked at. Calls `ready` once signals are heard:
+/// a process that reads there that the server is up may end it at once.
+fn wait(stop: &Notify, data: &DataPlane, control: &ControlPlane, ready: impl FnOnce()) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut hangup = signal(SignalKind::hangup())?;
+        ready();
         loop {
             tokio::select! {
                 () = stop.notified() => break,

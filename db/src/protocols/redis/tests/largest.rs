@@ -87,7 +87,6 @@ fn value() -> Vec<u8> {
 fn largest(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
     let long = || vec![b'a'; MAX_KEY_BYTES];
     let on_value = |line: &str| (vec![words(line)], Bound::Value);
-    let plain = |line: &str| (vec![words(line), with(line, PLAIN_ARGS - 8, key)], Bound::Slice);
     match name {
         "mget" => (vec![with("MGET", MANY, key), with("MGET", 100, |_| b"large".to_vec())], Bound::Value),
         "del" | "unlink" | "exists" | "touch" => (vec![with(name, MANY, key)], Bound::Slice),
@@ -144,6 +143,15 @@ fn largest(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
             (vec![words("SCAN 0 COUNT 1000000"), slow(b"*1*2*3*x"), slow(&hard)], Bound::Slice)
         }
         "watch" => (vec![with("WATCH", 1_000, key), with("WATCH", 15, |_| long())], Bound::Slice),
+        _ => largest_of_others(name),
+    }
+}
+
+/// The same of commands that are not about values alone.
+fn largest_of_others(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
+    let on_value = |line: &str| (vec![words(line)], Bound::Value);
+    let plain = |line: &str| (vec![words(line), with(line, PLAIN_ARGS - 8, key)], Bound::Slice);
+    match name {
         "exec" => {
             let sets = (0..ATOMIC_KEYS).map(|n| vec![b"SET".to_vec(), key(n), b"value".to_vec()]);
             let one = vec![words("MULTI"), with("EXISTS", ATOMIC_KEYS, key), words("EXEC")];
@@ -164,8 +172,9 @@ fn largest(name: &str) -> (Vec<Vec<Vec<u8>>>, Bound) {
         "object" => on_value("OBJECT ENCODING large"),
         "memory" => on_value("MEMORY USAGE large"),
         "slowlog" => (vec![words("SLOWLOG GET -1")], Bound::Slice),
-        "auth" | "hello" | "select" | "reset" | "multi" | "discard" | "unwatch" | "wait" | "dbsize" | "flushdb"
-        | "flushall" | "randomkey" | "quit" | "debug" | "cluster" | "acl" | "role" | "time" | "lastsave" => plain(name),
+        "readonly" | "readwrite" | "asking" | "auth" | "hello" | "select" | "reset" | "multi" | "discard"
+        | "unwatch" | "wait" | "dbsize" | "flushdb" | "flushall" | "randomkey" | "quit" | "debug" | "cluster"
+        | "acl" | "role" | "time" | "lastsave" => plain(name),
         other => {
             panic!("'{other}' has no largest form here: add one, and cut what takes longer than a slice (pieces.rs)")
         }
