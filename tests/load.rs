@@ -107,11 +107,14 @@ fn a_load_whose_server_stops_ends_with_it_and_is_a_failure() {
     let begun = std::time::Instant::now();
     let mut load = server.load_command();
     load.args("--records 50 --mix ycsb-b --warm-up 0 --seconds 600 --json".split_whitespace());
-    let load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // It runs when the server has answered something of it.
     let gets = || server.json("stat --all")["counters"]["requests.get"].as_u64().unwrap_or_default();
     while gets() < 1000 {
-        assert!(begun.elapsed().as_secs() < 300, "the load does not begin");
+        if load.try_wait().unwrap().is_some() || begun.elapsed().as_secs() > 120 {
+            let _ended = load.kill();
+            panic!("the load does not begin: {:?}", load.wait_with_output().unwrap());
+        }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     server.json("stop");

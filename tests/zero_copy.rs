@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{data_plane_with, network::Socket, tenant, within_a_minute};
@@ -154,8 +155,12 @@ fn tables(plane: &DataPlane) -> u32 {
     id
 }
 
+/// Tests of which one measures the memory of the whole process.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 #[test]
 fn values_arrive_as_they_were_whatever_becomes_of_their_records_meanwhile() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let plane = data_plane_with("workers = 1\npin = false\n");
     let id = tables(&plane);
     let mut writer = Reader::new(&plane, 77, 0.0);
@@ -194,6 +199,7 @@ fn values_arrive_as_they_were_whatever_becomes_of_their_records_meanwhile() {
 
 #[test]
 fn what_nobody_acknowledges_is_let_go_of() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     const RECORDS: u64 = 1500;
     let plane = data_plane_with("workers = 1\npin = false\n");
     let (id, _) = tenant(&plane, "b", true);

@@ -23,10 +23,11 @@ mod stale;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use super::check::rules::{ADDRESS, ERASED, FN_POINTER, Rule, UNKNOWN_MIR};
 use super::diagnostic::Diagnostic;
-use super::{Source, limits};
+use super::{BuildError, Source, limits};
 use mir::Unknown;
 
 /// Conversions of a function or closure to a pointer.
@@ -44,6 +45,9 @@ const ADDRESSES: [&str; 5] = [
 
 /// Types whose debug text holds addresses.
 const SHOW_ADDRESSES: [&str; 2] = ["Waker", "Context<"];
+
+/// Types of core and alloc that may hold a waker, as the compiler writes them before a call.
+const HARMLESS: [&str; 10] = ["Option", "Poll", "Result", "Pin", "Vec", "Box", "VecDeque", "RefCell", "Cell", "Ready"];
 
 /// Functions of core that show what their type says, and those that show one half of a `Result`.
 const SHOWING: [&str; 2] = [">::fmt(", ">::to_string("];
@@ -102,14 +106,23 @@ pub(super) struct Forms {
 const UNWRITTEN: &str = "the compiler did not write it down: its path, with the modules and functions around it, must be shorter than 200 letters";
 
 /// Everything that is to be refused. `parameters` are the names of all type parameters of the source.
-pub(super) fn refused(forms: &Forms, source: &Source, parameters: &HashSet<String>) -> Vec<Diagnostic> {
-    let mut found = of_text(&forms.text, source, parameters);
+///
+/// # Errors
+/// `Limit` if it is not done by `until`.
+pub(super) fn refused(
+    forms: &Forms,
+    source: &Source,
+    parameters: &HashSet<String>,
+    until: Instant,
+) -> Result<Vec<Diagnostic>, BuildError> {
+    let mut found = of_text(&forms.text, source, parameters, until)?;
     let mut names = Vec::new();
     for text in &forms.bodies {
+        in_time(until)?;
         let name = complete::name_of(text);
         let wrong = looked_at(text)
             .unwrap_or_else(|Unknown(text)| vec![Found::new(&UNKNOWN_MIR, &format!("there is {text:?}"), "")]);
-        for one in &wrong {
+        for one in wrong.iter().take(limits::DIAGNOSTICS) {
             let diagnostic = refusal_from(one, name, source);
             if !found.contains(&diagnostic) {
                 found.push(diagnostic);
@@ -117,11 +130,18 @@ pub(super) fn refused(forms: &Forms, source: &Source, parameters: &HashSet<Strin
         }
         names.push(name);
     }
-    for missing in complete::missing(&forms.text, &names) {
+    for missing in complete::missing(&forms.text, &names).into_iter().take(limits::DIAGNOSTICS) {
         found.push(refusal_from(&Found::new(&UNKNOWN_MIR, UNWRITTEN, ""), missing, source));
     }
     found.truncate(limits::DIAGNOSTICS);
-    found
+    Ok(found)
+}
+
+fn in_time(until: Instant) -> Result<(), BuildError> {
+    match Instant::now() < until {
+        true => Ok(()),
+        false => Err(BuildError::Limit("looking through what the compiler made of it takes too long".to_owned())),
+    }
 }
 
 /// What is wrong with a function's places.
@@ -132,11 +152,17 @@ fn looked_at(text: &str) -> Result<Vec<Found>, Unknown> {
 }
 
 /// What single lines show.
-fn of_text(mir: &str, source: &Source, parameters: &HashSet<String>) -> Vec<Diagnostic> {
+fn of_text(
+    mir: &str,
+    source: &Source,
+    parameters: &HashSet<String>,
+    until: Instant,
+) -> Result<Vec<Diagnostic>, BuildError> {
     let mut found: Vec<Diagnostic> = Vec::new();
     let bodies = bodies(mir);
     let known = Known { parameters, plain: plain_closures(&bodies, parameters) };
     for body in bodies {
+        in_time(until)?;
         for line in body.head_and_lines() {
             let Some((rule, what)) = body.refused(line, &known) else { continue };
             let diagnostic = refusal(rule, what, body.head, source);
@@ -144,8 +170,11 @@ fn of_text(mir: &str, source: &Source, parameters: &HashSet<String>) -> Vec<Diag
                 found.push(diagnostic);
             }
         }
+        if found.len() >= limits::DIAGNOSTICS {
+            break;
+        }
     }
-    found
+    Ok(found)
 }
 
 fn bodies(mir: &str) -> Vec<Body<'_>> {
@@ -171,15 +200,14 @@ fn bodies(mir: &str) -> Vec<Body<'_>> {
 impl<'a> Body<'a> {
     /// Arguments are declared in the head alone. Where a type ends does not matter: a longer text names no less.
     fn add_arguments(&mut self) {
-        let starts: Vec<usize> = self.head.match_indices('_').map(|(at, _)| at).collect();
-        for start in starts {
-            let Some(rest) = self.head.get(start..) else { continue };
-            let Some((name, kind)) = rest.split_once(": ") else { continue };
-            let number = name.strip_prefix('_').unwrap_or_default();
-            if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
-                let end = kind.find(", _").unwrap_or(kind.len());
-                self.locals.insert(name, kind.get(..end).unwrap_or(kind));
-            }
+        for (start, _) in self.head.match_indices('_') {
+            // Digits first: a name may have any number of underscores.
+            let rest = self.head.get(start..).unwrap_or_default();
+            let digits = rest.bytes().skip(1).take_while(u8::is_ascii_digit).count();
+            let Some((name, rest)) = rest.split_at_checked(1 + digits).filter(|_| digits > 0) else { continue };
+            let Some(kind) = rest.strip_prefix(": ") else { continue };
+            let end = kind.find(", _").unwrap_or(kind.len());
+            self.locals.insert(name, kind.get(..end).unwrap_or(kind));
         }
     }
 
@@ -230,6 +258,9 @@ impl<'a> Body<'a> {
 
     fn shows_a_waker(&self, line: &str) -> bool {
         let shown = |text: &str| SHOW_ADDRESSES.iter().any(|kind| text.contains(kind));
+        if is_argument_of_another_type(line) {
+            return true;
+        }
         if line.contains("PointerCoercion(Unsize") {
             return line.contains("dyn core::fmt::Debug") && shown(self.operand(line));
         }
@@ -277,6 +308,34 @@ impl<'a> Body<'a> {
         let hides = operand.contains('{');
         generic(operand) || (hides && self.head_and_lines().any(generic))
     }
+}
+
+/// Whether a waker or context stands for a parameter of a type or function that is not of core: what that shows of its parameter, no line tells.
+fn is_argument_of_another_type(line: &str) -> bool {
+    SHOW_ADDRESSES.iter().flat_map(|kind| line.match_indices(kind)).any(|(at, _)| {
+        let before = line.get(..at).unwrap_or_default();
+        let mut depth = 0_usize;
+        before.char_indices().rev().any(|(at, character)| {
+            let arrow = before.get(..at).is_some_and(|rest| rest.ends_with(['-', '=']));
+            match character {
+                '>' if !arrow => depth += 1,
+                '<' if depth > 0 => depth -= 1,
+                '<' => return !is_of_core(before.get(..at).unwrap_or_default()),
+                _ => {}
+            }
+            false
+        })
+    })
+}
+
+/// Whether the path that a text ends with is core's or alloc's, or no path.
+fn is_of_core(text: &str) -> bool {
+    let text = text.strip_suffix("::").unwrap_or(text);
+    let in_path = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | ':');
+    let path = text.rsplit(|character: char| !in_path(character)).next().unwrap_or_default();
+    path.is_empty()
+        || ["core::", "alloc::", "std::"].iter().any(|library| path.starts_with(library))
+        || HARMLESS.contains(&path)
 }
 
 /// Whether a line calls something: `_3 = f(move _1) -> [return: bb1, unwind unreachable];`.

@@ -175,7 +175,7 @@ impl Build<'_> {
         let text = read_text(&self.folder.join("tenant.mir"), limits::MIR_BYTES)?;
         let forms = audit::Forms { text, bodies: read_bodies(&self.folder.join(BODIES))? };
         let parameters = type_parameters(self.source)?;
-        let refused = audit::refused(&forms, self.source, &parameters);
+        let refused = audit::refused(&forms, self.source, &parameters, self.left.get().until)?;
         if refused.is_empty() { Ok(()) } else { Err(BuildError::Refused(refused)) }
     }
 

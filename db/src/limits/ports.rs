@@ -5,10 +5,14 @@
 pub const DRAIN_US: u64 = 150_000;
 /// Microseconds in which nothing was asked of a worker, after which it need not wait longer: a client repeats a request after 20 ms.
 pub const DRAIN_QUIET_US: u64 = 30_000;
+/// Microseconds that a worker which stops waits for answers of invocations that other workers run for its connections.
+pub const DRAIN_ANSWERS_US: u64 = 10 * DRAIN_US;
 /// Mode of a Unix socket's file, unless it is set: for the server's own user alone.
 pub const SOCKET_MODE: u32 = 0o700;
 /// Microseconds that a TLS handshake of one of these ports may take: as at the control port, with a worker that is busy in between.
 pub const TLS_HANDSHAKE_US: u64 = 10_000_000;
+/// Bytes of a client's part of a TLS handshake: a hello of half a kilobyte, and as much again; some have long lists. No certificate is asked of it.
+pub const TLS_HANDSHAKE_BYTES: usize = 16 << 10;
 /// TLS handshakes that a worker goes on with in a turn: one takes 0.1 ms with an elliptic key and 1 ms with RSA, for which all others wait.
 pub const TLS_HANDSHAKES_AT_ONCE: usize = 1;
 /// Nanoseconds of each second that a worker spends on TLS handshakes, at most: whoever connects may ask for one without a token. Addresses take turns

@@ -61,6 +61,10 @@ pub const PATTERN_STEPS: u64 = 80 << 10;
 pub const KEYS_PATTERN_STEPS: u64 = 32 << 20;
 /// Steps of a pattern that count as one request.
 pub const PATTERN_STEPS_PER_REQUEST: u64 = 128;
+/// Connections that CLIENT KILL looks at which count as one request.
+pub const CLIENTS_PER_REQUEST: usize = 8;
+/// Counters of commands that INFO adds up which count as one request.
+pub const COUNTERS_PER_REQUEST: usize = 64;
 /// Connections that one CLIENT LIST tells of: about a millisecond.
 pub const CLIENTS_LISTED: usize = 2_000;
 /// Bytes of a number for INCRBYFLOAT, as in Redis.

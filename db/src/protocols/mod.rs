@@ -213,10 +213,11 @@ impl Conversation {
     }
 
     /// Answers a client that asks for something while the server is shutting down: it was not run. Clients of Redis take `LOADING` for an
-    /// answer to connect and ask again.
+    /// answer to connect and ask again. Of a command that has run in part nothing is said: the connection just ends.
     pub(crate) fn stops(&self, input: &[u8], out: &mut Vec<u8>) {
         match self {
             Conversation::Memcached(session) => session.tell_the_end(input, memcached::SHUTTING_DOWN, out),
+            Conversation::Redis(session) if session.is_under_way() => {}
             Conversation::Redis(_) => {
                 out.extend_from_slice(b"-LOADING the server is shutting down and did not run the command\r\n");
             }
@@ -228,6 +229,14 @@ impl Conversation {
         match self {
             Conversation::Memcached(_) => {}
             Conversation::Redis(session) => session.placed(place, addresses),
+        }
+    }
+
+    /// Whether another connection of its tenant has ended it.
+    pub(crate) fn is_killed(&self) -> bool {
+        match self {
+            Conversation::Memcached(_) => false,
+            Conversation::Redis(session) => session.is_killed(),
         }
     }
 

@@ -38,7 +38,7 @@ use hashbrown::HashMap;
 use crate::extensions::{Budget, BudgetOverride, Extension};
 use crate::store::{Mode, Participant, Table};
 
-pub(crate) use clients::{Client, Entered, Stands};
+pub(crate) use clients::{Client, Clients, Entered, Stands};
 pub(crate) use commands::CommandStat;
 pub use conduct::{Conduct, Notice};
 pub use directory::Directory;

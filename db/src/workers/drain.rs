@@ -3,7 +3,7 @@
 
 use super::Worker;
 use super::intake::Intake;
-use crate::limits::ports::{DRAIN_QUIET_US, DRAIN_US};
+use crate::limits::ports::{DRAIN_ANSWERS_US, DRAIN_QUIET_US, DRAIN_US};
 
 impl Worker {
     /// Serves until the worker has nothing under way and nobody asks any more.
@@ -20,11 +20,17 @@ impl Worker {
             }
             let is_over = self.now_us >= begun_us + DRAIN_US || self.now_us >= asked_us + DRAIN_QUIET_US;
             if is_over && self.live == 0 && self.offered.is_empty() {
-                break;
+                // Invocations that another worker has taken answer here.
+                let is_late = self.now_us >= begun_us + DRAIN_ANSWERS_US;
+                if is_late || !self.connections.as_ref().is_some_and(|connections| connections.await_answers()) {
+                    break;
+                }
             }
             if done == 0 {
                 std::thread::yield_now();
             }
         }
+        // The last answers: those of invocations that ended in the last turn.
+        self.serve_connections();
     }
 }

@@ -1,11 +1,13 @@
 //! Which messages were meant for an earlier start of the server.
 
 use super::name::{Name, start_of};
-use hashbrown::{DefaultHashBuilder, HashSet};
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use std::hash::BuildHasher;
 
 /// Sessions bound to no start that are known to have greeted this one, 8 bytes each.
 const GREETED: usize = 65_536;
+/// Of one tenant: whoever says hello without end takes no other tenant's room.
+const GREETED_OF_TENANT: usize = GREETED / 8;
 
 /// This start of the server. The default one takes every message for its own.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ pub(super) struct Start {
     doubtful_until_us: u64,
     /// Digests of such sessions that have said hello to this server.
     greeted: HashSet<u64>,
+    /// How many of them each tenant has.
+    per_tenant: HashMap<u32, usize>,
     hasher: DefaultHashBuilder,
 }
 
@@ -26,8 +30,12 @@ impl Start {
 
     /// A session says hello to this server.
     pub(super) fn greet(&mut self, now_us: u64, name: Name, sequence: u64) {
-        if now_us < self.doubtful_until_us && start_of(sequence) == 0 && self.greeted.len() < GREETED {
-            self.greeted.insert(self.hasher.hash_one(name));
+        if now_us >= self.doubtful_until_us || start_of(sequence) != 0 || self.greeted.len() >= GREETED {
+            return;
+        }
+        let of_tenant = self.per_tenant.entry(name.tenant).or_default();
+        if *of_tenant < GREETED_OF_TENANT && self.greeted.insert(self.hasher.hash_one(name)) {
+            *of_tenant += 1;
         }
     }
 
@@ -48,7 +56,7 @@ impl Start {
     /// Forgets what matters no more.
     pub(super) fn age(&mut self, now_us: u64) {
         if now_us >= self.doubtful_until_us {
-            self.greeted = HashSet::new();
+            (self.greeted, self.per_tenant) = Default::default();
         }
     }
 }

@@ -7,13 +7,22 @@ use super::mir::without_comment;
 /// A function that does nothing but return one value needs no borrow checker: what a struct's or a variant's name is as a function.
 const TRIVIAL_LINES: usize = 4;
 
-/// Names of functions, in what the compiler wrote of the whole source, of which no body was read: one for each that is missing.
+/// How many functions of one name there are.
+#[derive(Clone, Copy, Default)]
+struct Named {
+    /// In what the compiler wrote of the whole source.
+    written: usize,
+    /// Of these, those that have to be looked at.
+    needed: usize,
+    /// Read in the borrow checker's form.
+    read: usize,
+}
+
+/// Names of functions, in what the compiler wrote of the whole source, of which not every body was read. Functions may share a name, and the file
+/// of one may have been written over that of another: so where one of a name has to be looked at, as many have to be there as were written.
 pub(super) fn missing<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
-    let mut left: HashMap<&str, usize> = HashMap::new();
-    for name in read {
-        *left.entry(name).or_default() += 1;
-    }
-    let mut missing = Vec::new();
+    let mut named: HashMap<&str, Named> = HashMap::new();
+    let mut order = Vec::new();
     let mut lines = mir.lines().peekable();
     // Functions that constants can call are written twice.
     let mut again = false;
@@ -30,15 +39,23 @@ pub(super) fn missing<'m>(mir: &'m str, read: &[&str]) -> Vec<&'m str> {
             inside.push(line);
         }
         let name = name(line);
-        if std::mem::take(&mut again) || is_harmless(line, &inside) {
+        if std::mem::take(&mut again) {
             continue;
         }
-        match left.get_mut(name).filter(|left| **left > 0) {
-            Some(left) => *left -= 1,
-            None => missing.push(name),
+        let found = named.entry(name).or_insert_with(|| {
+            order.push(name);
+            Named::default()
+        });
+        found.written += 1;
+        found.needed += usize::from(!is_harmless(line, &inside));
+    }
+    for name in read {
+        if let Some(found) = named.get_mut(name) {
+            found.read += 1;
         }
     }
-    missing
+    order.retain(|name| named.get(name).is_some_and(|found| found.needed > 0 && found.read != found.written));
+    order
 }
 
 /// Whether a body begins with this line: none that says something of it.

@@ -13,6 +13,7 @@
 use super::Found;
 use super::mir::{Access, Body, Place, Unknown};
 use crate::builder::check::rules::{INDEX, STALE};
+use crate::builder::limits::DIAGNOSTICS;
 
 /// Blocks that may be walked through for all guards of one function. Reaching it is a refusal.
 const WALKED: usize = 20_000_000;
@@ -28,6 +29,10 @@ pub(super) fn refused(body: &Body) -> Result<Vec<Found>, Unknown> {
     let mut walked = 0_usize;
     for fake in &fakes {
         walked += fake.look(body, &dominators, &mut found)?;
+        if found.len() >= DIAGNOSTICS {
+            // It is refused, and nobody reads more.
+            break;
+        }
         if walked > WALKED {
             return Err(Unknown("so many guards in one function".to_owned()));
         }
@@ -71,7 +76,9 @@ impl Fake<'_> {
                     (covered, ends) = (true, true);
                     break;
                 }
-                if statement.accesses.iter().any(|(access, place)| self.forbids(*access, place)) {
+                if found.len() < DIAGNOSTICS
+                    && statement.accesses.iter().any(|(access, place)| self.forbids(*access, place))
+                {
                     found.push(Found::new(
                         &STALE,
                         "a guard or an index changes the place that was looked at before it",

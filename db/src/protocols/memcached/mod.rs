@@ -129,7 +129,7 @@ impl Session {
                 break;
             }
         }
-        (self.state, self.heard) = (State::Requests, false);
+        (self.state, self.heard, self.binary) = (State::Requests, false, false);
     }
 
     /// See [`super::Conversation::run`].

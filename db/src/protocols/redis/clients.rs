@@ -1,12 +1,13 @@
 //! CLIENT LIST, INFO and KILL: the tenant's own connections, of all workers. Those of others are not its business.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::call::{Call, Fail, Outcome, SYNTAX, integer, is, text};
 use super::commands::COMMANDS;
-use crate::limits::redis::{ARGS_PER_REQUEST, CLIENTS_LISTED};
-use crate::tenants::Client;
+use crate::limits::redis::{CLIENTS_LISTED, CLIENTS_PER_REQUEST};
+use crate::tenants::{Client, Clients};
 
 const BAD_ID: &str = "ERR Invalid client ID";
 
@@ -40,14 +41,19 @@ fn line(client: &Client, user: &str, now_ms: u64, out: &mut String) {
     );
 }
 
-fn lines(call: &mut Call<'_, '_>, shown: &[Arc<Client>]) -> Outcome {
-    if shown.len() > CLIENTS_LISTED {
+/// All that are there, if they are not too many.
+fn all(clients: &Clients) -> Result<Vec<Arc<Client>>, Fail> {
+    let count = clients.count();
+    if count > CLIENTS_LISTED {
         return Err(format!(
-            "ERR the tenant has {} connections, of which {CLIENTS_LISTED} at most are listed: ask for some, CLIENT LIST ID id ...",
-            shown.len()
+            "ERR the tenant has {count} connections, of which {CLIENTS_LISTED} at most are listed: ask for some, CLIENT LIST ID id ..."
         )
         .into());
     }
+    Ok(clients.which(|client| !client.is_killed()))
+}
+
+fn lines(call: &mut Call<'_, '_>, shown: &[Arc<Client>]) -> Outcome {
     let (user, now_ms) = (call.view()?.tenant.name.clone(), call.now_ms());
     call.context.work(shown.len() as u64);
     let mut out = String::new();
@@ -67,9 +73,9 @@ pub(super) fn list(call: &mut Call<'_, '_>) -> Outcome {
     call.state.tell();
     let clients = &call.view()?.tenant.usage.clients;
     let shown = match call.rest(2) {
-        [] => clients.which(|client| !client.is_killed()),
+        [] => all(clients)?,
         [word, kind] if is(word, "TYPE") => match is_normal(kind)? {
-            true => clients.which(|client| !client.is_killed()),
+            true => all(clients)?,
             false => Vec::new(),
         },
         [word, ids @ ..] if is(word, "ID") && !ids.is_empty() => {
@@ -90,11 +96,18 @@ fn is_normal(kind: &[u8]) -> Result<bool, Fail> {
     }
 }
 
+/// An address that was asked for; none: what was said is no address, so no connection has it.
+type At = Option<SocketAddr>;
+
+fn at(said: &[u8]) -> At {
+    std::str::from_utf8(said).ok()?.parse().ok()
+}
+
 /// Which connections are to be ended.
-struct Wanted<'a> {
+struct Wanted {
     id: Option<u64>,
-    from: Option<&'a [u8]>,
-    to: Option<&'a [u8]>,
+    from: Option<At>,
+    to: Option<At>,
     /// In seconds.
     age: Option<u64>,
     /// None can be what was asked for.
@@ -102,7 +115,7 @@ struct Wanted<'a> {
     skips_own: bool,
 }
 
-fn wanted<'a>(call: &Call<'a, '_>) -> Result<Wanted<'a>, Fail> {
+fn wanted(call: &Call<'_, '_>) -> Result<Wanted, Fail> {
     let mut wanted = Wanted { id: None, from: None, to: None, age: None, none: false, skips_own: true };
     for pair in call.rest(2).chunks(2) {
         let [word, value] = *pair else { return Err(SYNTAX.into()) };
@@ -118,9 +131,9 @@ fn wanted<'a>(call: &Call<'a, '_>) -> Result<Wanted<'a>, Fail> {
         } else if is(word, "TYPE") {
             wanted.none |= !is_normal(value)?;
         } else if is(word, "ADDR") {
-            wanted.from = Some(value);
+            wanted.from = Some(at(value));
         } else if is(word, "LADDR") {
-            wanted.to = Some(value);
+            wanted.to = Some(at(value));
         } else if is(word, "USER") {
             if call.view()?.tenant.name.as_bytes() != value {
                 return Err(format!("ERR No such user '{}'", text(value)).into());
@@ -135,25 +148,25 @@ fn wanted<'a>(call: &Call<'a, '_>) -> Result<Wanted<'a>, Fail> {
     Ok(wanted)
 }
 
-impl Wanted<'_> {
+impl Wanted {
     fn is(&self, client: &Client, now_ms: u64) -> bool {
-        let at = |wanted: Option<&[u8]>, address: fn(&Client) -> Option<String>| {
-            wanted.is_none_or(|wanted| address(client).is_some_and(|address| address.as_bytes() == wanted))
+        let at = |wanted: Option<At>, address: Option<SocketAddr>| {
+            wanted.is_none_or(|wanted| wanted.is_some() && wanted == address)
         };
         // One that was ended is told so with the next look of its worker.
         !self.none
             && !client.is_killed()
             && self.id.is_none_or(|id| id == client.id)
             && self.age.is_none_or(|age_s| now_ms.saturating_sub(client.since_ms) / 1000 >= age_s)
-            && at(self.from, |client| client.addresses.map(|(from, _)| from.to_string()))
-            && at(self.to, |client| client.addresses.map(|(_, to)| to.to_string()))
+            && at(self.from, client.addresses.map(|(from, _)| from))
+            && at(self.to, client.addresses.map(|(_, to)| to))
     }
 }
 
 pub(super) fn kill(call: &mut Call<'_, '_>) -> Outcome {
     let old_form = call.args.len() == 3;
     let wanted = match old_form {
-        true => Wanted { from: Some(call.arg(2)), id: None, to: None, age: None, none: false, skips_own: false },
+        true => Wanted { from: Some(at(call.arg(2))), id: None, to: None, age: None, none: false, skips_own: false },
         false => wanted(call)?,
     };
     let (clients, now_ms, own) = (&call.view()?.tenant.usage.clients, call.now_ms(), call.state.id());
@@ -161,7 +174,7 @@ pub(super) fn kill(call: &mut Call<'_, '_>) -> Outcome {
         Some(id) => clients.of(id).filter(|client| wanted.is(client, now_ms)).into_iter().collect(),
         None => {
             // Each is looked at.
-            call.context.work((clients.count() / ARGS_PER_REQUEST) as u64);
+            call.context.work((clients.count() / CLIENTS_PER_REQUEST) as u64);
             clients.which(|client| wanted.is(client, now_ms))
         }
     };

@@ -6,6 +6,7 @@ use super::call::{Call, Outcome, is};
 use super::commands::COMMANDS;
 use super::server::REDIS_VERSION;
 use super::settings::settings;
+use crate::limits::redis::COUNTERS_PER_REQUEST;
 use crate::metrics::{Counter, TenantCounters};
 use crate::tenants::CommandStat;
 
@@ -131,6 +132,8 @@ fn describe_work(call: &Call<'_, '_>, section: &str, out: &mut String) -> std::f
 /// What the tenant's clients have said, and how often.
 fn stats_of_commands(call: &Call<'_, '_>) -> Vec<(&'static str, CommandStat)> {
     let stats = call.view.map_or_else(Vec::new, |view| view.tenant.usage.commands());
+    let counters = stats.len() * call.context.facts.workers;
+    call.context.work((counters / COUNTERS_PER_REQUEST) as u64);
     let named = COMMANDS.iter().map(|spec| spec.name).zip(stats);
     named.filter(|(_, stat)| stat.calls + stat.rejected > 0).collect()
 }

@@ -77,6 +77,16 @@ impl Session {
         }
     }
 
+    /// Whether another connection of its tenant has ended it.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.state.entered.as_ref().is_some_and(|entered| entered.client.is_killed())
+    }
+
+    /// Whether a command has run in part.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
     /// Takes the connections that it has ended: the worker of each, and its name there.
     pub(crate) fn killed(&mut self) -> Vec<(u32, u64)> {
         std::mem::take(&mut self.state.kills)

@@ -106,8 +106,8 @@ impl State {
     /// Makes it as it was at first, but for its number and the wrong tokens that it has shown.
     pub(super) fn reset(&mut self) {
         let (id, failures) = (self.id(), self.more().failures);
-        let (place, addresses) = (self.place, self.addresses);
-        *self = State { handed_over: self.handed_over, place, addresses, ..State::new(&self.entrance) };
+        let (place, addresses, kills) = (self.place, self.addresses, std::mem::take(&mut self.kills));
+        *self = State { handed_over: self.handed_over, place, addresses, kills, ..State::new(&self.entrance) };
         self.more = Some(Box::new(More { id, failures, ..More::default() }));
     }
 

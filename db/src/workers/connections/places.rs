@@ -106,7 +106,7 @@ impl Places {
         place.generation = (place.generation + 1) & (u32::MAX >> 1);
         self.free.push(name.place);
         self.live -= 1;
-        self.bytes -= connection.buffered();
+        self.bytes = self.bytes.saturating_sub(connection.buffered());
         self.count(connection.tenant, -1, -(connection.buffered() as isize));
         Some(connection)
     }

@@ -106,6 +106,11 @@ impl Worker {
 }
 
 impl Connections {
+    /// Whether a connection waits for an invocation to end.
+    pub(in crate::workers) fn await_answers(&self) -> bool {
+        !self.places.which(|connection| connection.state == State::Invokes).is_empty()
+    }
+
     fn turn(&mut self, worker: &mut Worker) -> usize {
         let shared = Arc::clone(&worker.shared);
         let mut done = 0;
@@ -159,7 +164,8 @@ impl Connections {
                 }
                 let name = name(one.token);
                 let Some(connection) = self.places.get(name) else { continue };
-                if one.broken {
+                // A Unix socket says that its client has gone while there is something of it to read.
+                if one.broken && !one.readable {
                     self.broken.push(name);
                 } else if !mem::replace(&mut connection.queued, true) {
                     self.line.push(connection.tenant, name);
@@ -188,12 +194,16 @@ impl Connections {
                     connection.unsent() > 0 || connection.used < connection.input.len() || connection.wire.has_ended();
                 match self.admit(connection) {
                     Some(name) => {
+                        self.tell(tenant, worker);
                         if let Some(connection) = self.places.get(name) {
                             let stream = connection.wire.stream();
                             let place = (worker.index as u32, name.word());
                             connection.conversation.placed(place, || stream.addresses());
+                            if connection.conversation.is_killed() {
+                                // While it was on its way.
+                                return self.end(name, worker);
+                            }
                         }
-                        self.tell(tenant, worker);
                         if has_more {
                             self.queue(name);
                         }
@@ -204,7 +214,12 @@ impl Connections {
                     }
                 }
             }
-            Mail::End(name) => self.end(name, worker),
+            // Another may have that name by now.
+            Mail::End(name) => {
+                if self.places.get(name).is_some_and(|connection| connection.conversation.is_killed()) {
+                    self.end(name, worker);
+                }
+            }
             Mail::Answer { name, status, number, value } => {
                 self.answered(name, &InvocationAnswer { status, number, value: &value }, worker.now_us);
             }
@@ -299,7 +314,8 @@ impl Connections {
         }
         let before = (connection.unsent(), connection.buffered());
         if before.0 > 0 && !connection.send_waiting(worker.now_us) {
-            return self.end(name, worker);
+            // What it holds may have changed with what it tried to send.
+            return self.settle(name, before, Fate::Ends, worker);
         }
         let mut received = mem::take(&mut self.received);
         let mut fate = Fate::Stays;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sandstorm_net::driver::{Moved, Stream};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection};
 
-use crate::limits::ports::{TLS_IDLE_BYTES, TLS_SEND_BYTES};
+use crate::limits::ports::{TLS_HANDSHAKE_BYTES, TLS_IDLE_BYTES, TLS_SEND_BYTES};
 
 /// A connection's way to its client.
 pub(super) enum Wire {
@@ -24,6 +24,8 @@ pub(super) struct Tls {
     session: ServerConnection,
     /// Nothing more will come: the client has said so, has gone, or has sent what is no TLS.
     ended: bool,
+    /// Bytes that came before there were keys.
+    handshake_bytes: usize,
 }
 
 impl Wire {
@@ -32,7 +34,7 @@ impl Wire {
         let Some(config) = tls else { return Some(Wire::Plain(stream)) };
         let mut session = ServerConnection::new(Arc::clone(config)).ok()?;
         session.set_buffer_limit(Some(TLS_SEND_BYTES));
-        Some(Wire::Tls(Box::new(Tls { stream, session, ended: false })))
+        Some(Wire::Tls(Box::new(Tls { stream, session, ended: false, handshake_bytes: 0 })))
     }
 
     /// Reads what has come, as far as there is room in `into`.
@@ -139,6 +141,11 @@ impl Tls {
         if self.ended {
             return Moved::Ended;
         }
+        // What the handshake had to say before, and there was no room for.
+        if self.session.wants_write() && self.flush() == Moved::Ended {
+            self.ended = true;
+            return Moved::Ended;
+        }
         let (plain, sealed) = into.split_at_mut(into.len() - into.len() / 4);
         let came = match self.stream.receive(sealed) {
             Moved::Bytes(bytes) => bytes,
@@ -156,6 +163,11 @@ impl Tls {
             };
             self.ended = closes || !is_fed;
             filled += self.take(plain.get_mut(filled..).unwrap_or_default());
+        }
+        // The library keeps what came of a message until it is whole.
+        if self.session.is_handshaking() {
+            self.handshake_bytes += came;
+            self.ended |= self.handshake_bytes > TLS_HANDSHAKE_BYTES;
         }
         // What the handshake has to say, or why it failed.
         if self.session.wants_write() && self.flush() == Moved::Ended {
