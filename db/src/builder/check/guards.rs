@@ -66,8 +66,6 @@ impl Walk<'_> {
             Expr::Try(_) if inside => "`?`",
             Expr::Await(_) if inside => "`.await`",
             Expr::Loop(_) | Expr::While(_) | Expr::ForLoop(_) if inside => "a loop",
-            // What it looks at has no value, so it never returns.
-            Expr::Match(found) if inside && found.arms.is_empty() => "a `match` without arms",
             _ => return,
         };
         self.refuse(&rules::GUARD, expression, what);
