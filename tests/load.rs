@@ -106,7 +106,7 @@ fn a_load_whose_server_stops_ends_with_it_and_is_a_failure() {
     server.json("load --records 50 --fill --seconds 0");
     let begun = std::time::Instant::now();
     let mut load = server.load_command();
-    load.args("--records 50 --mix ycsb-b --warm-up 0 --seconds 600 --json".split_whitespace());
+    load.args("--records 50 --mix ycsb-b --warm-up 0 --deadline 30 --seconds 600 --json".split_whitespace());
     let mut load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // It runs when the server has answered something of it.
     let gets = || server.json("stat --all")["counters"]["requests.get"].as_u64().unwrap_or_default();

@@ -169,7 +169,7 @@ pub mod memif {
     use sandstorm_net::r2p2::Transmit;
 
     /// Data planes of one process, at most: DPDK has 32 ports, as distributions build it.
-    const PAIRS: usize = 20;
+    const PAIRS: usize = 16;
 
     /// The other ends, by the address of the data plane.
     static CLIENTS: Mutex<BTreeMap<IpAddr, Arc<ClientDevice>>> = Mutex::new(BTreeMap::new());
