@@ -183,7 +183,7 @@ mod shop {
 fn the_clients_page_goes_on(terminal: &mut Terminal) {
     let client = page("docs/client.md");
     let blocks = blocks(&client);
-    for (_, session) in blocks.iter().filter(|(language, text)| language.is_empty() && text.starts_with("$ ")) {
+    for (_, session) in blocks.iter().filter(|(_, text)| text.starts_with("$ ")) {
         terminal.follow(session);
     }
     let program = fs::read_to_string(root().join("tests/pages/shop.rs")).unwrap();
