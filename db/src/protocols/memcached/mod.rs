@@ -243,23 +243,10 @@ impl Session {
                 }
             }
         };
-        if plan.len() > 1 {
-            work.foresee_records(plan.iter().map(|(_, hash, _)| *hash));
+        match run_plan(work, &plan, out, |request, hash, out| work.run(request, hash, out)) {
+            Some(ran) => (ran, Some(Next::Again)),
+            None => self.ended(end, used),
         }
-        let mut ran = 0;
-        for (request, hash, end) in &plan {
-            if is_enough(work, out) {
-                return (ran, Some(Next::Again));
-            }
-            let before = work.context.requests.get();
-            work.run(request, *hash, out);
-            if work.context.requests.get() == before {
-                // What touches no record takes its time as well.
-                work.context.work(1);
-            }
-            ran = *end;
-        }
-        self.ended(end, used)
     }
 
     /// Appends the last answer of a connection, to what it asks for next: that it may not, or not any more.
@@ -358,6 +345,34 @@ impl Session {
         }
         (used, next)
     }
+}
+
+/// Runs a batch, each with its key's hash and where it ends in the input, after all that it touches was asked for. Tells how much was used up if
+/// others have their turn before the rest.
+#[inline]
+fn run_plan<R>(
+    work: &Work<'_>,
+    plan: &[(R, u64, usize)],
+    out: &mut Vec<u8>,
+    run: impl Fn(&R, u64, &mut Vec<u8>),
+) -> Option<usize> {
+    if plan.len() > 1 {
+        work.foresee_records(plan.iter().map(|(_, hash, _)| *hash));
+    }
+    let mut ran = 0;
+    for (request, hash, end) in plan {
+        if is_enough(work, out) {
+            return Some(ran);
+        }
+        let before = work.context.requests.get();
+        run(request, *hash, out);
+        if work.context.requests.get() == before {
+            // What touches no record takes its time as well.
+            work.context.work(1);
+        }
+        ran = *end;
+    }
+    None
 }
 
 /// Whether others have their turn before this goes on. Never before something was done: what was answered before does not count.

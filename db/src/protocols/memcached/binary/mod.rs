@@ -17,7 +17,7 @@ use super::classic::{
 };
 use super::stats::{self, Lines};
 use super::sums::Sum;
-use super::{End, SHUTTING_DOWN, Session, State, is_enough};
+use super::{End, SHUTTING_DOWN, Session, State, run_plan};
 use crate::limits::protocols::{BATCH, COMPATIBLE};
 
 /// A time of expiry with which arithmetic makes nothing.
@@ -106,23 +106,10 @@ impl Session {
                 }
             }
         };
-        if plan.len() > 1 {
-            work.foresee_records(plan.iter().map(|(_, hash, _)| *hash));
+        match run_plan(work, &plan, out, |request, hash, out| work.run_frame(request, hash, out)) {
+            Some(ran) => (ran, Some(Next::Again)),
+            None => self.ended(end, used),
         }
-        let mut ran = 0;
-        for (frame, hash, end) in &plan {
-            if is_enough(work, out) {
-                return (ran, Some(Next::Again));
-            }
-            let before = work.context.requests.get();
-            work.run_frame(frame, *hash, out);
-            if work.context.requests.get() == before {
-                // What touches no record takes its time as well.
-                work.context.work(1);
-            }
-            ran = *end;
-        }
-        self.ended(end, used)
     }
 
     /// Notes that so many bytes are to be skipped.

@@ -8,7 +8,7 @@ use crate::limits::redis::{
 use crate::tenants::QuotaChanges;
 
 /// One turn of a worker: what is used up of these bytes, and what is to happen then.
-fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u8>) {
+pub(super) fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u8>) {
     let (used, next, out, _) = billed(place, client, input);
     (used, next, out)
 }
@@ -16,18 +16,7 @@ fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u
 /// The same, and what it costs its tenant, in requests.
 fn billed(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u8>, u64) {
     let (snapshot, mut out) = (place.directory.snapshot(), Vec::new());
-    let context = Context {
-        participant: &place.participant,
-        snapshot: &snapshot,
-        now_ms: place.now_ms(),
-        now_us: place.now_ms() * 1000,
-        worker: 0,
-        counters: place.facts.metrics.worker(0).expect("a worker"),
-        facts: &place.facts,
-        requests: Default::default(),
-        retired: place.participant.retired(),
-        budget: place.budget,
-    };
+    let context = place.context(&snapshot);
     let (used, next) = client.session.run(&context, input, &mut out);
     (used, next, out, context.requests.get().into())
 }

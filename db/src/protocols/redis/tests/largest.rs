@@ -188,18 +188,7 @@ fn watched(place: &mut Place, client: &mut Client, said: &[u8]) -> (u32, u64, us
     let (mut used, mut most, mut longest_ns, mut pieces) = (0, 0, 0, 0);
     while used < said.len() {
         let mut out = Vec::new();
-        let context = Context {
-            participant: &place.participant,
-            snapshot: &snapshot,
-            now_ms: place.now_ms(),
-            now_us: place.now_ms() * 1000,
-            worker: 0,
-            counters: place.facts.metrics.worker(0).expect("a worker"),
-            facts: &place.facts,
-            requests: Default::default(),
-            retired: place.participant.retired(),
-            budget: place.budget,
-        };
+        let context = place.context(&snapshot);
         let before = cpu_ns();
         let (bytes, next) = client.session.run(&context, &said[used..], &mut out);
         longest_ns = longest_ns.max(cpu_ns() - before);

@@ -14,7 +14,7 @@ use crate::limits::protocols::PIECE_WORK;
 use crate::metrics::Metrics;
 use crate::protocols::{Context, Entrance, Facts, Next, Protocol};
 use crate::store::{Epochs, Participant};
-use crate::tenants::{Directory, NewTable, NewTenant, Options};
+use crate::tenants::{Directory, NewTable, NewTenant, Options, Snapshot};
 
 const TOKEN: &str = "a-token-of-some-length-0001";
 
@@ -61,25 +61,29 @@ impl Place {
         Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() }
     }
 
+    /// What a session is given in one call.
+    fn context<'a>(&'a self, snapshot: &'a Arc<Snapshot>) -> Context<'a> {
+        Context {
+            participant: &self.participant,
+            snapshot,
+            now_ms: self.now_ms(),
+            now_us: self.now_ms() * 1000,
+            worker: 0,
+            counters: self.facts.metrics.worker(0).expect("a worker"),
+            facts: &self.facts,
+            requests: Default::default(),
+            retired: self.participant.retired(),
+            budget: self.budget,
+        }
+    }
+
     /// What a client is told that says this, and what is to happen then.
     fn say(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, Next) {
         client.input.extend_from_slice(bytes);
         let (snapshot, mut out, mut used) = (self.directory.snapshot(), Vec::new(), 0);
         crate::store::fix_clock(self.clock_ms.or(self.now_ms));
         let next = loop {
-            let counters = self.facts.metrics.worker(0).expect("a worker");
-            let context = Context {
-                participant: &self.participant,
-                snapshot: &snapshot,
-                now_ms: self.now_ms(),
-                now_us: self.now_ms() * 1000,
-                worker: 0,
-                counters,
-                facts: &self.facts,
-                requests: Default::default(),
-                retired: self.participant.retired(),
-                budget: self.budget,
-            };
+            let context = self.context(&snapshot);
             let (bytes, next) = client.session.run(&context, &client.input[used..], &mut out);
             used += bytes;
             match next {

@@ -3,6 +3,7 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::hostile::turn;
 use super::*;
 use crate::tenants::Access;
 
@@ -90,25 +91,6 @@ fn keys_are_listed_once_each_however_they_are_cut() {
             assert_eq!(listed(&alone).len(), expected);
         }
     }
-}
-
-/// One call of a session with these bytes: what it has used up, what is next, and what it answered.
-fn turn(place: &Place, client: &mut Client, input: &[u8]) -> (usize, Next, Vec<u8>) {
-    let (snapshot, mut out) = (place.directory.snapshot(), Vec::new());
-    let context = Context {
-        participant: &place.participant,
-        snapshot: &snapshot,
-        now_ms: place.now_ms(),
-        now_us: place.now_ms() * 1000,
-        worker: 0,
-        counters: place.facts.metrics.worker(0).expect("a worker"),
-        facts: &place.facts,
-        requests: Default::default(),
-        retired: place.participant.retired(),
-        budget: place.budget,
-    };
-    let (used, next) = client.session.run(&context, input, &mut out);
-    (used, next, out)
 }
 
 /// Begins a command with some thousand keys and runs a few pieces of it; then something happens; then it runs to its end. Tells all that was answered, and
@@ -208,18 +190,7 @@ fn a_long_command_is_read_in_pieces_and_its_tenant_pays_for_each() {
     let (snapshot, mut used, mut pieces, mut billed) = (place.directory.snapshot(), 0, 0, 0u64);
     while used < input.len() {
         let mut out = Vec::new();
-        let context = Context {
-            participant: &place.participant,
-            snapshot: &snapshot,
-            now_ms: 1,
-            now_us: 1000,
-            worker: 0,
-            counters: place.facts.metrics.worker(0).expect("a worker"),
-            facts: &place.facts,
-            requests: Default::default(),
-            retired: place.participant.retired(),
-            budget: place.budget,
-        };
+        let context = place.context(&snapshot);
         used += client.session.run(&context, &input[used..], &mut out).0;
         assert!((1..=PIECE_WORK + 64).contains(&context.worked()), "{} in one go", context.worked());
         (pieces, billed) = (pieces + 1, billed + u64::from(context.worked()));
