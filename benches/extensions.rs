@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use sandstorm_db::builder::{self, CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
-use sandstorm_db::extensions::{Budget, BudgetOverride, Engine, Extension, Invocation, Library, Polled, Watchdog};
-use sandstorm_db::store::{Epochs, Participant, Write};
-use sandstorm_db::tenants::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_builder as builder;
+use sandstorm_builder::{CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
+use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_extension::{Budget, BudgetOverride, Extension, Library};
+use sandstorm_runtime::{Engine, Invocation, Polled, Watchdog};
+use sandstorm_store::{Epochs, Participant, Write};
 
 /// `args`: how often to yield (u32), how often to get (u32), both little-endian.
 const SOURCE: &str = r#"#![no_std]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
-use sandstorm_db::store::{Epochs, Participant, Table, TableConfig, Write};
+use sandstorm_store::{Epochs, Participant, Table, TableConfig, Write};
 use shuffle::Shuffle;
 
 const VALUE: [u8; 100] = [7; 100];

@@ -5,11 +5,12 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use sandstorm_api::abi::ABI_VERSION;
-use sandstorm_db::builder::{
-    BuildError, BuilderConfig, BuilderHandle, BuilderServer, CompileLimits, Expected, RemoteBuilder, RemoteCertificate,
-    RemoteConfig, Source, SourceFile, TOKEN_FILE, api_fingerprint, checker_fingerprint,
+use sandstorm_builder::{
+    BuildError, BuilderConfig, BuilderHandle, CompileLimits, Expected, RemoteBuilder, RemoteCertificate, RemoteConfig,
+    Source, SourceFile, TOKEN_FILE, api_fingerprint, checker_fingerprint,
 };
-use sandstorm_db::config::PortTls;
+use sandstorm_control::builder_service::BuilderServer;
+use sandstorm_control::config::PortTls;
 
 fn config() -> BuilderConfig {
     BuilderConfig {

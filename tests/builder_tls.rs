@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sandstorm_db::builder::{BuilderConfig, RemoteBuilder, RemoteCertificate, RemoteConfig, Source, SourceFile};
-use sandstorm_db::config::{Config, Overrides};
+use sandstorm_builder::{BuilderConfig, RemoteBuilder, RemoteCertificate, RemoteConfig, Source, SourceFile};
+use sandstorm_control::config::{Config, Overrides};
 use serde_json::Value;
 
 /// A builder of the test's own; told to end, and waited for, when dropped.

@@ -18,9 +18,9 @@ use common::{data_plane_with, tenant_with, within_a_minute};
 use peer::{ask, connect, hear, talk, text};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
-use sandstorm_db::metrics::text::flat;
+use sandstorm_catalog::{Access, Granter, NewTenant, QuotaChanges};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::{Access, Granter, NewTenant, QuotaChanges};
+use sandstorm_metrics::text::flat;
 
 /// A server with a port that speaks for tenant `shop`, and one where a tenant has to be named.
 fn server(workers: usize, home: usize) -> (DataPlane, SocketAddr, SocketAddr) {

@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use sandstorm_db::limits::{EXTENT_BYTES, HELD_VALUE_BYTES, LONGEST_SPAN_BYTES, MAX_VALUE_BYTES};
-use sandstorm_db::store::{Condition, Epochs, Participant, Table, TableConfig, Write, slab_bytes, take_extents_from};
 use sandstorm_net::extents::ExtentSource;
 use sandstorm_net::share::Share;
+use sandstorm_store::limits::{EXTENT_BYTES, HELD_VALUE_BYTES, LONGEST_SPAN_BYTES, MAX_VALUE_BYTES};
+use sandstorm_store::{Condition, Epochs, Participant, Table, TableConfig, Write, slab_bytes, take_extents_from};
 
 /// So many extents at once.
 const MOST: usize = 4;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Stop, Wire, client, data_plane, load_with, tenant, within_a_minute};
+use sandstorm_catalog::NewTable;
 use sandstorm_client::PutOptions;
-use sandstorm_db::extensions::BudgetOverride;
-use sandstorm_db::limits::GARBAGE_MIN_BYTES;
-use sandstorm_db::tenants::NewTable;
+use sandstorm_extension::BudgetOverride;
 use sandstorm_net::rpc::{KillCause, Operation, Status};
+use sandstorm_store::limits::GARBAGE_MIN_BYTES;
 
 /// Bytes of a value: large ones make most garbage.
 const VALUE: usize = 1 << 20;

@@ -16,10 +16,10 @@ use std::time::Duration;
 use common::{PATIENT, await_nothing_charged, client, client_at, data_plane, load, tenant};
 use dice::{DECLARED, Dice, FROM, HUBS, MANY, TYPES, World};
 use oracle::{Ask, MOST_DATA, Oracle, Said};
+use sandstorm_catalog::NewTable;
 use sandstorm_client::tao::{Assoc, Fields, Placement, Tables, Tao, codec};
 use sandstorm_client::{Direction, Error, PutOptions, blocking};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::NewTable;
 
 const PLACEMENTS: [Placement; 3] = [Placement::Client, Placement::Invocation, Placement::Combined];
 /// The code of an error of an extension: its arguments are none.

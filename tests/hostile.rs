@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use sandstorm_db::builder::{
+use sandstorm_builder::{
     Artifact, BuildError, Builder, BuilderConfig, MANIFEST_FILE, ROOT_FILE, Source, SourceFile, api_fingerprint,
 };
-use sandstorm_db::extensions::{self, Budget, BudgetOverride, Engine, Extension, KillCause, Library, Polled, Watchdog};
-use sandstorm_db::store::{Epochs, Participant, Write};
-use sandstorm_db::tenants::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_extension::{Budget, BudgetOverride, Extension, KillCause, Library};
+use sandstorm_runtime as extensions;
+use sandstorm_runtime::{Engine, Polled, Watchdog};
+use sandstorm_store::{Epochs, Participant, Write};
 
 /// The corpus must not shrink unnoticed.
 const LEAST_PROGRAMS: usize = 200;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use sandstorm_db::store::{Condition, Epochs, Participant, Progress, Span, Table, TableConfig, Write};
+use sandstorm_store::{Condition, Epochs, Participant, Progress, Span, Table, TableConfig, Write};
 
 /// Counts the bytes that are allocated.
 struct Counting;

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use common::{Answer, Stop, Wire, data_plane, library, library_of};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sandstorm_db::extensions::{BudgetOverride, Extension, Library};
+use sandstorm_catalog::{Access, FIRST_GRANTED_ID, Granter, NewTable, NewTenant, TableEntry};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::store::{Participant, Write};
-use sandstorm_db::tenants::{Access, FIRST_GRANTED_ID, Granter, NewTable, NewTenant, TableEntry};
+use sandstorm_extension::{BudgetOverride, Extension, Library};
 use sandstorm_net::rpc::{Answers, Op, Operation, Status, push_key};
+use sandstorm_store::{Participant, Write};
 
 /// Tenants, by their ids.
 const TENANTS: std::ops::RangeInclusive<u32> = 1..=3;
@@ -335,7 +335,7 @@ impl Changer<'_> {
         owner: u32,
         table: &str,
         to: u32,
-        end: impl FnOnce(&sandstorm_db::tenants::Directory, String, &str, String) -> bool,
+        end: impl FnOnce(&sandstorm_catalog::Directory, String, &str, String) -> bool,
     ) {
         let before = self.tick();
         if end(&self.plane.directory, name(owner), table, name(to)) {

@@ -13,9 +13,10 @@ use common::{PATIENT, load, tenant, within_a_minute};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sandstorm_client::Config;
 use sandstorm_client::blocking::Client;
-use sandstorm_db::config::{self, DriverName, NetOverrides, NetSettings, Overrides};
-use sandstorm_db::metrics::DeviceState;
+use sandstorm_control::config;
+use sandstorm_control::config::{DriverName, NetOverrides, NetSettings, Overrides};
 use sandstorm_db::server::DataPlane;
+use sandstorm_metrics::DeviceState;
 use sandstorm_net::dpdk::{Cable, ClientDevice};
 
 const EAL: &str = "--no-huge --no-pci --no-shconf -m 512";

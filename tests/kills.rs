@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Answer, BAD_KINDS, Wire, await_nothing_charged, data_plane, get_args, load, load_with, tenant};
-use sandstorm_db::extensions::BudgetOverride;
+use sandstorm_extension::BudgetOverride;
 use sandstorm_net::rpc::{KillCause, Operation, Status, encode_message};
 
 /// Kills of each kind, unless the environment says otherwise.

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use sandstorm_db::builder::{self, CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
-use sandstorm_db::extensions::{Budget, BudgetOverride, Engine, Extension, KillCause, Library, Polled, Watchdog};
-use sandstorm_db::store::{Epochs, Participant, Write};
-use sandstorm_db::tenants::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_builder as builder;
+use sandstorm_builder::{CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
+use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_extension::{Budget, BudgetOverride, Extension, KillCause, Library};
+use sandstorm_runtime::{Engine, Polled, Watchdog};
+use sandstorm_store::{Epochs, Participant, Write};
 
 /// Kinds of `ext/bad`, how each ends, and with which budget of (slice, total) in microseconds.
 const KINDS: [(&str, KillCause, (u64, u64)); 9] = [

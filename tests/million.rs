@@ -8,10 +8,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{PATIENT, client, data_plane, load, tenant};
+use sandstorm_catalog::NewTable;
 use sandstorm_client::tao::{Placement, Tables, Tao, codec};
 use sandstorm_client::{Error, blocking};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::NewTable;
 
 const TABLES: Tables = Tables { objects: 2, lists: 3 };
 const PLACEMENTS: [Placement; 3] = [Placement::Client, Placement::Invocation, Placement::Combined];

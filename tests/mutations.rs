@@ -9,8 +9,8 @@ mod mutate;
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use sandstorm_db::builder::{BuildError, CompileLimits, Job, Launcher, api_fingerprint, build_library};
-use sandstorm_db::extensions::Library;
+use sandstorm_builder::{BuildError, CompileLimits, Job, Launcher, api_fingerprint, build_library};
+use sandstorm_extension::Library;
 
 /// Sources that are only checked.
 const CHECKED: usize = 3_000;

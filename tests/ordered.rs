@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use common::{Wire, client, client_at, data_plane, library_of, tenant};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
+use sandstorm_catalog::{Access, Granter, NewTable};
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Direction, Error, KeyedRecord, PutOptions};
-use sandstorm_db::extensions::{BudgetOverride, Extension};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::store::Mode;
-use sandstorm_db::tenants::{Access, Granter, NewTable};
+use sandstorm_extension::{BudgetOverride, Extension};
 use sandstorm_net::rpc::{Operation, Status};
+use sandstorm_store::Mode;
 
 /// The ordered table of a test.
 const SORTED: u64 = 2;

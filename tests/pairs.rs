@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{Stop, await_nothing_charged, client, client_at, data_plane, library_of, tenant, within_a_minute};
+use sandstorm_catalog::NewTable;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::{Direction, Error, KeyedRecord};
-use sandstorm_db::extensions::{BudgetOverride, Extension};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::store::TableStats;
-use sandstorm_db::tenants::NewTable;
+use sandstorm_extension::{BudgetOverride, Extension};
+use sandstorm_store::TableStats;
 
 const SORTED: u64 = 2;
 /// So many that their records are read in several steps; and few enough that one message's looks (2,048) do for four tries to read

@@ -7,9 +7,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{Answer, Wire, await_nothing_charged, data_plane, load, load_with, tenant, tenant_with};
-use sandstorm_db::extensions::{BudgetOverride, Extension};
+use sandstorm_catalog::{NewTable, QuotaChanges, Quotas};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::{NewTable, QuotaChanges, Quotas};
+use sandstorm_extension::{BudgetOverride, Extension};
 use sandstorm_net::rpc::{KillCause, Op, Operation, Status, encode_message};
 
 /// Arguments of `ext/bad`.
@@ -41,7 +41,7 @@ fn killed(answer: &Answer, cause: KillCause, name: &str) {
     assert!(answer.text().contains(name), "the text names {name}: {}", answer.text());
 }
 
-fn denied<T>(result: Result<T, sandstorm_db::tenants::DirectoryError>, name: &str) {
+fn denied<T>(result: Result<T, sandstorm_catalog::DirectoryError>, name: &str) {
     let text = result.err().expect("at its quota").to_string();
     assert!(text.contains(name), "the error names {name}: {text}");
 }

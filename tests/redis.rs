@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{data_plane_with, load, root, within_a_minute};
-use sandstorm_db::extensions::{BudgetOverride, Extension};
-use sandstorm_db::metrics::text::flat;
+use sandstorm_catalog::QuotaChanges;
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::QuotaChanges;
+use sandstorm_extension::{BudgetOverride, Extension};
+use sandstorm_metrics::text::flat;
 
 const TOKEN: &str = "the_token_of_the_shop";
 

@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use sandstorm_accounts::TokenHash;
 use sandstorm_client::PutOptions;
 use sandstorm_client::blocking::Client;
-use sandstorm_db::config::{Config, Overrides};
+use sandstorm_control::config::{Config, Overrides};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::TokenHash;
 use sandstorm_net::rpc::{Op, Operation, Status};
 
 fn try_connect(plane: &DataPlane, tenant: u32, token: &str) -> Result<Client, sandstorm_client::Error> {

@@ -249,13 +249,13 @@ fn from_another_address_than_loopback_plain_packets_are_refused_unless_allowed()
     for (allow, status) in [("", Status::SealRequired), ("allow_plaintext = true\n", Status::NotFound)] {
         let text = format!("{allow}workers = 1\npin = false\n");
         let state = std::env::temp_dir().join(format!("sandstorm-test-{}", std::process::id()));
-        let overrides = sandstorm_db::config::Overrides {
+        let overrides = sandstorm_control::config::Overrides {
             data: Some((ip, 0).into()),
             state: Some(state),
             ephemeral: Some(true),
             ..Default::default()
         };
-        let config_file = sandstorm_db::config::Config::parse(&text, "test", &overrides).expect("good");
+        let config_file = sandstorm_control::config::Config::parse(&text, "test", &overrides).expect("good");
         let plane = DataPlane::start(&config_file).expect("a data plane starts");
         let (id, token) = tenant(&plane, "alice", false);
         let mut wire = Wire::new(&plane, 0, id);

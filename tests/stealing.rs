@@ -6,8 +6,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Wire, data_plane, data_plane_with, get_args, load, load_with, tenant};
-use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_db::server::DataPlane;
+use sandstorm_extension::BudgetOverride;
 use sandstorm_net::rpc::{Operation, Status, encode_message};
 
 /// How long to try before stealing is called broken. It happens within milliseconds; this is for a machine under load.

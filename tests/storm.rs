@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use common::{BAD_KINDS, await_nothing_charged, data_plane, get_args, load_with, network, tenant, within_a_minute};
 use sandstorm_client::raw::{Connection, Message};
 use sandstorm_client::{Config, PutOptions, Route};
-use sandstorm_db::extensions::BudgetOverride;
 use sandstorm_db::server::DataPlane;
+use sandstorm_extension::BudgetOverride;
 use sandstorm_net::rpc::{KillCause, Operation, Status};
 
 /// Seconds that it lasts, in two halves, unless the environment says otherwise.

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::{PATIENT, Stop, await_nothing_charged, client, client_at, data_plane, library_of, load_with, tenant};
 use model::{Answer, ENDS, Edge, Graph, Model, Op, Random, TYPES};
+use sandstorm_catalog::NewTable;
 use sandstorm_client::tao::{Assoc, Fields, Placement, Tables, Tao, codec};
 use sandstorm_client::{Error, blocking};
-use sandstorm_db::extensions::{BudgetOverride, Extension};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::NewTable;
+use sandstorm_extension::{BudgetOverride, Extension};
 
 const PLACEMENTS: [Placement; 3] = [Placement::Client, Placement::Invocation, Placement::Combined];
 const TABLES: Tables = Tables { objects: 2, lists: 3 };

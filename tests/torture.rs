@@ -12,8 +12,8 @@ use common::network::{Socket, most};
 use common::{Wire, data_plane, get_args, load, single_packet, tenant};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use sandstorm_catalog::{NewTable, NewTenant};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::{NewTable, NewTenant};
 use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message};
 
 /// Hostile packets of each sender.

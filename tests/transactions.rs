@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Wire, await_nothing_charged, client, client_at, data_plane, library_of, load, tenant};
 use sandstorm_client::{Error, PutOptions};
-use sandstorm_db::extensions::{BudgetOverride, Extension};
 use sandstorm_db::server::DataPlane;
+use sandstorm_extension::{BudgetOverride, Extension};
 use sandstorm_net::rpc::{Operation, Status};
 
 const ACCOUNTS: u8 = 12;
@@ -63,7 +63,7 @@ fn counter(plane: &DataPlane, name: &str) -> u64 {
     let snapshot = plane.directory.snapshot();
     let usage = &snapshot.by_name("bank").expect("the tenant is there").tenant.usage;
     let workers = (0..plane.metrics.workers()).map(|worker| usage.worker(worker));
-    let of_one = |counters: &sandstorm_db::metrics::TenantCounters| match name {
+    let of_one = |counters: &sandstorm_metrics::TenantCounters| match name {
         "committed" => counters.transactions_committed.get(),
         _ => counters.transaction_conflicts.get(),
     };

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use common::network::{carries, is_memif};
 use common::{BAD_KINDS, Wire, client, data_plane, get_args, load, load_with, tenant, tenant_with};
+use sandstorm_catalog::QuotaChanges;
 use sandstorm_client::{Error, PutOptions, PutOutcome};
-use sandstorm_db::extensions::BudgetOverride;
-use sandstorm_db::metrics::text::flat;
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::QuotaChanges;
+use sandstorm_extension::BudgetOverride;
+use sandstorm_metrics::text::flat;
 use sandstorm_net::limits::ClientLimits;
 use sandstorm_net::r2p2::header::{Body, Packet, Part, part};
 use sandstorm_net::r2p2::{ClientEndpoint, Peer};

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use common::{data_plane_with, network::Socket, tenant, within_a_minute};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
+use sandstorm_catalog::NewTable;
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::store::{Mode, slab_bytes};
-use sandstorm_db::tenants::NewTable;
 use sandstorm_net::limits::{ClientLimits, MAX_DATAGRAM_V6};
 use sandstorm_net::r2p2::{ClientEndpoint, Peer, Transmit};
 use sandstorm_net::rpc::{
     FLAG_IDEMPOTENT, MessageHeader, OP_FLAG_TTL, Op, Operation, Status, encode_message, ttl_prefix,
 };
+use sandstorm_store::{Mode, slab_bytes};
 
 /// A table that evicts.
 const CACHE: u64 = 2;

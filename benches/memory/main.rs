@@ -16,7 +16,7 @@ mod shuffle;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use sandstorm_db::store::{Epochs, Participant, Table, TableConfig, Write};
+use sandstorm_store::{Epochs, Participant, Table, TableConfig, Write};
 use shuffle::Shuffle;
 
 const KEY_BYTES: usize = 30;
@@ -114,7 +114,7 @@ fn bytes(records: u64) {
         "  charged {:.1} each; slots {:.0} % used; slabs {:.1} each; growing: {}",
         stats.bytes as f64 / records as f64,
         stats.records as f64 * 100.0 / stats.capacity as f64,
-        sandstorm_db::store::slab_bytes() as f64 / records as f64,
+        sandstorm_store::slab_bytes() as f64 / records as f64,
         store.is_growing(),
     );
 }

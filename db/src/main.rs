@@ -7,5 +7,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // The builder's own processes first: they must not have started a thread yet.
-    sandstorm_db::builder::process_mode().unwrap_or_else(cli::main)
+    sandstorm_builder::process_mode().unwrap_or_else(cli::main)
 }

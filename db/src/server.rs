@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::config::{Config, ConfigError, prepare_state_dir};
-use crate::extensions::{self, Watchdog};
-use crate::gate::{Identity, Renewal};
-use crate::janitor::Janitor;
-use crate::metrics::Metrics;
-use crate::store::Epochs;
-use crate::tenants::Directory;
-use crate::tenants::kept::{Journal, KeptError};
-use crate::workers::{ListenAt, WorkerOptions, WorkerStartError, Workers};
+use sandstorm_catalog::Directory;
+use sandstorm_catalog::kept::{Journal, KeptError};
+use sandstorm_control::admin::Served;
+use sandstorm_control::config::{Config, ConfigError, prepare_state_dir};
+use sandstorm_control::gate::{Identity, Renewal};
+use sandstorm_metrics::Metrics;
+use sandstorm_runtime as extensions;
+use sandstorm_runtime::Watchdog;
+use sandstorm_server::janitor::Janitor;
+use sandstorm_server::workers::{ListenAt, WorkerOptions, WorkerStartError, Workers};
+use sandstorm_store::Epochs;
 
 /// Why a server did not start. Nothing of it is left running.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +103,21 @@ impl DataPlane {
         self.workers.ports()
     }
 
+    /// What the control plane is put before.
+    pub fn served(&self) -> Served {
+        Served {
+            directory: Arc::clone(&self.directory),
+            metrics: Arc::clone(&self.metrics),
+            data: self.address(),
+            listen: self.ports().to_vec(),
+        }
+    }
+
+    /// Those of these ports whose tenant or table is not there, in a line each that says what to do.
+    pub fn ports_in_want(&self) -> Vec<String> {
+        ListenAt::in_want(self.ports(), &self.directory.snapshot())
+    }
+
     /// Looks at once whether the files of these ports' certificate have changed.
     pub fn look_at_certificate(&self) {
         if let Some(renewal) = &self.renewal {
@@ -127,7 +144,7 @@ impl Prepared {
     pub fn start(self, config: &Config) -> Result<DataPlane, StartError> {
         let Prepared { epochs, directory } = self;
         let metrics = Metrics::new(config.workers);
-        let identity = config.identity_of_ports()?;
+        let identity = Identity::of_ports(config)?;
         let watchdog = config.beside_workers(Watchdog::spawn)?;
         let options = WorkerOptions {
             workers: config.workers,
@@ -144,24 +161,10 @@ impl Prepared {
         };
         let workers = Workers::start(&options, Arc::clone(&directory), &epochs, &watchdog, &metrics)?;
         metrics.network_is(workers.network(), workers.device());
-        metrics.ports_are(workers.ports());
         let janitor = config
             .beside_workers(|| Janitor::start(Arc::clone(&directory), Arc::clone(&epochs), Arc::clone(&metrics)))?;
         let renewal = identity.map(|identity| config.beside_workers(|| Renewal::start(identity, |_| ())));
         let renewal = renewal.transpose()?;
         Ok(DataPlane { workers, _janitor: janitor, directory, metrics, epochs, watchdog, renewal })
-    }
-}
-
-impl Config {
-    /// The certificate that ports for memcached and Redis clients show, if one of them speaks TLS. One that is made is kept, so the state
-    /// directory is needed for it.
-    fn identity_of_ports(&self) -> Result<Option<Arc<Identity>>, ConfigError> {
-        if !self.listen.iter().any(ListenAt::is_tls) {
-            return Ok(None);
-        }
-        prepare_state_dir(&self.state)?;
-        let (port, tls) = self.protocol_tls();
-        Identity::open(port, tls, &self.state)
     }
 }

@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use sandstorm_db::builder::{
+use sandstorm_builder::{
     CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig, api_fingerprint, compile,
 };
-use sandstorm_db::config::{Config, Overrides};
-use sandstorm_db::extensions::{BudgetOverride, Extension, Library};
-use sandstorm_db::metrics::Metrics;
-use sandstorm_db::metrics::text::flat;
+use sandstorm_catalog::{NewTable, NewTenant, QuotaChanges};
+use sandstorm_control::config::{Config, Overrides};
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::{NewTable, NewTenant, QuotaChanges};
+use sandstorm_extension::{BudgetOverride, Extension, Library};
+use sandstorm_metrics::Metrics;
+use sandstorm_metrics::text::flat;
 use sandstorm_net::rpc::{KillCause, MessageHeader, Op, Operation, Status, encode_message};
 
 /// R2P2's header of a request, or response, of one packet.

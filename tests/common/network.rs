@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use sandstorm_client::Config;
-use sandstorm_db::config::Overrides;
+use sandstorm_control::config::Overrides;
 use sandstorm_db::server::DataPlane;
 use sandstorm_net::limits::{MAX_DATAGRAM_CEILING, MAX_DATAGRAM_V6};
 
@@ -161,7 +161,7 @@ pub mod memif {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
-    use sandstorm_db::config::{DriverName, NetOverrides, NetSettings, Overrides};
+    use sandstorm_control::config::{DriverName, NetOverrides, NetSettings, Overrides};
     use sandstorm_db::server::DataPlane;
     use sandstorm_net::dpdk::ClientDevice;
     use sandstorm_net::driver::{AnyDriver, Burst, Driver, Drivers, Outbox, Waiter};

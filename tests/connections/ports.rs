@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sandstorm_catalog::{NewTable, NewTenant};
 use sandstorm_client::{Config, Error, blocking};
-use sandstorm_db::metrics::text::flat;
 use sandstorm_db::server::DataPlane;
-use sandstorm_db::tenants::{NewTable, NewTenant};
+use sandstorm_metrics::text::flat;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -281,7 +281,7 @@ fn a_port_says_what_it_speaks_for_and_is_not_there() {
          [[memcached]]\naddress = '127.0.0.1:0'\ntenant = 'later'\ntable = 'things'\n",
     );
     let (redis, memcached) = (plane.listening()[1], plane.listening()[0]);
-    let in_want = || plane.metrics.ports_in_want(&plane.directory.snapshot());
+    let in_want = || plane.ports_in_want();
     assert_eq!(in_want().len(), 2);
     assert!(in_want()[1].starts_with(&format!("{redis}: this port speaks for tenant \"later\", which does not exist")));
     let mut stream = connect(redis);

@@ -5,15 +5,17 @@ use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
 
-use sandstorm_db::builder::{self, CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
-use sandstorm_db::extensions::{Budget, BudgetOverride, Engine, Extension, Invocation, Library, Polled, Watchdog};
-use sandstorm_db::store::{Epochs, Participant, Write};
-use sandstorm_db::tenants::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_builder as builder;
+use sandstorm_builder::{CompileLimits, Job, Launcher, Source, SourceFile, Toolchain, ToolchainConfig};
+use sandstorm_catalog::{Directory, NewTable, NewTenant, TenantView};
+use sandstorm_extension::{Budget, BudgetOverride, Extension, Library};
 use sandstorm_net::driver::Outbox;
 use sandstorm_net::limits::{ClientLimits, OnceLimits, ServerLimits};
 use sandstorm_net::once::{Admit, OnceWindow};
 use sandstorm_net::r2p2::{ClientEndpoint, Peer, ServerEndpoint};
 use sandstorm_net::rpc::{MessageHeader, Op, Operation, Status, encode_message, encode_operation};
+use sandstorm_runtime::{Engine, Invocation, Polled, Watchdog};
+use sandstorm_store::{Epochs, Participant, Write};
 
 /// Their names; [`Pieces::run`] has them in this order.
 pub(super) const PIECES: &[&str] = &[

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
-use sandstorm_db::builder::{BuildError, ROOT_FILE, Source, SourceFile, check::check};
+use sandstorm_builder::check::check;
+use sandstorm_builder::{BuildError, ROOT_FILE, Source, SourceFile};
 
 /// What the checker may take for one source on a busy machine. It takes milliseconds; more than this is a hang.
 const HANG: Duration = Duration::from_secs(120);

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use sandstorm_db::builder::{Builder, BuilderConfig, BuilderKey, BuilderServer, Source, TOKEN_FILE, prepare_folder};
-use sandstorm_db::config::{Config, Overrides, TlsOverrides, prepare_state_dir};
+use sandstorm_builder::{Builder, BuilderConfig, BuilderKey, Source, TOKEN_FILE, prepare_folder};
+use sandstorm_control::builder_service::BuilderServer;
+use sandstorm_control::config::{Config, Overrides, TlsOverrides, prepare_state_dir};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 

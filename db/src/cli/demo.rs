@@ -12,8 +12,8 @@ use sandstorm_client::blocking::Client;
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Options, Pace, Report, Row, TenantLoad, fill, run};
 use sandstorm_client::{Error, PutOptions};
-use sandstorm_db::protocols::{Entrance, Protocol};
-use sandstorm_db::workers::{ListenAt, PortAddress};
+use sandstorm_dialects::{Entrance, Protocol};
+use sandstorm_server::workers::{ListenAt, PortAddress};
 
 use machine::watched;
 use rounds::{Round, remark, shown};

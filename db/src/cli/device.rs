@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use clap::Args;
-use sandstorm_db::config::{DriverName, NetOverrides, NetSettings};
+use sandstorm_control::config::{DriverName, NetOverrides, NetSettings};
 use sandstorm_net::driver::Drivers;
 use sandstorm_net::stack::ClientInterface;
 
@@ -83,7 +83,7 @@ pub(super) fn drivers(
         #[cfg(not(feature = "dpdk"))]
         DriverName::Dpdk => {
             let _without = (workers, queues);
-            Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK).code("config"))
+            Err(Failure::new(sandstorm_control::config::WITHOUT_DPDK).code("config"))
         }
     }
 }

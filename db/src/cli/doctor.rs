@@ -109,7 +109,7 @@ fn built() -> Finding {
         Finding::new("this sandstorm", State::Good, format!("built with {}", sandstorm_net::dpdk::version()), "");
     #[cfg(not(feature = "dpdk"))]
     let finding = {
-        let advice = sandstorm_db::config::WITHOUT_DPDK;
+        let advice = sandstorm_control::config::WITHOUT_DPDK;
         Finding::new("this sandstorm", State::Bad, "built without DPDK", advice)
     };
     finding

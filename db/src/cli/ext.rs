@@ -6,9 +6,9 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
+use sandstorm_builder::local::{check_dir, new_extension, test_dir};
+use sandstorm_builder::{Artifact, BuildError, MANIFEST_FILE, Source};
 use sandstorm_client::control::{Budget, Extension, Push, Pushed, SourceFile};
-use sandstorm_db::builder::local::{check_dir, new_extension, test_dir};
-use sandstorm_db::builder::{Artifact, BuildError, MANIFEST_FILE, Source};
 use serde_json::json;
 
 use super::output::{Failure, Out, bytes_in_words, columns, fields, rendered};

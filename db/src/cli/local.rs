@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use sandstorm_client::control::{Control, CreateTable, CreateTenant, Push, Pushed, SourceFile, TableMode};
 use sandstorm_client::{Config as ClientConfig, control::ControlError};
-use sandstorm_db::admin::{ControlPlane, Served};
-use sandstorm_db::config::{Config, Overrides};
-use sandstorm_db::limits::INVOCATIONS_PER_WORKER;
+use sandstorm_control::admin::ControlPlane;
+use sandstorm_control::config::{Config, Overrides};
 use sandstorm_db::server::DataPlane;
+use sandstorm_server::limits::INVOCATIONS_PER_WORKER;
 
 use super::output::Failure;
 
@@ -144,7 +144,7 @@ impl LocalServer {
         let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
         let config = Config::load(None, &overrides).map_err(|error| failure(&error))?;
         let data = DataPlane::start(&config).map_err(|error| failure(&error))?;
-        let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
+        let served = data.served();
         let plane = ControlPlane::start(&config, served, || {}).map_err(|error| failure(&error))?;
         let token = plane.operator_token().map_err(|error| failure(&error))?;
         let control = Control::new(&plane.address().to_string(), Some(&token));

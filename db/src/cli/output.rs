@@ -5,8 +5,8 @@
 
 use std::io::Write;
 
+use sandstorm_builder::BuildError;
 use sandstorm_client::control::{ControlError, Diagnostic};
-use sandstorm_db::builder::BuildError;
 use sandstorm_db::terminal;
 use serde::Serialize;
 use serde_json::json;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use sandstorm_db::admin::{ControlPlane, Extensions, Served};
-use sandstorm_db::config::{
+use sandstorm_control::admin::{ControlPlane, Extensions};
+use sandstorm_control::config::{
     Config, DriverName, NetOverrides, Overrides, TlsOverrides, parse_listen, parse_socket_mode, prepare_state_dir,
 };
-use sandstorm_db::protocols::Protocol;
 use sandstorm_db::server::DataPlane;
 use sandstorm_db::terminal::LogLines;
-use sandstorm_db::workers::{ListenAt, PortAddress};
+use sandstorm_dialects::Protocol;
+use sandstorm_server::workers::{ListenAt, PortAddress};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -187,12 +187,12 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     // Before the workers: nobody is told that there is no such extension.
     let extensions = Extensions::load(&config, &prepared.directory).map_err(|error| start(&error))?;
     let data = prepared.start(&config).map_err(|error| start(&error))?;
-    for port in data.metrics.ports_in_want(&data.directory.snapshot()) {
+    for port in data.ports_in_want() {
         tracing::warn!("{port}");
     }
     let stop = Arc::new(Notify::new());
     let asked = stop.clone();
-    let served = Served { directory: data.directory.clone(), metrics: data.metrics.clone(), data: data.address() };
+    let served = data.served();
     let control = ControlPlane::start_loaded(&config, extensions, served, move || asked.notify_one())
         .map_err(|error| start(&error))?;
     let ready = || {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sandstorm_client::blocking::Client;
 use sandstorm_client::control::{self, Control, Tenant, Trust};
 use sandstorm_client::{Config, Sealing};
-use sandstorm_db::config::{ControlFile, DEFAULT_CONTROL, default_state_dir, read_operator_token};
+use sandstorm_control::config::{ControlFile, DEFAULT_CONTROL, default_state_dir, read_operator_token};
 
 use super::Global;
 use super::output::{Failure, some_of};

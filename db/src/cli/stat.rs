@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
+use sandstorm_catalog::utc;
 use sandstorm_client::control::Stat;
-use sandstorm_db::tenants::utc;
 use serde_json::{Value, json};
 
 use super::output::{Failure, Out, bytes_in_words, columns};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use clap::CommandFactory;
-use sandstorm_db::tenants::Access;
+use sandstorm_catalog::Access;
 
 use super::bytes::{fields, for_people, parse, parse_all, printable, to_hex};
 use super::output::{Failure, bytes_in_words, columns, some_of};
@@ -246,7 +246,7 @@ fn mirrors<Client: serde::de::DeserializeOwned + serde::Serialize>(server: impl 
 #[test]
 fn client_and_server_have_the_same_tenants_and_tables() {
     use sandstorm_client::control as client;
-    use sandstorm_db::admin::types as server;
+    use sandstorm_control::admin::types as server;
     let tenant = || server::Tenant {
         id: 1,
         name: "a".into(),
@@ -291,7 +291,7 @@ fn client_and_server_have_the_same_tenants_and_tables() {
 #[test]
 fn client_and_server_have_the_same_extensions() {
     use sandstorm_client::control as client;
-    use sandstorm_db::admin::types as server;
+    use sandstorm_control::admin::types as server;
     let version = server::Version {
         version: 1,
         manifest_version: "1".into(),
@@ -313,7 +313,7 @@ fn client_and_server_have_the_same_extensions() {
         stats: server::Stats { killed_by: [("panic", 1)].into(), ..server::Stats::default() },
         versions: vec![version],
     };
-    let remark = sandstorm_db::builder::Diagnostic::plain("wrong");
+    let remark = sandstorm_builder::Diagnostic::plain("wrong");
     mirrors::<client::Pushed>(server::Pushed { extension, diagnostics: vec![remark.clone()], build_ms: 1 });
     mirrors::<client::ErrorBody>(server::ErrorBody {
         code: "refused",
@@ -343,7 +343,7 @@ fn client_and_server_have_the_same_extensions() {
 #[test]
 fn the_server_takes_what_the_client_sends() {
     use sandstorm_client::control as client;
-    use sandstorm_db::admin::types as server;
+    use sandstorm_control::admin::types as server;
     fn takes<Server: serde::de::DeserializeOwned>(sent: impl serde::Serialize) -> Server {
         serde_json::from_value(serde_json::to_value(sent).unwrap()).unwrap()
     }
@@ -384,7 +384,7 @@ fn times_are_civil() {
         (1_709_251_200_000, "2024-03-01 00:00:00"),
         (4_102_444_799_000, "2099-12-31 23:59:59"),
     ] {
-        assert_eq!(sandstorm_db::tenants::utc(at_ms), expected);
+        assert_eq!(sandstorm_catalog::utc(at_ms), expected);
     }
 }
 

@@ -4,10 +4,10 @@ use std::io::{IsTerminal, Read};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
+use sandstorm_accounts::{TokenHash, token};
+use sandstorm_catalog::limits::OLD_TOKEN_GRACE_MAX;
 use sandstorm_client::control::TokenRotated;
-use sandstorm_db::config::read_operator_token;
-use sandstorm_db::limits::tenants::OLD_TOKEN_GRACE_MAX;
-use sandstorm_db::tenants::{TokenHash, token};
+use sandstorm_control::config::read_operator_token;
 use serde_json::json;
 
 use super::output::{Failure, Out, fields};

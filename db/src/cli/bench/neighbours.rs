@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sandstorm_client::PutOptions;
 use sandstorm_client::control::{CreateTable, CreateTenant, TableMode};
 use sandstorm_client::raw::Connection;
-use sandstorm_db::limits::SLICE_US;
+use sandstorm_extension::limits::SLICE_US;
 use sandstorm_net::rpc::Status;
 
 use self::attackers::{Attack, Attacker, push_for_ever};

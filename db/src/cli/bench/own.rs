@@ -3,7 +3,7 @@
 use sandstorm_client::Sealing;
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
-use sandstorm_db::limits::SLICE_US;
+use sandstorm_extension::limits::SLICE_US;
 
 use super::measure::{Figure, Measured, P50_US, P99_US, Side, THOUSAND_PER_S, alone, by_turns, row, run_well};
 use super::report::{Findings, Ratio, Spread, Table, Target};

@@ -3,8 +3,8 @@
 use sandstorm_client::control::TableMode;
 use sandstorm_client::load::peer::{self, Ask, PeerLoad, Speech};
 use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
-use sandstorm_db::config::parse_listen;
-use sandstorm_db::protocols::Protocol;
+use sandstorm_control::config::parse_listen;
+use sandstorm_dialects::Protocol;
 
 use super::measure::{
     Figure, Measured, P50_US, P99_US, Side, THOUSAND_KEYS_PER_S, THOUSAND_PER_S, alone, by_turns, run_peer,

@@ -1,7 +1,7 @@
 //! Where experiments are played: a server whose workers have the first processors for themselves, and the generator on the others.
 
-use sandstorm_db::config::Overrides;
-use sandstorm_db::processors;
+use sandstorm_control::config::Overrides;
+use sandstorm_server::processors;
 
 use crate::cli::local::LocalServer;
 use crate::cli::output::Failure;

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sandstorm_db::store::{Epochs, Participant, Table, TableConfig, Write};
+use sandstorm_store::{Epochs, Participant, Table, TableConfig, Write};
 
 use super::BenchArgs;
 use super::report::{Axis, Findings, Plot, Point, Scale, Series, Spread, Table as ReportTable};

@@ -208,7 +208,7 @@ pub(super) fn skew(args: &BenchArgs) -> Result<Findings, Failure> {
         let sides = [&without.spread(P99_US), &with.spread(P99_US)];
         findings.ratios.push(Ratio::of(what, "us", sides, Some(Target::AtLeast(STEALING_TARGET))));
     }
-    let processors = sandstorm_db::processors::all().len();
+    let processors = sandstorm_server::processors::all().len();
     if processors <= WORKERS {
         findings.notes.push(format!(
             "{WORKERS} workers and the generator share {processors} processors here: it took {:.1} % of one at the most, which it takes from \

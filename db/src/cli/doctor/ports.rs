@@ -86,5 +86,5 @@ fn steering(port: &Port) -> (State, String) {
 /// There is no DPDK to ask.
 #[cfg(not(feature = "dpdk"))]
 pub(super) fn asked(_eal: &str) -> Result<Vec<Finding>, Failure> {
-    Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK).code("config"))
+    Err(Failure::new(sandstorm_control::config::WITHOUT_DPDK).code("config"))
 }

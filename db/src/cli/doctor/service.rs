@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use sandstorm_db::builder::{CompilerSearch, Rustc};
-use sandstorm_db::config::{Config, Overrides};
+use sandstorm_builder::{CompilerSearch, Rustc};
+use sandstorm_control::config::{Config, Overrides};
 
 use super::{Finding, State};
 use crate::cli::output::Failure;

@@ -13,7 +13,7 @@ use sandstorm_client::load::keys::MIN_KEY_LEN;
 use sandstorm_client::load::{
     Arrivals, Class, Options, Pace, Plan, Progress, Report, Skew, TenantLoad, audit, fill, run,
 };
-use sandstorm_db::config::DriverName;
+use sandstorm_control::config::DriverName;
 use serde::Serialize;
 
 use super::device::DeviceArgs;

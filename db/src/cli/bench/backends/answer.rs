@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use sandstorm_db::config::{DriverName, NetSettings};
+use sandstorm_control::config::{DriverName, NetSettings};
 use sandstorm_net::driver::{AnyDriver, Driver, UdpDriver};
 use sandstorm_net::stack::open_interface;
 use serde_json::json;
@@ -54,7 +54,7 @@ fn open(settings: &NetSettings) -> Result<(AnyDriver, Kept), Failure> {
             Ok((AnyDriver::other(driver), Some(device)))
         }
         #[cfg(not(feature = "dpdk"))]
-        DriverName::Dpdk => Err(failed(&sandstorm_db::config::WITHOUT_DPDK)),
+        DriverName::Dpdk => Err(failed(&sandstorm_control::config::WITHOUT_DPDK)),
     }
 }
 

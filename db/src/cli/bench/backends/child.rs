@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sandstorm_client::control::{Control, CreateTable, CreateTenant};
-use sandstorm_db::limits::INVOCATIONS_PER_WORKER;
+use sandstorm_server::limits::INVOCATIONS_PER_WORKER;
 use serde_json::Value;
 
 use super::lab::Lab;

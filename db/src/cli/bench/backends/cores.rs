@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::Instant;
 
-use sandstorm_db::processors;
+use sandstorm_server::processors;
 
 /// Round trips of one reading, and readings.
 const TRIPS: u32 = 100;

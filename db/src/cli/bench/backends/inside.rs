@@ -13,7 +13,7 @@ pub(in crate::cli::bench) use rings::zero_copy;
 /// There is none.
 #[cfg(not(feature = "dpdk"))]
 pub(in crate::cli::bench) fn zero_copy(_args: &BenchArgs) -> Result<Findings, Failure> {
-    Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK))
+    Err(Failure::new(sandstorm_control::config::WITHOUT_DPDK))
 }
 
 #[cfg(feature = "dpdk")]
@@ -21,7 +21,7 @@ mod rings {
     use sandstorm_client::control::TableMode;
     use sandstorm_client::load::{Class, Data, Mix, Pace, TenantLoad, fill};
     use sandstorm_client::{Config, Sealing};
-    use sandstorm_db::config::{DriverName, NetOverrides, NetSettings};
+    use sandstorm_control::config::{DriverName, NetOverrides, NetSettings};
     use sandstorm_net::dpdk::Cable;
 
     use super::super::super::measure::{THOUSAND_PER_S, alone, by_turns};

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sandstorm_db::config::{DriverName, NetOverrides, NetSettings};
+use sandstorm_control::config::{DriverName, NetOverrides, NetSettings};
 use sandstorm_net::driver::Drivers;
 
 use super::child::{self, Process, Server};

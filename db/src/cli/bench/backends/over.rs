@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sandstorm_client::load::{Data, fill};
 use sandstorm_client::raw::Connection;
 use sandstorm_client::{Config, Sealing};
-use sandstorm_db::config::{DriverName, NetOverrides, NetSettings};
+use sandstorm_control::config::{DriverName, NetOverrides, NetSettings};
 use sandstorm_net::driver::{AnyDriver, Drivers, UdpDriver, UdpOptions};
 use sandstorm_net::stack::ClientInterface;
 
@@ -184,7 +184,7 @@ impl Backend {
         let pairs = [first, first + 1];
         #[cfg(not(feature = "dpdk"))]
         if kind == Kind::Xdp {
-            return Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK));
+            return Err(Failure::new(sandstorm_control::config::WITHOUT_DPDK));
         }
         for pair in pairs {
             lab.pair(&format!("served{pair}"), &format!("asking{pair}")).map_err(Failure::new)?;

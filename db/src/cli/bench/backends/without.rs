@@ -9,11 +9,11 @@ pub(super) struct Memifs;
 impl Memifs {
     /// There are none.
     pub(super) fn start() -> Result<Memifs, Failure> {
-        Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK))
+        Err(Failure::new(sandstorm_control::config::WITHOUT_DPDK))
     }
 
     /// There is none.
     pub(super) fn take(&mut self, _kind: Kind) -> Result<Backend, Failure> {
-        Err(Failure::new(sandstorm_db::config::WITHOUT_DPDK))
+        Err(Failure::new(sandstorm_control::config::WITHOUT_DPDK))
     }
 }

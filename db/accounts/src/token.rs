@@ -1,0 +1,154 @@
+//! Tokens: 32 random bytes as text, shown once. The server keeps what it takes to recognise one, never the token.
+//!
+//! A plain digest is enough because a generated token has 256 bits of entropy: there is nothing to guess offline. Tokens
+//! that an operator writes into the configuration must be long (see [`TokenHash::of_chosen`]).
+
+use sandstorm_net::seal::keys::{self, TokenKeys, Verifier};
+use subtle::ConstantTimeEq;
+
+/// Shortest token in bytes that an operator may choose himself.
+pub const MIN_CHOSEN_TOKEN_LEN: usize = 20;
+
+/// Longest token in bytes that is looked at: bounds the work of a wrong one.
+pub const MAX_TOKEN_LEN: usize = 256;
+
+/// First word of a stored token's text form, and its version.
+const TEXT_PREFIX: &str = "sandstorm-token-1";
+
+/// What the server keeps of a token: a digest for comparison, and its half of the keys of sealed sessions. None of it lets
+/// one act as the client.
+#[derive(Clone, Copy)]
+pub struct TokenHash {
+    digest: TokenDigest,
+    verifier: Verifier,
+}
+
+/// The digest of a token: to compare what somebody presents with what is kept.
+#[derive(Clone, Copy)]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// Whether both are of the same token. Takes the same time wherever they differ.
+    pub fn same(&self, other: &TokenDigest) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl TokenHash {
+    /// What is kept of a token. Takes a curve operation: for tokens that are set, not for those that are presented.
+    pub fn of(token: &[u8]) -> TokenHash {
+        TokenHash { digest: TokenDigest(keys::digest(token)), verifier: TokenKeys::of(token).verifier() }
+    }
+
+    /// What is kept of a token that a person chose; `None` if it is shorter than [`MIN_CHOSEN_TOKEN_LEN`], longer than
+    /// [`MAX_TOKEN_LEN`], or holds anything but printable ASCII without blanks (it has to survive an HTTP header).
+    pub fn of_chosen(token: &str) -> Option<TokenHash> {
+        let long_enough = (MIN_CHOSEN_TOKEN_LEN..=MAX_TOKEN_LEN).contains(&token.len());
+        (long_enough && token.bytes().all(|b| b.is_ascii_graphic())).then(|| TokenHash::of(token.as_bytes()))
+    }
+
+    /// The digest of a token that someone presents; `None` if it is longer than any token.
+    pub fn of_presented(token: &[u8]) -> Option<TokenDigest> {
+        (token.len() <= MAX_TOKEN_LEN).then(|| TokenDigest(keys::digest(token)))
+    }
+
+    /// Whether it was made of the token of that digest. Takes the same time wherever they differ.
+    pub fn same(&self, presented: &TokenDigest) -> bool {
+        self.digest.same(presented)
+    }
+
+    /// Does the work of looking at a token that somebody presents where there is none to compare it with: the time that an
+    /// answer takes does not say whether there is a tenant.
+    pub fn refuse(token: &[u8]) {
+        let nobodys = TokenDigest([0; 32]);
+        let _same_time = std::hint::black_box(TokenHash::of_presented(token).map(|presented| presented.same(&nobodys)));
+    }
+
+    /// Whether `token` is the one this was made of. Takes the same time wherever they differ.
+    pub fn matches(&self, token: &[u8]) -> bool {
+        TokenHash::of_presented(token).is_some_and(|presented| self.same(&presented))
+    }
+
+    /// The server's half of the keys of sealed sessions.
+    pub fn verifier(&self) -> &Verifier {
+        &self.verifier
+    }
+
+    /// As text, for a configuration that holds no tokens. Whoever reads it can pose as this server to the tenant's
+    /// clients, but not as the tenant.
+    pub fn to_text(&self) -> String {
+        let parts = [self.digest.0, self.verifier.psk, self.verifier.public];
+        parts.iter().fold(TEXT_PREFIX.to_owned(), |text, part| text + ":" + &hex(part))
+    }
+
+    /// What tells it from others, and nothing else about it.
+    pub fn mark(&self) -> String {
+        hex(&keys::digest(self.to_text().as_bytes()))
+    }
+
+    /// What [`TokenHash::to_text`] wrote; `None` if it is anything else.
+    pub fn from_text(text: &str) -> Option<TokenHash> {
+        let mut parts = text.strip_prefix(TEXT_PREFIX)?.strip_prefix(':')?.split(':').map(unhex);
+        let (digest, psk, public) = (parts.next()??, parts.next()??, parts.next()??);
+        let kept = TokenHash { digest: TokenDigest(digest), verifier: Verifier { psk, public } };
+        parts.next().is_none().then_some(kept)
+    }
+}
+
+impl std::fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenHash(..)")
+    }
+}
+
+impl std::fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenDigest(..)")
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// A new token: 64 hexadecimal digits of the operating system's randomness.
+pub fn generate() -> String {
+    hex(&rand::random::<[u8; 32]>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_recognised_and_no_other() {
+        let kept = TokenHash::of(b"the token of alice");
+        assert!(kept.matches(b"the token of alice"));
+        assert!(!kept.matches(b"the token of alicf") && !kept.matches(b"") && !kept.matches(&[7; MAX_TOKEN_LEN + 1]));
+    }
+
+    #[test]
+    fn the_text_form_holds_all_of_it_but_not_the_token() {
+        let token = generate();
+        let text = TokenHash::of_chosen(&token).expect("a good token").to_text();
+        assert!(!text.contains(&token));
+        let read = TokenHash::from_text(&text).expect("what was written");
+        assert!(read.matches(token.as_bytes()) && *read.verifier() == TokenKeys::of(token.as_bytes()).verifier());
+        for cut in 0..text.len() {
+            assert!(TokenHash::from_text(&text[..cut]).is_none(), "cut at {cut}");
+        }
+        assert!(TokenHash::from_text(&(text.clone() + ":00")).is_none());
+        assert!(TokenHash::from_text(&text.replace(':', "+")).is_none());
+    }
+}

@@ -1,0 +1,231 @@
+//! What happens in a guard, or in an index of an index, to the place that was looked at before.
+//!
+//! `match x { Some(_) if … => …, Some(ref y) => … }` looks at `x` once, `x[i][…]` at the length of `x` once. The compiler keeps
+//! both as they were with a `&fake` borrow that ends in a `FakeRead` where the guard holds, or the index is worked out. If
+//! that is never reached, or if an assignment makes the borrow forgotten, it keeps nothing (rust-lang issues 161578, 160599,
+//! 161852). Here the rule does not depend on what is reached: from a `&fake` borrow to its `FakeRead`, or to where the guard
+//! fails, nothing that it covers is set, borrowed to be changed, moved or dropped; the `FakeRead` must be reachable; no call
+//! ends without returning; and no future rests.
+//!
+//! Where a guard fails needs no name either: the borrow checker takes it for possible that a guard is skipped (the imaginary
+//! edge of `falseEdge`), so what follows can be reached without the borrow, and the guard itself cannot.
+
+use super::Found;
+use super::mir::{Access, Body, Place, Unknown};
+use crate::check::rules::{INDEX, STALE};
+use crate::limits::DIAGNOSTICS;
+
+/// Blocks that may be walked through for all guards of one function. Reaching it is a refusal.
+const WALKED: usize = 20_000_000;
+
+/// Everything that is wrong with the guards and indexes of a function.
+pub(super) fn refused(body: &Body) -> Result<Vec<Found>, Unknown> {
+    let fakes: Vec<Fake<'_>> = fakes(body).collect();
+    if fakes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let dominators = Dominators::of(body);
+    let mut found = Vec::new();
+    let mut walked = 0_usize;
+    for fake in &fakes {
+        walked += fake.look(body, &dominators, &mut found)?;
+        if found.len() >= DIAGNOSTICS {
+            // It is refused, and nobody reads more.
+            break;
+        }
+        if walked > WALKED {
+            return Err(Unknown("so many guards in one function".to_owned()));
+        }
+    }
+    Ok(found)
+}
+
+/// A borrow that keeps a place as it is.
+struct Fake<'b> {
+    block: usize,
+    statement: usize,
+    /// What it covers.
+    place: &'b Place,
+    /// Its result.
+    local: u32,
+    from: &'b str,
+}
+
+fn fakes(body: &Body) -> impl Iterator<Item = Fake<'_>> {
+    body.blocks.iter().enumerate().flat_map(|(block, found)| {
+        found.statements.iter().enumerate().filter_map(move |(number, statement)| {
+            let [(Access::Fake, place), (Access::Set, result)] = statement.accesses.as_slice() else { return None };
+            Some(Fake { block, statement: number, place, local: result.local, from: &statement.from })
+        })
+    })
+}
+
+impl Fake<'_> {
+    /// Looks at all that happens until the place may change again; how many blocks that were.
+    fn look(&self, body: &Body, dominators: &Dominators, found: &mut Vec<Found>) -> Result<usize, Unknown> {
+        let (mut walked, mut covered) = (0_usize, false);
+        let mut seen = std::collections::HashSet::new();
+        let mut waiting = vec![(self.block, self.statement + 1)];
+        while let Some((number, first)) = waiting.pop() {
+            walked += 1;
+            let Some(block) = body.blocks.get(number) else { return Err(Unknown(format!("bb{number}"))) };
+            let mut ends = false;
+            for statement in block.statements.iter().skip(first) {
+                let read = |(access, place): &(Access, Place)| *access == Access::FakeRead && place.local == self.local;
+                if statement.accesses.iter().any(read) {
+                    (covered, ends) = (true, true);
+                    break;
+                }
+                if found.len() < DIAGNOSTICS
+                    && statement.accesses.iter().any(|(access, place)| self.forbids(*access, place))
+                {
+                    found.push(Found::new(
+                        &STALE,
+                        "a guard or an index changes the place that was looked at before it",
+                        &statement.from,
+                    ));
+                }
+            }
+            if ends {
+                continue;
+            }
+            let from = block.statements.last().map(|last| last.from.as_str()).unwrap_or_default();
+            if block.diverges {
+                found.push(Found::new(&STALE, "a guard or an index calls what never returns", from));
+            }
+            if block.yields {
+                found.push(Found::new(&INDEX, "there is an `.await` in a guard or in an index of an index", from));
+            }
+            for (_, next) in &block.next {
+                if dominators.dominates(self.block, *next) && *next != self.block && seen.insert(*next) {
+                    waiting.push((*next, 0));
+                }
+            }
+        }
+        if !covered {
+            found.push(Found::new(&STALE, "a guard can never hold, or an index is never worked out", self.from));
+        }
+        Ok(walked)
+    }
+
+    /// Whether that would change the place. What it points at is another place.
+    fn forbids(&self, access: Access, other: &Place) -> bool {
+        let changes = matches!(access, Access::Set | Access::Changed | Access::Moved | Access::Dropped);
+        changes && other.may_meet(self.place) && !other.derefs_behind(self.place.way.len())
+    }
+}
+
+/// Which block every way to a block leads through.
+struct Dominators {
+    /// For each block, when it is met and left in a walk through the tree of dominators.
+    spans: Vec<(usize, usize)>,
+}
+
+impl Dominators {
+    fn of(body: &Body) -> Dominators {
+        let order = postorder(body);
+        let mut rank = vec![None; body.blocks.len()];
+        order.iter().enumerate().for_each(|(at, block)| set(&mut rank, *block, Some(at)));
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); body.blocks.len()];
+        for block in &order {
+            for (_, next) in body.blocks.get(*block).map(|found| found.next.as_slice()).unwrap_or_default() {
+                before.get_mut(*next).into_iter().for_each(|found| found.push(*block));
+            }
+        }
+        // By the rank of blocks: each one's immediate dominator, of higher rank.
+        let mut above: Vec<Option<usize>> = vec![None; order.len()];
+        let entry = order.len().saturating_sub(1);
+        set(&mut above, entry, Some(entry));
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for at in (0..entry).rev() {
+                let known = order.get(at).and_then(|block| before.get(*block)).into_iter().flatten();
+                let mut known = known
+                    .filter_map(|block| rank.get(*block).copied().flatten())
+                    .filter(|rank| above.get(*rank).copied().flatten().is_some());
+                let Some(first) = known.next() else { continue };
+                let meeting = known.fold(first, |one, other| meet(&above, one, other));
+                if above.get(at).copied().flatten() != Some(meeting) {
+                    set(&mut above, at, Some(meeting));
+                    changed = true;
+                }
+            }
+        }
+        Dominators { spans: spans(&order, &above, body.blocks.len()) }
+    }
+
+    /// Whether every way to a block leads through the other. Of a block that cannot be reached, none does.
+    fn dominates(&self, one: usize, other: usize) -> bool {
+        match (self.spans.get(one), self.spans.get(other)) {
+            (Some((start, end)), Some((at, last))) => *at > 0 && start <= at && last <= end,
+            _ => false,
+        }
+    }
+}
+
+fn set<T>(list: &mut [T], at: usize, value: T) {
+    if let Some(found) = list.get_mut(at) {
+        *found = value;
+    }
+}
+
+fn meet(above: &[Option<usize>], mut one: usize, mut other: usize) -> usize {
+    let up = |at: usize| above.get(at).copied().flatten().unwrap_or(usize::MAX);
+    while one != other {
+        match one < other {
+            true => one = up(one),
+            false => other = up(other),
+        }
+        if one == usize::MAX || other == usize::MAX {
+            return above.len().saturating_sub(1);
+        }
+    }
+    one
+}
+
+/// Blocks that can be reached, each behind those that it leads to; the entry is the last.
+fn postorder(body: &Body) -> Vec<usize> {
+    let mut order = Vec::new();
+    let mut seen = vec![false; body.blocks.len()];
+    let mut path = vec![(0_usize, 0_usize)];
+    set(&mut seen, 0, true);
+    while let Some((block, at)) = path.pop() {
+        let next = body.blocks.get(block).and_then(|found| found.next.get(at));
+        let Some((_, next)) = next else {
+            order.push(block);
+            continue;
+        };
+        path.push((block, at + 1));
+        if seen.get(*next) == Some(&false) {
+            set(&mut seen, *next, true);
+            path.push((*next, 0));
+        }
+    }
+    order
+}
+
+fn spans(order: &[usize], above: &[Option<usize>], blocks: usize) -> Vec<(usize, usize)> {
+    let mut below: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
+    for (at, parent) in above.iter().enumerate() {
+        if let Some(parent) = parent.filter(|parent| *parent != at) {
+            below.get_mut(parent).into_iter().for_each(|found| found.push(at));
+        }
+    }
+    let mut spans = vec![(0_usize, 0_usize); blocks];
+    let mut clock = 0_usize;
+    let mut path = vec![(order.len().saturating_sub(1), 0_usize)];
+    while let Some((at, child)) = path.pop() {
+        let span = order.get(at).and_then(|block| spans.get_mut(*block));
+        let Some(span) = span else { continue };
+        clock += 1;
+        if child == 0 {
+            span.0 = clock;
+        }
+        match below.get(at).and_then(|children| children.get(child)) {
+            Some(next) => path.extend([(at, child + 1), (*next, 0)]),
+            None => span.1 = clock,
+        }
+    }
+    spans
+}

@@ -1,0 +1,145 @@
+//! Every rule is held to its own examples.
+
+use super::super::tests::{job, source, toolchain};
+use super::super::{BuildError, compile};
+use super::rules::{RULES, Rule};
+use super::*;
+
+/// An example as a whole source. `REPEAT(n, x)` stands for x n times.
+fn example(text: &str) -> Source {
+    let mut text = text.to_owned();
+    while let Some(start) = text.find("REPEAT(") {
+        let end = start + text[start..].find(')').expect("a closing bracket");
+        let (count, what) = text[start + 7..end].split_once(", ").expect("two arguments");
+        let repeated = what.repeat(count.parse().expect("a number"));
+        text.replace_range(start..=end, &repeated);
+    }
+    let head = if text.starts_with("#![") { "" } else { "#![no_std]\n" };
+    let attributes: Vec<&str> = text.lines().take_while(|line| line.starts_with("#![")).collect();
+    let rest = &text[attributes.iter().map(|line| line.len() + 1).sum::<usize>().min(text.len())..];
+    source(&format!(
+        "{head}{}\n#![allow(warnings)]\nuse sandstorm_api::prelude::*;\n{rest}\n\
+         pub async fn run(_: Db<'_>, _: &[u8]) -> Result<(), Error> {{ Ok(()) }}\n",
+        attributes.join("\n")
+    ))
+}
+
+fn refusals(text: &str) -> Vec<String> {
+    match check(&example(text), &["hmac_sha256".to_owned()]) {
+        Ok(()) => Vec::new(),
+        Err(BuildError::Refused(found)) => found.into_iter().filter_map(|one| one.rule).collect(),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// What the audit of the compiler's intermediate form refuses.
+fn audited(text: &str) -> Vec<String> {
+    match compile(toolchain(), &example(text), &job()) {
+        Err(BuildError::Refused(found)) => found.into_iter().filter_map(|one| one.rule).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn checked(rule: &Rule) -> Result<(), String> {
+    let found = match refusals(rule.refused) {
+        found if found.is_empty() => audited(rule.refused),
+        found => found,
+    };
+    if !found.iter().any(|id| id == rule.id) {
+        return Err(format!("{}: `{}` is refused by {found:?}", rule.id, rule.refused));
+    }
+    let found = refusals(rule.passes);
+    if !found.is_empty() {
+        return Err(format!("{}: `{}` must pass, but is refused by {found:?}", rule.id, rule.passes));
+    }
+    compile(toolchain(), &example(rule.passes), &job())
+        .map(|_| ())
+        .map_err(|error| format!("{}: `{}` must compile: {error}", rule.id, rule.passes))
+}
+
+#[test]
+fn every_rule_refuses_its_example_and_passes_the_one_near_it() {
+    let wrong: Vec<String> = RULES.iter().filter_map(|rule| checked(rule).err()).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The page for people, made from the table.
+fn page() -> String {
+    let mut page = String::from(
+        "# What the checker refuses\n\n\
+         Made from the table in `db/builder/src/check/rules.rs` by its test: `UPDATE_DOCS=1 cargo test -p sandstorm --lib\n\
+         the_checker_page` writes it anew.\n\n\
+         A push is read as a syntax tree, whole, before any compiler runs. What the lists of harmless attributes, macros,\n\
+         items, types and paths (`lists.rs`) do not name is refused, with file, line and the offending text. Items under\n\
+         `#[cfg(test)]` are left alone: the server never compiles them. After the tree, the compiler's own intermediate\n\
+         form is looked through (`db/builder/src/audit.rs`) for what no syntax shows: function pointers, addresses, objects\n\
+         made of type parameters, what indexes do to the places they stand in, and places that are used after they changed.\n",
+    );
+    for rule in RULES {
+        page.push_str(&format!(
+            "\n## {}\n\n{}.\n\n```rust\n// refused\n{}\n\n// passes\n{}\n```\n",
+            rule.id,
+            capital(rule.reason),
+            rule.refused,
+            rule.passes
+        ));
+    }
+    page
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[test]
+fn the_checker_page_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/checker.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, page()).expect("docs/checker.md");
+    }
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(found == page(), "docs/checker.md is not what the table says: run this test with UPDATE_DOCS=1");
+}
+
+#[test]
+fn the_names_of_rules_are_unique() {
+    let names: HashSet<&str> = RULES.iter().map(|rule| rule.id).collect();
+    assert_eq!(names.len(), RULES.len());
+}
+
+#[test]
+fn modules_in_several_files_are_followed() {
+    let file = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
+    let root = "#![no_std]\nmod shapes;\n#[cfg(test)]\nmod tests;\n";
+    let files = |circle: &str| {
+        vec![
+            file("src/lib.rs", root),
+            file("src/shapes.rs", "pub mod circle;\npub mod inner { pub mod deep; }\n"),
+            file("src/shapes/circle.rs", circle),
+            file("src/shapes/inner/deep.rs", "pub fn f() {}"),
+            file("src/tests.rs", "use sandstorm_api::testing::TestStore; extern crate std;"),
+        ]
+    };
+    let source = |files| Source::new("name = \"test\"", files).expect("a source");
+    check(&source(files("pub fn area() {}")), &[]).unwrap_or_else(|error| panic!("{error}"));
+    let Err(BuildError::Refused(found)) = check(&source(files("static X: u8 = 1;")), &[]) else { panic!("passed") };
+    assert_eq!((found[0].file.as_str(), found[0].rule.as_deref()), ("src/shapes/circle.rs", Some("static")));
+    let mut lost = files("");
+    lost.push(file("src/lost.rs", "pub fn f() {}"));
+    let Err(BuildError::Refused(found)) = check(&source(lost), &[]) else { panic!("passed") };
+    assert_eq!((found[0].file.as_str(), found[0].rule.as_deref()), ("src/lost.rs", Some("module-file")));
+}
+
+#[test]
+fn every_refusal_is_reported_with_its_text() {
+    let text = "static A: u8 = 1;\nfn f(x: *const u8) { unsafe {} }\n";
+    let Err(BuildError::Refused(found)) = check(&example(text), &[]) else { panic!("passed") };
+    let rules: Vec<&str> = found.iter().filter_map(|one| one.rule.as_deref()).collect();
+    assert_eq!(rules, ["static", "raw-pointer", "unsafe"]);
+    assert!(
+        found[1].rendered.contains("fn f(x: *const u8) { unsafe {} }\n  |         ^^^^^^^^^\n"),
+        "{}",
+        found[1].rendered
+    );
+}

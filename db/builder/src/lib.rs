@@ -1,0 +1,109 @@
+//! The builder: takes a tenant's source, checks it, compiles it, signs the library.
+//!
+//! [`Source`] is what a tenant pushes; [`Toolchain`] is the compiler with a sysroot of our own (core, alloc, the extension
+//! API and the vetted libraries, nothing else); [`compile()`] makes a library of a checked source.
+#![deny(unsafe_code)]
+
+mod artifact;
+#[cfg(test)]
+mod artifact_tests;
+mod audit;
+pub mod check;
+mod compile;
+mod diagnostic;
+mod embedded;
+pub mod frames;
+#[cfg(test)]
+mod hostile_tests;
+mod launch;
+pub mod limits;
+pub mod local;
+mod manifest;
+mod mounts;
+#[cfg(test)]
+mod ordinary_tests;
+mod priority;
+mod process;
+mod queue;
+mod remote;
+mod sandbox;
+#[cfg(test)]
+mod sandbox_tests;
+mod scratch;
+mod service;
+mod sign;
+mod supervise;
+mod sysroot;
+#[cfg(test)]
+mod tests;
+pub mod token_file;
+mod toolchain;
+mod tree;
+#[cfg(test)]
+mod variant_tests;
+
+pub use artifact::{Artifact, Expected, Header, VerifyError};
+pub use check::check;
+pub use compile::{Built, Job, build_library, compile};
+pub use diagnostic::{Diagnostic, Severity};
+pub use embedded::{api_fingerprint, checker_fingerprint};
+pub use launch::{Confinement, Launcher};
+pub use limits::CompileLimits;
+pub use manifest::{MANIFEST_FILE, Manifest, ROOT_FILE, Source, SourceFile};
+pub use process::{BuilderHandle, process_mode, run_process};
+pub use queue::{Place, Queue, QueueRefusal, Turn};
+pub use remote::{NOT_TLS_CODE, RemoteBuilder, RemoteCertificate, RemoteConfig};
+pub use sandbox::sandbox_exec;
+pub use scratch::Scratch;
+pub use service::{Builder, BuilderConfig};
+pub use sign::{BuilderKey, KEY_FILE, PublicKey, prepare_folder};
+pub use sysroot::{Library, Toolchain, ToolchainConfig};
+pub use token_file::TOKEN_FILE;
+pub use toolchain::{CompilerSearch, Rustc};
+
+use serde::{Deserialize, Serialize};
+
+/// Why a source was not built.
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
+pub enum BuildError {
+    /// The checker refuses the source.
+    #[error("refused:\n{}", rendered(.0))]
+    Refused(Vec<Diagnostic>),
+    /// The compiler refuses it.
+    #[error("does not compile:\n{}", rendered(.0))]
+    Compile(Vec<Diagnostic>),
+    /// Compiling it takes more than it may.
+    #[error("too expensive to compile: {0}")]
+    Limit(String),
+    /// The machine had no time for it; the source is not at fault.
+    #[error("the machine was too busy to compile: {0}")]
+    Busy(String),
+    /// There is no usable compiler.
+    #[error("{0}")]
+    Toolchain(String),
+    /// The compiler cannot be confined.
+    #[error("{0}")]
+    Sandbox(String),
+    /// The builder failed; the source is not at fault.
+    #[error("the builder failed: {0}")]
+    Internal(String),
+}
+
+impl BuildError {
+    /// The messages about the source, if it is at fault.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        match self {
+            BuildError::Refused(diagnostics) | BuildError::Compile(diagnostics) => diagnostics,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn io(what: &str, error: std::io::Error) -> BuildError {
+        BuildError::Internal(format!("{what}: {error}"))
+    }
+}
+
+fn rendered(diagnostics: &[Diagnostic]) -> String {
+    diagnostics.iter().map(|diagnostic| diagnostic.rendered.as_str()).collect()
+}

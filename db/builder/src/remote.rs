@@ -1,0 +1,210 @@
+//! A builder on another host, as a server sees it: frames over HTTP(S), a token that only this service takes, and no
+//! trust in what comes back beyond the keys that the server was configured with.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sandstorm_net::trust::{Disbelief, Trust, Words, explain};
+use serde::de::DeserializeOwned;
+
+use super::artifact::Artifact;
+use super::frames::{Answer, BLOB_BYTES, Hello, JSON_BYTES, Request, read_frame, write_frame};
+use super::limits::{MAX_WAIT, REMOTE_HELLO};
+use super::{BuildError, BuilderConfig, Diagnostic, Source};
+
+/// Where another host's builder is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteConfig {
+    /// `https://host:port`; `http://` on loopback.
+    pub url: String,
+    /// File with the token that `sandstorm builder serve` asks for; mode 0600.
+    pub token_file: PathBuf,
+    /// Which certificate it is believed; without TLS it says nothing.
+    pub certificate: RemoteCertificate,
+}
+
+/// Which certificate a builder on another host is believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RemoteCertificate {
+    /// One that the public authorities vouch for.
+    #[default]
+    Public,
+    /// One that leads to those in this file (PEM).
+    Ca(PathBuf),
+    /// The one with this fingerprint (`sha256:…`), whatever its names and dates are.
+    Fingerprint(String),
+}
+
+impl RemoteCertificate {
+    fn trust(&self) -> Result<Trust, String> {
+        match self {
+            RemoteCertificate::Public => Ok(Trust::Public),
+            RemoteCertificate::Ca(file) => Trust::in_file(file).map_err(|error| format!("builder.remote_ca: {error}")),
+            RemoteCertificate::Fingerprint(text) => Trust::pin(text).ok_or_else(|| {
+                format!(
+                    "builder.remote_fingerprint = {text:?} is none: write sha256: and 64 hexadecimal digits, as \
+                     `sandstorm builder serve` prints it"
+                )
+            }),
+        }
+    }
+
+    /// Whether it is written as it has to be. Files are read when the builder is opened.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            RemoteCertificate::Fingerprint(_) => self.trust().map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What to do about a builder that is not believed.
+/// What an answer to a connection that does not speak TLS bears, so that a client can tell.
+pub const NOT_TLS_CODE: &str = "\"code\":\"tls\"";
+
+const WORDS: Words = Words {
+    known: "set builder.remote_fingerprint to what `sandstorm builder serve` prints, or builder.remote_ca to a file with \
+            its certificate",
+    expired: "renew it on the builder's host; it is taken without a restart of either side",
+    name: "use a name that it is for, have it made with that one too (--tls-name), or pin it (builder.remote_fingerprint)",
+    pinned: "compare builder.remote_fingerprint with what `sandstorm builder serve` prints; if nobody has changed the \
+             certificate, somebody is in between",
+    plain: "start `sandstorm builder serve` with --tls, or say http:// in builder.remote if it runs on this host",
+    other: "is it a `sandstorm builder serve` of this version?",
+};
+
+impl RemoteConfig {
+    /// Whether nobody in between can read along.
+    pub fn is_sealed(&self) -> bool {
+        self.url.starts_with("https://")
+    }
+
+    /// Whether it is on this host.
+    pub fn is_local(&self) -> bool {
+        let host = self.url.trim_start_matches("http://");
+        ["127.0.0.1:", "localhost:", "[::1]:"].iter().any(|local| host.starts_with(local))
+    }
+}
+
+/// A builder on another host.
+pub struct RemoteBuilder {
+    agent: ureq::Agent,
+    url: String,
+    token: String,
+    compilers: usize,
+    hello: Mutex<Option<Hello>>,
+}
+
+impl RemoteBuilder {
+    /// Reads token and certificates. A builder that does not answer yet is asked again by the first push.
+    ///
+    /// # Errors
+    /// `Toolchain`: a file that cannot be read or is open to others, a URL that is none.
+    pub fn open(remote: &RemoteConfig, builder: &BuilderConfig) -> Result<Arc<RemoteBuilder>, BuildError> {
+        let wrong = |what: String| BuildError::Toolchain(format!("builder.remote: {what}"));
+        if !remote.url.starts_with("http://") && !remote.url.starts_with("https://") {
+            return Err(wrong(format!("{:?} is no URL: https://HOST:PORT", remote.url)));
+        }
+        let token = super::token_file::read(&remote.token_file).map_err(wrong)?;
+        let trust = remote.certificate.trust().map_err(BuildError::Toolchain)?;
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(REMOTE_HELLO))
+            .proxy(None)
+            .max_redirects(0)
+            .user_agent(concat!("sandstorm/", env!("CARGO_PKG_VERSION")));
+        let url = remote.url.trim_end_matches('/').to_owned();
+        let compilers = builder.compilers;
+        let opened = RemoteBuilder { agent: trust.agent(config), url, token, compilers, hello: Mutex::new(None) };
+        if let Err(error) = opened.hello() {
+            tracing::warn!(%error, "the remote builder cannot be used yet");
+        }
+        Ok(Arc::new(opened))
+    }
+
+    /// Has the source checked, compiled and signed there.
+    ///
+    /// # Errors
+    /// As the builder there says; `Toolchain` when it cannot be reached or answers nonsense.
+    pub fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        let mut body = Vec::new();
+        write_frame(&mut body, &Request { tenant, version, source: source.clone() }, &[])
+            .map_err(|error| self.broken(&error))?;
+        let request = self.agent.post(format!("{}/v1/build", self.url));
+        let request = request.header("authorization", format!("Bearer {}", self.token));
+        let request = request.config().timeout_global(Some(MAX_WAIT)).build();
+        let sent = request.content_type("application/octet-stream").send(&body[..]);
+        let (answer, blob) = self.read::<Answer>(sent)?;
+        let artifact = Artifact::decode(&blob).map_err(|error| self.broken(&error))?;
+        if self.hello.lock().as_ref().is_none_or(|hello| hello.compiler != artifact.header.compiler) {
+            // It has another compiler than when it was asked last.
+            *self.hello.lock() = None;
+            self.hello()?;
+        }
+        Ok((artifact, answer.warnings))
+    }
+
+    /// Fingerprint and version of its compiler, if it could be asked.
+    pub fn compiler(&self) -> Option<(u64, String)> {
+        self.hello().ok().map(|hello| (hello.compiler, hello.release))
+    }
+
+    /// Builds that this server sends it at the same time.
+    pub fn slots(&self) -> usize {
+        self.compilers
+    }
+
+    /// What it said of itself when it was first reached. Asked again while unknown only.
+    fn hello(&self) -> Result<Hello, BuildError> {
+        if let Some(hello) = self.hello.lock().clone() {
+            return Ok(hello);
+        }
+        let request = self.agent.get(format!("{}/v1/hello", self.url));
+        let request = request.header("authorization", format!("Bearer {}", self.token));
+        let sent = request.config().timeout_global(Some(REMOTE_HELLO)).build().call();
+        let (hello, _) = self.read::<Hello>(sent)?;
+        *self.hello.lock() = Some(hello.clone());
+        Ok(hello)
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<(T, Vec<u8>), BuildError> {
+        let mut answer = sent.map_err(|error| match explain(&error, &WORDS) {
+            Some(Disbelief { reason, hint }) => self.broken(&format!("{reason}; {hint}")),
+            None => self.broken(&error),
+        })?;
+        let status = answer.status().as_u16();
+        match status {
+            200 => {}
+            401 => return Err(self.broken(&"it does not take the token in builder.remote_token_file")),
+            503 => return Err(BuildError::Busy(format!("the builder at {} has too much waiting", self.url))),
+            400 => {
+                let body = answer.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
+                if body.contains(NOT_TLS_CODE) {
+                    let what = format!("it speaks TLS; say https:// in builder.remote, and {}", WORDS.known);
+                    return Err(self.broken(&what));
+                }
+                return Err(self.broken(&"it does not understand the request: is it of this version?"));
+            }
+            _ => return Err(self.broken(&format!("HTTP status {status}"))),
+        }
+        let limit = (JSON_BYTES + BLOB_BYTES + 8) as u64;
+        let mut body = answer.body_mut().with_config().limit(limit).reader();
+        let frame = read_frame::<Result<T, BuildError>>(&mut body).map_err(|error| self.broken(&error))?;
+        let (answer, blob) = frame.ok_or_else(|| self.broken(&"its answer is empty"))?;
+        Ok((answer?, blob))
+    }
+
+    fn broken(&self, error: &dyn std::fmt::Display) -> BuildError {
+        BuildError::Toolchain(format!("the builder at {}: {error}", self.url))
+    }
+}
+
+impl std::fmt::Debug for RemoteBuilder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("RemoteBuilder").field("url", &self.url).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,156 @@
+//! What the builder promises.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::OnceLock;
+
+use super::*;
+
+pub(super) fn state() -> std::path::PathBuf {
+    std::env::temp_dir().join("sandstorm-test-builder")
+}
+
+/// One toolchain for all tests of this process, in a folder that later runs find again.
+pub(super) fn toolchain() -> &'static Toolchain {
+    static TOOLCHAIN: OnceLock<Toolchain> = OnceLock::new();
+    TOOLCHAIN.get_or_init(|| {
+        Toolchain::prepare(&ToolchainConfig { state: state(), ..ToolchainConfig::default() }).expect("a toolchain")
+    })
+}
+
+pub(super) fn job() -> Job {
+    Job { launcher: Launcher::Unsandboxed, limits: CompileLimits::default() }
+}
+
+/// Stands in for `sandstorm builder sandbox-exec`: tests of a library have no binary. Does nothing in a normal run.
+#[test]
+fn sandbox_exec_entry() {
+    if std::env::var_os(sandbox::POLICY_VARIABLE).is_some() {
+        let code = sandbox_exec();
+        std::process::exit(if code == std::process::ExitCode::SUCCESS { 0 } else { code_of(code) });
+    }
+}
+
+/// `ExitCode` keeps its number to itself; its debug form shows it.
+fn code_of(code: std::process::ExitCode) -> i32 {
+    let digits: String = format!("{code:?}").chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(1)
+}
+
+/// The sandbox by way of this test binary; `None`, with a line, where the kernel does not offer one.
+pub(super) fn sandboxed() -> Option<Job> {
+    let program = std::env::current_exe().expect("this test");
+    let arguments = ["--exact", "builder::tests::sandbox_exec_entry", "--test-threads=1"].map(str::to_owned).to_vec();
+    match Launcher::strongest(program, arguments, 0, &BuilderConfig::default(), toolchain()) {
+        Ok(launcher) => Some(Job { launcher, limits: CompileLimits::default() }),
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn an_extension_compiles_in_the_sandbox() {
+    let Some(job) = sandboxed() else { return };
+    eprintln!("{job:?}");
+    let text = "#![no_std]\nuse sandstorm_api::prelude::*;\n\
+                pub async fn run(_: Db<'_>, _: &[u8]) -> Result<(), Error> { Ok(()) }\n";
+    let elf = compile(toolchain(), &source(text), &job).expect("it compiles");
+    assert!(elf.starts_with(b"\x7fELF"));
+}
+
+pub(super) fn source(text: &str) -> Source {
+    let files = vec![SourceFile { path: ROOT_FILE.to_owned(), text: text.to_owned() }];
+    Source::new("name = \"test\"\n", files).expect("a valid source")
+}
+
+/// The extensions of this repository: name and source.
+fn extensions() -> Vec<(String, Source)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ext");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("ext/") {
+        let path = entry.expect("ext/").path();
+        if path.join(MANIFEST_FILE).is_file() {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            found.push((name, Source::read(&path).expect("a readable extension")));
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(found.len() >= 10, "{}", found.len());
+    found
+}
+
+#[test]
+fn every_extension_here_passes_the_checker_and_becomes_a_library() {
+    let job = sandboxed().unwrap_or_else(job);
+    for (name, source) in extensions() {
+        let libraries = toolchain().crate_names(&source).expect("known libraries");
+        check(&source, &libraries).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let started = std::time::Instant::now();
+        let built = build_library(toolchain(), &source, &job).unwrap_or_else(|error| panic!("{name}: {error}"));
+        eprintln!("{name}: {:?}, {} bytes, {} warnings", started.elapsed(), built.elf.len(), built.warnings.len());
+        assert!(built.elf.starts_with(b"\x7fELF"));
+        assert!(built.warnings.is_empty(), "{name}: {:?}", built.warnings);
+    }
+}
+
+#[test]
+fn compiler_errors_name_file_line_and_code() {
+    let text = "#![no_std]\npub async fn run() {\n    let x: u8 = \"\";\n}\n";
+    let Err(BuildError::Compile(found)) = compile(toolchain(), &source(text), &job()) else {
+        panic!("must not compile")
+    };
+    assert_eq!(found.len(), 1, "{found:?}");
+    let first = &found[0];
+    assert_eq!((first.file.as_str(), first.line, first.column), ("src/lib.rs", 3, 17));
+    assert_eq!(first.rule.as_deref(), Some("E0308"));
+    assert!(first.rendered.contains("src/lib.rs:3:17"), "{}", first.rendered);
+}
+
+#[test]
+fn a_function_pointer_that_nobody_spelled_is_refused() {
+    let text = "#![no_std]
+pub fn bar<'x>(_: &'static &'static (), _: &'x u64) -> &'static u64 { loop {} }
+pub fn baz<'x>(_: &'static &'static (), _: &'x u64) -> &'static u64 { loop {} }
+pub struct Outer<'b>(&'b ());
+impl<'b> Outer<'b> {
+    pub fn foo<T>(&self, v: &'b T) -> &T { v }
+}
+pub fn bad(x: &u64) -> usize {
+    let f = [bar, baz][0];
+    core::mem::size_of_val(&f) + (*x as usize)
+}
+";
+    check(&source(text), &[]).expect("no syntax shows it");
+    let found = match compile(toolchain(), &source(text), &job()) {
+        Err(BuildError::Refused(found)) => found,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].line, found[0].rule.as_deref()), (8, Some("fn-pointer")));
+}
+
+#[test]
+fn a_new_extension_passes_the_check_and_its_own_tests() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("visits");
+    local::new_extension(&folder, "visits").expect("written");
+    let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
+    let warnings = local::check_dir(&folder, Some(&config), None).unwrap_or_else(|error| panic!("{error}"));
+    assert!(warnings.is_empty(), "{warnings:?}");
+    assert!(local::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
+    assert!(local::new_extension(&folder, "visits").is_err(), "a folder in use is left alone");
+    let text = std::fs::read_to_string(folder.join(ROOT_FILE)).expect("the source");
+    std::fs::write(folder.join(ROOT_FILE), text.replace("b\"2\".to_vec()", "b\"3\".to_vec()")).expect("written");
+    // Unheard: its lines would read as if a test of this project had failed.
+    let failing = local::test_dir(&folder, Some(&config), &[], Stdio::null(), None);
+    assert!(!failing.expect("run").success(), "a failing test is seen");
+}
+
+#[test]
+fn the_tests_of_an_extension_with_a_library_run_without_a_server() {
+    let config = BuilderConfig { state: state(), ..BuilderConfig::default() };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ext/checksum");
+    assert!(local::test_dir(&folder, Some(&config), &[], Stdio::inherit(), None).expect("run").success());
+}

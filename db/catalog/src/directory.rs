@@ -1,0 +1,537 @@
+//! The directory of all tenants: one lock for those who change it, immutable snapshots for those who read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use crossbeam_utils::CachePadded;
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+
+use super::error::{DirectoryError, check_name};
+use super::grants::{self, FIRST_GRANTED_ID};
+use super::kept::{Journal, Origin};
+use super::new::{NewTable, NewTenant, Options};
+use super::quotas::{QuotaChanges, Quotas};
+use super::snapshot::{Snapshot, TenantRef};
+use super::told;
+use super::{Access, Grant, TableEntry, Tenant, TenantView};
+use crate::limits::{DEFAULT_TABLE_BYTES, MIN_TABLE_BYTES};
+use sandstorm_accounts::Usage;
+use sandstorm_accounts::token::{self, TokenHash};
+use sandstorm_store::{Epochs, Table, TableConfig};
+
+/// What the next ones get; behind the lock that changes take.
+#[derive(Debug)]
+pub(super) struct Next {
+    pub(super) tenant: u32,
+    pub(super) home_worker: u32,
+    credential: u64,
+    /// Per tenant: ids of tables are not used again, so that a late request cannot reach another table.
+    pub(super) table: HashMap<u32, u64>,
+    /// The same for ids of tables that are granted to it.
+    pub(super) granted: HashMap<u32, u64>,
+    /// What the change under way does beside making a snapshot, once it is certain.
+    pub(super) effects: Vec<Effect>,
+}
+
+/// What a change does beside making a snapshot: at once, for those who hold the old one.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// A grant allows something else from now on, or nothing.
+    Access(Arc<Grant>, Option<Access>),
+    /// A table is dropped.
+    Dropped(Arc<TableEntry>),
+    /// A tenant is gone; another one may have its id.
+    Gone(u32),
+}
+
+type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// All tenants of a server.
+pub struct Directory {
+    options: Options,
+    pub(super) epochs: Arc<Epochs>,
+    pub(super) next: Mutex<Next>,
+    /// Where changes are kept, if they are.
+    pub(super) journal: Mutex<Option<Journal>>,
+    snapshot: ArcSwap<Snapshot>,
+    generation: CachePadded<AtomicU64>,
+    waker: RwLock<Option<Waker>>,
+    /// Whether some tenant may have an old token that still works; see [`Directory::end_graces`].
+    pub(super) graces: AtomicBool,
+    /// See [`Directory::was_there_before`].
+    pub(super) restored: AtomicBool,
+    /// Dropped tables that someone may still be using; freed by [`Directory::reap`].
+    dropped: Mutex<Vec<Arc<TableEntry>>>,
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Directory").field("snapshot", &self.snapshot.load()).finish_non_exhaustive()
+    }
+}
+
+impl Directory {
+    /// No tenants yet; one worker, default limits.
+    pub fn new(epochs: Arc<Epochs>) -> Arc<Directory> {
+        Directory::with_options(epochs, Options::default())
+    }
+
+    /// No tenants yet.
+    pub fn with_options(epochs: Arc<Epochs>, options: Options) -> Arc<Directory> {
+        let next = Next {
+            tenant: 1,
+            home_worker: 0,
+            credential: 1,
+            table: HashMap::new(),
+            granted: HashMap::new(),
+            effects: Vec::new(),
+        };
+        Arc::new(Directory {
+            options,
+            epochs,
+            next: Mutex::new(next),
+            journal: Mutex::default(),
+            snapshot: ArcSwap::default(),
+            generation: CachePadded::default(),
+            waker: RwLock::new(None),
+            graces: AtomicBool::new(false),
+            restored: AtomicBool::new(false),
+            dropped: Mutex::default(),
+        })
+    }
+
+    /// What holds for all tenants.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Has `wake` called after every change, so that sleeping workers let go of what is deleted.
+    pub fn wake_on_change(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *self.waker.write() = Some(Box::new(wake));
+    }
+
+    /// The number of the newest change; one load. A worker whose snapshot has another one takes the new.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// All tenants now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Runs a change under the lock; writes down what it has come to and publishes the snapshot if it succeeds, leaves
+    /// everything as it was if not.
+    pub(super) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        self.change_and_tell(told::changes, change)
+    }
+
+    /// The same, with what the log is to say of it, given what was there before and after.
+    pub(super) fn change_and_tell<T>(
+        &self,
+        tell: fn(&Snapshot, &Snapshot),
+        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        self.change_and_keep(true, tell, change)
+    }
+
+    /// The same; `must` says whether a change that cannot be written is refused. One that the server makes by itself, and that takes a
+    /// right away, is made all the same, and written with the next.
+    fn change_and_keep<T>(
+        &self,
+        must: bool,
+        tell: fn(&Snapshot, &Snapshot),
+        change: impl FnOnce(&mut Next, &mut Snapshot) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        let done = {
+            let mut next = self.next.lock();
+            let before = self.snapshot.load_full();
+            let mut snapshot = Snapshot::clone(&before);
+            next.effects.clear();
+            let done = change(&mut next, &mut snapshot)?;
+            if let Err(error) = self.keep(&next, &before, &snapshot)
+                && must
+            {
+                return Err(error);
+            }
+            let mut gone = Vec::new();
+            for effect in next.effects.drain(..) {
+                match effect {
+                    Effect::Access(grant, access) => grant.set(access),
+                    Effect::Dropped(table) => self.dropped.lock().push(table),
+                    Effect::Gone(id) => gone.push(id),
+                }
+            }
+            for id in gone {
+                next.table.remove(&id);
+                next.granted.remove(&id);
+            }
+            snapshot.generation += 1;
+            let generation = snapshot.generation;
+            tell(&before, &snapshot);
+            self.snapshot.store(Arc::new(snapshot));
+            self.generation.store(generation, Ordering::Release);
+            done
+        };
+        if let Some(wake) = &*self.waker.read() {
+            wake();
+        }
+        Ok(done)
+    }
+
+    /// Changes one tenant's view.
+    pub(super) fn change_view<'a, T>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        change: impl FnOnce(&mut Next, &mut TenantView) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        let tenant = tenant.into();
+        self.change(|next, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(tenant)?);
+            let done = change(next, &mut view)?;
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+            Ok(done)
+        })
+    }
+
+    /// Takes a right away, whether that can be written or not.
+    pub(super) fn restrict_view<'a, T>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        change: impl FnOnce(&mut Next, &mut TenantView) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        let tenant = tenant.into();
+        self.change_and_keep(false, told::changes, |next, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(tenant)?);
+            let done = change(next, &mut view)?;
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+            Ok(done)
+        })
+    }
+
+    /// Changes one tenant's settings.
+    pub(super) fn change_tenant<'a, T>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        change: impl FnOnce(&mut Next, &mut Tenant) -> Result<T, DirectoryError>,
+    ) -> Result<T, DirectoryError> {
+        self.change_view(tenant, |next, view| {
+            let mut tenant = Tenant::clone(&view.tenant);
+            let done = change(next, &mut tenant)?;
+            view.tenant = Arc::new(tenant);
+            Ok(done)
+        })
+    }
+
+    /// Creates a tenant; gives it and its token, which is not kept and cannot be had again (nothing if what is kept of it
+    /// was given instead).
+    ///
+    /// # Errors
+    /// Name, id, token, quotas or home worker taken or not allowed; too many tenants; open where that is not allowed.
+    pub fn create_tenant(&self, new: NewTenant) -> Result<(Arc<TenantView>, String), DirectoryError> {
+        check_name("tenant", &new.name)?;
+        let quotas = new.quotas.apply(&self.options.quotas)?;
+        let chosen = new.token.is_some() || new.token_hash.is_some();
+        let (token, hash) = match new.token_hash {
+            Some(kept) if new.token.is_none() => (String::new(), kept),
+            _ => self.new_token(new.token)?,
+        };
+        let configured_token = (chosen && new.origin == Origin::Configured).then(|| hash.mark());
+        self.check_open(&new.name, new.open)?;
+        if let Some(home) = new.home_worker {
+            self.check_home_worker(home)?;
+        }
+        let view = self.change(|next, snapshot| {
+            if snapshot.by_name(&new.name).is_some() {
+                return Err(DirectoryError::TenantExists(new.name.clone()));
+            }
+            if snapshot.len() >= self.options.max_tenants {
+                return Err(DirectoryError::TooManyTenants(snapshot.len()));
+            }
+            let id = free_tenant_id(next, snapshot, new.id)?;
+            let home_worker = new.home_worker.unwrap_or_else(|| {
+                let home = next.home_worker % self.workers();
+                next.home_worker = home + 1;
+                home
+            });
+            let tenant = Tenant {
+                id,
+                serial: next.credential(),
+                name: new.name.clone(),
+                origin: new.origin,
+                configured_token,
+                open: new.open,
+                quotas,
+                said: new.quotas,
+                budgets: HashMap::new(),
+                home_worker,
+                credential: next.credential(),
+                usage: Arc::new(Usage::new(self.workers() as usize)),
+                token: hash,
+                old: None,
+            };
+            let view = Arc::new(TenantView::of(tenant));
+            next.table.insert(id, 1);
+            snapshot.tenants.insert(id, view.clone());
+            snapshot.names.insert(new.name.as_str().into(), id);
+            Ok(view)
+        })?;
+        Ok((view, token))
+    }
+
+    /// Deletes a tenant with all it has, and ends the grants that it gave and received; gives what it was. Invocations that run are not stopped by this; what they use
+    /// lives as long as they do.
+    ///
+    /// # Errors
+    /// No such tenant.
+    pub fn delete_tenant<'a>(&self, tenant: impl Into<TenantRef<'a>>) -> Result<Arc<TenantView>, DirectoryError> {
+        let tenant = tenant.into();
+        self.change(|next, snapshot| {
+            let id = snapshot.find(tenant)?.tenant.id;
+            let Some(view) = snapshot.tenants.remove(&id) else {
+                return Err(DirectoryError::UnknownTenant(tenant.to_string()));
+            };
+            snapshot.names.remove(view.tenant.name.as_str());
+            next.effects.push(Effect::Gone(id));
+            grants::end_of_tenant(next, snapshot, &view);
+            next.effects.extend(view.tables.values().cloned().map(Effect::Dropped));
+            Ok(view)
+        })
+    }
+
+    /// Changes quotas. Tables that are there stay, even if their quotas now add up to more.
+    ///
+    /// # Errors
+    /// No such tenant; a quota outside of its range.
+    pub fn set_quotas<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        changes: &QuotaChanges,
+    ) -> Result<Quotas, DirectoryError> {
+        self.update_tenant(tenant, None, None, changes)
+    }
+
+    /// Opens or closes a tenant. Closing ends the sessions that presented no token.
+    ///
+    /// # Errors
+    /// No such tenant; open where that is not allowed.
+    pub fn set_open<'a>(&self, tenant: impl Into<TenantRef<'a>>, open: bool) -> Result<(), DirectoryError> {
+        self.update_tenant(tenant, Some(open), None, &QuotaChanges::default()).map(|_| ())
+    }
+
+    /// Moves a tenant's home.
+    ///
+    /// # Errors
+    /// No such tenant or worker.
+    pub fn set_home_worker<'a>(&self, tenant: impl Into<TenantRef<'a>>, home: u32) -> Result<(), DirectoryError> {
+        self.update_tenant(tenant, None, Some(home), &QuotaChanges::default()).map(|_| ())
+    }
+
+    /// Changes several settings at once, or none if one of them is refused; gives the quotas.
+    ///
+    /// # Errors
+    /// As those of the single changes.
+    pub fn update_tenant<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        open: Option<bool>,
+        home_worker: Option<u32>,
+        changes: &QuotaChanges,
+    ) -> Result<Quotas, DirectoryError> {
+        home_worker.map_or(Ok(()), |home| self.check_home_worker(home))?;
+        self.change_tenant(tenant, |next, tenant| {
+            let quotas = changes.apply(&tenant.quotas)?;
+            for budget in tenant.budgets.values() {
+                quotas.check_budget(budget)?;
+            }
+            tenant.quotas = quotas.clone();
+            tenant.said = tenant.said.and(changes);
+            tenant.home_worker = home_worker.unwrap_or(tenant.home_worker);
+            if let Some(open) = open.filter(|open| *open != tenant.open) {
+                self.check_open(&tenant.name, open)?;
+                tenant.open = open;
+                tenant.credential = next.credential();
+            }
+            Ok(quotas)
+        })
+    }
+
+    /// Creates a table.
+    ///
+    /// # Errors
+    /// No such tenant; name, id or quota taken, not allowed, or over the tenant's quotas.
+    pub fn create_table<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        new: NewTable,
+    ) -> Result<Arc<TableEntry>, DirectoryError> {
+        check_name("table", &new.name)?;
+        self.change_view(tenant, |next, view| {
+            let tenant = view.tenant.clone();
+            if view.table_names.contains_key(new.name.as_str()) {
+                return Err(DirectoryError::TableExists { tenant: tenant.name.clone(), table: new.name });
+            }
+            over_quota(&tenant, "tables", tenant.quotas.tables, view.tables.len())?;
+            let quota_bytes = table_quota(view, new.quota_bytes)?;
+            let id = free_table_id(next, view, new.id)?;
+            let config = TableConfig {
+                mode: new.mode,
+                quota_bytes,
+                max_key_len: self.options.max_key_len,
+                max_value_len: self.options.max_value_len,
+                ordered: new.ordered,
+            };
+            let table = Table::new(config, self.epochs.clone());
+            let name: Box<str> = new.name.into();
+            let entry = Arc::new(TableEntry {
+                id,
+                name: name.clone(),
+                mode: new.mode,
+                quota_bytes,
+                table,
+                flush_at_ms: Default::default(),
+            });
+            view.tables.insert(id, entry.clone());
+            view.table_names.insert(name, id);
+            Ok(entry)
+        })
+    }
+
+    /// Drops a table with its records, and ends its grants; gives what it was.
+    ///
+    /// # Errors
+    /// No such tenant or table.
+    pub fn drop_table<'a>(
+        &self,
+        tenant: impl Into<TenantRef<'a>>,
+        table: &str,
+    ) -> Result<Arc<TableEntry>, DirectoryError> {
+        let tenant = tenant.into();
+        self.change(|next, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(tenant)?);
+            let id = view.table_names.remove(table);
+            let entry = id.and_then(|id| view.tables.remove(&id)).ok_or_else(|| unknown_table(&view, table))?;
+            grants::end_of_table(next, snapshot, &mut view, table);
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+            next.effects.push(Effect::Dropped(entry.clone()));
+            Ok(entry)
+        })
+    }
+
+    /// Frees the dropped tables that nobody uses any more; gives how many. A table's memory goes here, on a control
+    /// thread, never on the worker that happened to use it last: freeing millions of records takes a while.
+    pub fn reap(&self) -> usize {
+        // Nobody can take a new reference to one that only this list holds: it is in no snapshot any more.
+        let unused = |table: &mut Arc<TableEntry>| Arc::strong_count(table) == 1;
+        let free: Vec<_> = self.dropped.lock().extract_if(.., unused).collect();
+        free.len()
+    }
+
+    /// Dropped tables whose memory is not freed yet.
+    pub fn dropped_tables(&self) -> usize {
+        self.dropped.lock().len()
+    }
+
+    fn workers(&self) -> u32 {
+        self.options.workers.max(1)
+    }
+
+    fn check_home_worker(&self, home: u32) -> Result<(), DirectoryError> {
+        let last = self.workers() - 1;
+        if home > last { Err(DirectoryError::HomeWorker { wanted: home, last }) } else { Ok(()) }
+    }
+
+    pub(super) fn check_open(&self, name: &str, open: bool) -> Result<(), DirectoryError> {
+        if open && !self.options.allow_open { Err(DirectoryError::OpenRefused(name.into())) } else { Ok(()) }
+    }
+
+    pub(super) fn new_token(&self, chosen: Option<String>) -> Result<(String, TokenHash), DirectoryError> {
+        let token = chosen.unwrap_or_else(token::generate);
+        let hash = TokenHash::of_chosen(&token).ok_or(DirectoryError::Token)?;
+        Ok((token, hash))
+    }
+}
+
+impl Next {
+    pub(super) fn credential(&mut self) -> u64 {
+        let credential = self.credential;
+        self.credential += 1;
+        credential
+    }
+}
+
+fn free_tenant_id(next: &mut Next, snapshot: &Snapshot, wanted: Option<u32>) -> Result<u32, DirectoryError> {
+    match wanted {
+        Some(0) => Err(DirectoryError::ZeroId("tenant")),
+        Some(id) => match snapshot.tenant(id) {
+            Some(view) => Err(DirectoryError::TenantIdTaken(id, view.tenant.name.clone())),
+            None => Ok(id),
+        },
+        None => {
+            while snapshot.tenant(next.tenant).is_some() {
+                next.tenant = next.tenant.checked_add(1).ok_or(DirectoryError::NoIdLeft("tenant"))?;
+            }
+            let id = next.tenant;
+            next.tenant = id.checked_add(1).ok_or(DirectoryError::NoIdLeft("tenant"))?;
+            Ok(id)
+        }
+    }
+}
+
+fn free_table_id(next: &mut Next, view: &TenantView, wanted: Option<u64>) -> Result<u64, DirectoryError> {
+    let next = next.table.entry(view.tenant.id).or_insert(1);
+    match wanted {
+        Some(0) => Err(DirectoryError::ZeroId("table")),
+        Some(id) if id >= FIRST_GRANTED_ID => Err(DirectoryError::TableIdTooLarge(id)),
+        Some(id) => match view.tables.get(&id) {
+            Some(table) => Err(DirectoryError::TableIdTaken { id, table: table.name.to_string() }),
+            None => Ok(id),
+        },
+        None => {
+            while view.tables.contains_key(next) {
+                *next += 1;
+            }
+            if *next >= FIRST_GRANTED_ID {
+                return Err(DirectoryError::NoIdLeft("table"));
+            }
+            let id = *next;
+            *next += 1;
+            Ok(id)
+        }
+    }
+}
+
+pub(super) fn over_quota(tenant: &Tenant, quota: &'static str, limit: u32, has: usize) -> Result<(), DirectoryError> {
+    if has >= limit as usize {
+        return Err(DirectoryError::OverQuota { tenant: tenant.name.clone(), quota, limit: limit.into() });
+    }
+    Ok(())
+}
+
+pub(super) fn unknown_table(view: &TenantView, table: &str) -> DirectoryError {
+    if view.granted_names.contains_key(table) {
+        return DirectoryError::NotOwned(table.into());
+    }
+    DirectoryError::UnknownTable { tenant: view.tenant.name.clone(), table: table.into() }
+}
+
+/// The quota of a new table: the one asked for if it fits, else half of what the tenant has left.
+fn table_quota(view: &TenantView, wanted: Option<u64>) -> Result<u64, DirectoryError> {
+    let limit = view.tenant.quotas.memory_bytes;
+    let reserved = view.tables.values().fold(0u64, |sum, table| sum.saturating_add(table.quota_bytes));
+    let left = limit.saturating_sub(reserved);
+    let wanted = wanted.unwrap_or_else(|| (left / 2).clamp(MIN_TABLE_BYTES, DEFAULT_TABLE_BYTES));
+    if wanted < MIN_TABLE_BYTES {
+        return Err(DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES });
+    }
+    if wanted > left {
+        return Err(DirectoryError::RecordMemory { tenant: view.tenant.name.clone(), wanted, reserved, limit });
+    }
+    Ok(wanted)
+}

@@ -1,0 +1,395 @@
+//! Grants: one table of one tenant, reached by another, for reading or for reading and writing, until it is revoked.
+//!
+//! The grantee finds the table in its own name space: as `owner/table`, a name that no table of its own can have, and
+//! under an id from [`FIRST_GRANTED_ID`] on, which no table of its own can have either. Both tenants' snapshots share the
+//! [`Grant`]; what it allows is one atomic in it, so that an end of it, or a change, holds at once for invocations that
+//! run with an older snapshot. A tenant's way to its own tables does not look at any of this.
+//!
+//! An owner is not told whether there is a tenant of the name that it grants to, nor whether that tenant has room for the
+//! grant or has dropped it: the entry in the owner's list ([`Given`]) is the same. It is bound to the tenant that had the
+//! name at that moment; a later tenant of the same name does not inherit it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::directory::{Directory, Effect, Next, over_quota, unknown_table};
+use super::error::{DirectoryError, check_name};
+use super::kept::{KeptGiven, KeptReceived, KeptTenant};
+use super::snapshot::{Snapshot, TenantRef};
+use super::{TableEntry, TenantView};
+use crate::limits::GRANTS_TO_ONE;
+
+/// Ids of granted tables start here; own tables have smaller ones. Small enough to survive programs that keep numbers in
+/// floating point.
+pub const FIRST_GRANTED_ID: u64 = 1 << 48;
+
+/// What a grant allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Access {
+    /// Reads alone.
+    #[default]
+    Read = 1,
+    /// Reads and writes.
+    ReadWrite = 2,
+}
+
+impl Access {
+    /// Its name, as the control API has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Read => "read",
+            Access::ReadWrite => "read_write",
+        }
+    }
+}
+
+/// In place of an [`Access`]: the grant has ended.
+const ENDED: u8 = 0;
+
+/// Why a table is not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAccess {
+    /// The tenant has no such table, or the grant of it has ended.
+    Unknown,
+    /// The table is granted for reading only.
+    ReadOnly,
+}
+
+/// A table of one tenant that another may use.
+pub struct Grant {
+    /// Its id for the grantee; never used again for another.
+    pub id: u64,
+    /// Its name for the grantee: `owner/table`.
+    pub name: Box<str>,
+    /// The owner's name.
+    pub owner: Box<str>,
+    grantee_id: u32,
+    entry: Arc<TableEntry>,
+    access: AtomicU8,
+}
+
+impl Grant {
+    /// What it allows now; `None`: it has ended.
+    #[inline]
+    pub fn access(&self) -> Option<Access> {
+        match self.access.load(Ordering::Acquire) {
+            ENDED => None,
+            allowed if allowed == Access::ReadWrite as u8 => Some(Access::ReadWrite),
+            _ => Some(Access::Read),
+        }
+    }
+
+    /// The table, if the grant allows that now.
+    ///
+    /// # Errors
+    /// [`NoAccess`].
+    #[inline]
+    pub fn reach(&self, write: bool) -> Result<&TableEntry, NoAccess> {
+        match self.access() {
+            None => Err(NoAccess::Unknown),
+            Some(Access::Read) if write => Err(NoAccess::ReadOnly),
+            Some(_) => Ok(&self.entry),
+        }
+    }
+
+    /// The table as the owner has it, for those who show it.
+    pub fn entry(&self) -> &TableEntry {
+        &self.entry
+    }
+
+    /// Allows that from now on, for all who hold it; `None` ends it.
+    pub(super) fn set(&self, access: Option<Access>) {
+        self.access.store(access.map_or(ENDED, |access| access as u8), Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for Grant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Grant").field("id", &self.id).field("name", &self.name).field("access", &self.access()).finish()
+    }
+}
+
+/// A grant as its owner lists it.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The owner's table.
+    pub table: Box<str>,
+    /// The name of the tenant that it was granted to.
+    pub to: Box<str>,
+    /// What it allows.
+    pub access: Access,
+    /// What the grantee has; `None` if there was no such tenant, or no room for it there.
+    grant: Option<Arc<Grant>>,
+}
+
+impl Given {
+    /// Whether the grantee has it now. Not for the owner to know: see the module's text.
+    pub fn in_force(&self) -> bool {
+        self.grant.as_ref().is_some_and(|grant| grant.access().is_some())
+    }
+}
+
+/// On whose behalf a grant is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granter {
+    /// The operator, who is told whether the grantee is there and has room.
+    Operator,
+    /// The owner, who is not.
+    Owner,
+}
+
+impl TenantView {
+    /// The table that is reached under that id: one of its own or, if the grant allows it, one granted to it.
+    ///
+    /// # Errors
+    /// [`NoAccess`].
+    #[inline]
+    pub fn reach(&self, id: u64, write: bool) -> Result<&TableEntry, NoAccess> {
+        match self.tables.get(&id) {
+            Some(entry) => Ok(entry),
+            None => self.reach_granted(id, write),
+        }
+    }
+
+    /// As [`TenantView::reach`], of granted tables alone.
+    ///
+    /// # Errors
+    /// [`NoAccess`].
+    #[inline(never)]
+    pub fn reach_granted(&self, id: u64, write: bool) -> Result<&TableEntry, NoAccess> {
+        self.granted.get(&id).ok_or(NoAccess::Unknown)?.reach(write)
+    }
+
+    /// The id under which a table of that name is reached, own (`table`) or granted (`owner/table`).
+    pub fn id_of(&self, name: &str) -> Option<u64> {
+        let granted = || self.granted_by_name(name).filter(|grant| grant.access().is_some()).map(|grant| grant.id);
+        self.table_names.get(name).copied().or_else(granted)
+    }
+
+    /// The grant of that name (`owner/table`).
+    pub fn granted_by_name(&self, name: &str) -> Option<&Arc<Grant>> {
+        self.granted.get(self.granted_names.get(name)?)
+    }
+
+    /// The grants to this tenant in the order of their names.
+    pub fn sorted_granted(&self) -> Vec<&Arc<Grant>> {
+        let mut granted: Vec<_> = self.granted.values().collect();
+        granted.sort_by(|a, b| a.name.cmp(&b.name));
+        granted
+    }
+
+    fn forget_granted(&mut self, grant: &Grant) {
+        self.granted.remove(&grant.id);
+        self.granted_names.remove(&grant.name);
+    }
+}
+
+impl Directory {
+    /// Grants a table to the tenant of that name, or changes what an earlier grant of it allows; gives the entry of the
+    /// owner's list.
+    ///
+    /// # Errors
+    /// No such owner or table; a name that none can have; the owner itself; the owner has given as many as it may. To the
+    /// operator alone: no such grantee, or one that has received as many as it may.
+    pub fn grant<'a>(
+        &self,
+        owner: impl Into<TenantRef<'a>>,
+        table: &str,
+        to: &str,
+        access: Access,
+        granter: Granter,
+    ) -> Result<Given, DirectoryError> {
+        check_name("tenant", to)?;
+        let owner = owner.into();
+        self.change(|next, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(owner)?);
+            let entry = view.table_by_name(table).ok_or_else(|| unknown_table(&view, table))?.clone();
+            if view.tenant.name == to {
+                return Err(DirectoryError::GrantToSelf(to.into()));
+            }
+            let old = view.given.iter().position(|given| *given.table == *table && *given.to == *to);
+            let grant = match old.and_then(|old| view.given[old].grant.clone()).filter(|grant| grant.access().is_some())
+            {
+                Some(grant) => {
+                    next.effects.push(Effect::Access(grant.clone(), Some(access)));
+                    Some(grant)
+                }
+                None => {
+                    if old.is_none() {
+                        may_give(&view, to)?;
+                    }
+                    deliver(next, snapshot, &view, entry, to, access, granter)?
+                }
+            };
+            let given = Given { table: table.into(), to: to.into(), access, grant };
+            match old {
+                Some(old) => view.given[old] = given.clone(),
+                None => view.given.push(given.clone()),
+            }
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+            Ok(given)
+        })
+    }
+
+    /// Ends a grant. From now on nothing goes through it: no plain operation that comes in, no call of an invocation.
+    ///
+    /// # Errors
+    /// No such owner or grant.
+    pub fn revoke<'a>(&self, owner: impl Into<TenantRef<'a>>, table: &str, to: &str) -> Result<(), DirectoryError> {
+        let owner = owner.into();
+        self.change(|next, snapshot| {
+            let mut view = TenantView::clone(snapshot.find(owner)?);
+            let at = view.given.iter().position(|given| *given.table == *table && *given.to == *to);
+            let Some(at) = at else {
+                return Err(DirectoryError::UnknownGrant { table: table.into(), to: to.into() });
+            };
+            let given = view.given.remove(at);
+            snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+            withdraw(next, snapshot, &given);
+            Ok(())
+        })
+    }
+
+    /// Ends a grant at the grantee's wish; `name` is the one that it has there, `owner/table`. The owner's list still
+    /// shows it: whether it is used is the grantee's own business.
+    ///
+    /// # Errors
+    /// No such tenant or grant.
+    pub fn drop_grant<'a>(&self, grantee: impl Into<TenantRef<'a>>, name: &str) -> Result<(), DirectoryError> {
+        self.change_view(grantee, |next, view| {
+            let unknown = || DirectoryError::NotGranted(name.into());
+            let grant = view.granted_by_name(name).ok_or_else(unknown)?.clone();
+            next.effects.push(Effect::Access(grant.clone(), None));
+            view.forget_granted(&grant);
+            Ok(())
+        })
+    }
+}
+
+/// Whether the owner may give one more grant to that tenant. Its own count alone decides: it learns nothing of the other.
+fn may_give(view: &TenantView, to: &str) -> Result<(), DirectoryError> {
+    over_quota(&view.tenant, "grants_given", view.tenant.quotas.grants_given, view.given.len())?;
+    if view.given.iter().filter(|given| *given.to == *to).count() >= GRANTS_TO_ONE {
+        return Err(DirectoryError::TooManyGrants { to: to.into(), limit: GRANTS_TO_ONE });
+    }
+    Ok(())
+}
+
+/// Puts a new grant into the grantee's view; `None` if there is none or it has no room, unless the operator asks.
+fn deliver(
+    next: &mut Next,
+    snapshot: &mut Snapshot,
+    owner: &TenantView,
+    entry: Arc<TableEntry>,
+    to: &str,
+    access: Access,
+    granter: Granter,
+) -> Result<Option<Arc<Grant>>, DirectoryError> {
+    let refused = |error| if granter == Granter::Operator { Err(error) } else { Ok(None) };
+    let Some(grantee) = snapshot.by_name(to) else {
+        return refused(DirectoryError::UnknownTenant(to.into()));
+    };
+    let tenant = &grantee.tenant;
+    if let Err(full) = over_quota(tenant, "grants_received", tenant.quotas.grants_received, grantee.granted.len()) {
+        return refused(full);
+    }
+    let mut view = TenantView::clone(grantee);
+    let number = next.granted.entry(view.tenant.id).or_insert(FIRST_GRANTED_ID);
+    let grant = Arc::new(Grant {
+        id: *number,
+        name: format!("{}/{}", owner.tenant.name, entry.name).into(),
+        owner: owner.tenant.name.as_str().into(),
+        grantee_id: view.tenant.id,
+        entry,
+        access: AtomicU8::new(access as u8),
+    });
+    *number += 1;
+    view.granted.insert(grant.id, grant.clone());
+    view.granted_names.insert(grant.name.clone(), grant.id);
+    snapshot.tenants.insert(view.tenant.id, Arc::new(view));
+    Ok(Some(grant))
+}
+
+/// Ends what was given, and takes it out of the grantee's view.
+fn withdraw(next: &mut Next, snapshot: &mut Snapshot, given: &Given) {
+    let Some(grant) = &given.grant else { return };
+    let ended = grant.access().is_none();
+    next.effects.push(Effect::Access(grant.clone(), None));
+    // An ended one has left the grantee's view already, and another tenant may have the grantee's id by now.
+    if let Some(grantee) = snapshot.tenants.get(&grant.grantee_id).filter(|_| !ended) {
+        let mut view = TenantView::clone(grantee);
+        view.forget_granted(grant);
+        snapshot.tenants.insert(grant.grantee_id, Arc::new(view));
+    }
+}
+
+/// Ends all grants of a table that is being dropped. `view` is its owner's, which is not in the snapshot yet.
+pub(super) fn end_of_table(next: &mut Next, snapshot: &mut Snapshot, view: &mut TenantView, table: &str) {
+    for given in view.given.extract_if(.., |given| *given.table == *table) {
+        withdraw(next, snapshot, &given);
+    }
+}
+
+/// Ends all grants of and to a tenant that is no longer in the snapshot.
+pub(super) fn end_of_tenant(next: &mut Next, snapshot: &mut Snapshot, view: &TenantView) {
+    view.given.iter().for_each(|given| withdraw(next, snapshot, given));
+    next.effects.extend(view.granted.values().map(|grant| Effect::Access(grant.clone(), None)));
+}
+
+/// What is kept of a tenant's grants: those that it gave, and those that it received.
+pub(super) fn kept(view: &TenantView) -> (Vec<KeptGiven>, Vec<KeptReceived>) {
+    let given =
+        |given: &Given| KeptGiven { table: given.table.to_string(), to: given.to.to_string(), access: given.access };
+    let mut received: Vec<KeptReceived> =
+        view.granted.values().map(|grant| KeptReceived { id: grant.id, name: grant.name.to_string() }).collect();
+    received.sort_by_key(|received| received.id);
+    (view.given.iter().map(given).collect(), received)
+}
+
+/// Puts back a tenant's list of grants, and those of them that their grantees had. All tenants are in the snapshot, with
+/// their tables.
+pub(super) fn restore(
+    snapshot: &mut Snapshot,
+    received_by: &std::collections::BTreeMap<u32, KeptTenant>,
+    kept: &KeptTenant,
+) {
+    let Some(owner) = snapshot.tenants.get(&kept.id).cloned() else { return };
+    let mut view = TenantView::clone(&owner);
+    for KeptGiven { table, to, access } in &kept.given {
+        let name = format!("{}/{table}", kept.name);
+        let received = snapshot.names.get(to.as_str()).and_then(|grantee| {
+            let received = received_by.get(grantee)?.received.iter().find(|received| received.name == name)?;
+            Some((*grantee, received.id, owner.table_by_name(table)?.clone()))
+        });
+        let grant = received.map(|(grantee_id, id, entry)| {
+            let grant = Arc::new(Grant {
+                id,
+                name: name.as_str().into(),
+                owner: kept.name.as_str().into(),
+                grantee_id,
+                entry,
+                access: AtomicU8::new(*access as u8),
+            });
+            if let Some(grantee) = snapshot.tenants.get(&grantee_id) {
+                let mut grantee = TenantView::clone(grantee);
+                grantee.granted.insert(id, grant.clone());
+                grantee.granted_names.insert(grant.name.clone(), id);
+                snapshot.tenants.insert(grantee_id, Arc::new(grantee));
+            }
+            grant
+        });
+        view.given.push(Given { table: table.as_str().into(), to: to.as_str().into(), access: *access, grant });
+    }
+    // What it has received from those before it is in the snapshot alone.
+    if let Some(now) = snapshot.tenants.get(&kept.id) {
+        (view.granted, view.granted_names) = (now.granted.clone(), now.granted_names.clone());
+    }
+    snapshot.tenants.insert(kept.id, Arc::new(view));
+}
+
+#[cfg(test)]
+mod tests;

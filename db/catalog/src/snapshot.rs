@@ -1,0 +1,129 @@
+//! All tenants at one moment, and how to find one.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::TenantView;
+use super::error::DirectoryError;
+use super::rotation::Shown;
+use sandstorm_accounts::token::TokenHash;
+
+/// How a control thread names a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TenantRef<'a> {
+    /// By id.
+    Id(u32),
+    /// By name.
+    Name(&'a str),
+}
+
+impl<'a> From<&'a str> for TenantRef<'a> {
+    fn from(name: &'a str) -> Self {
+        TenantRef::Name(name)
+    }
+}
+
+impl<'a> From<&'a String> for TenantRef<'a> {
+    fn from(name: &'a String) -> Self {
+        TenantRef::Name(name)
+    }
+}
+
+impl From<u32> for TenantRef<'_> {
+    fn from(id: u32) -> Self {
+        TenantRef::Id(id)
+    }
+}
+
+impl std::fmt::Display for TenantRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TenantRef::Id(id) => id.fmt(f),
+            TenantRef::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// All tenants at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub(super) generation: u64,
+    pub(super) tenants: HashMap<u32, Arc<TenantView>>,
+    pub(super) names: HashMap<Box<str>, u32>,
+}
+
+impl Snapshot {
+    /// The number of the change that made it.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The tenant of that id.
+    #[inline]
+    pub fn tenant(&self, id: u32) -> Option<&Arc<TenantView>> {
+        self.tenants.get(&id)
+    }
+
+    /// The tenant of that name.
+    pub fn by_name(&self, name: &str) -> Option<&Arc<TenantView>> {
+        self.tenants.get(self.names.get(name)?)
+    }
+
+    /// The tenant that is named so.
+    ///
+    /// # Errors
+    /// [`DirectoryError::UnknownTenant`].
+    pub fn find<'a>(&self, tenant: impl Into<TenantRef<'a>>) -> Result<&Arc<TenantView>, DirectoryError> {
+        let tenant = tenant.into();
+        let found = match tenant {
+            TenantRef::Id(id) => self.tenant(id),
+            TenantRef::Name(name) => self.by_name(name),
+        };
+        found.ok_or_else(|| DirectoryError::UnknownTenant(tenant.to_string()))
+    }
+
+    /// The tenant whose token this is, current or old. Looks at every tenant, and takes the same time whether one matches
+    /// or not.
+    pub fn by_token(&self, token: &[u8]) -> Option<&Arc<TenantView>> {
+        self.shown(token).map(|(view, _)| view)
+    }
+
+    /// The same, with which of its tokens it is.
+    pub fn shown(&self, token: &[u8]) -> Option<(&Arc<TenantView>, Shown)> {
+        let presented = TokenHash::of_presented(token)?;
+        let mut found = None;
+        for view in self.tenants.values() {
+            for (credential, verifier) in view.tenant.verifiers() {
+                if verifier.same(&presented) {
+                    let current = credential == view.tenant.credential;
+                    found = Some((view, if current { Shown::Current } else { Shown::Old }));
+                }
+            }
+        }
+        found
+    }
+
+    /// All tenants, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<TenantView>> {
+        self.tenants.values()
+    }
+
+    /// All tenants in the order of their names.
+    pub fn sorted(&self) -> Vec<&Arc<TenantView>> {
+        let mut tenants: Vec<_> = self.tenants.values().collect();
+        tenants.sort_by(|a, b| a.tenant.name.cmp(&b.tenant.name));
+        tenants
+    }
+
+    /// Number of tenants.
+    pub fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// Whether there is no tenant.
+    pub fn is_empty(&self) -> bool {
+        self.tenants.is_empty()
+    }
+}

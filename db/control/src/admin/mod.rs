@@ -1,0 +1,230 @@
+//! Control over HTTP: tenants, tables, extensions, kills, counters. JSON on one port, on a thread of its own; no worker
+//! ever waits for it.
+//!
+//! The routes, who may, bodies and errors are in docs/control.md, which a test holds to `routes.rs`; the bodies' types are in [`types`].
+//!
+//! Every request but `health` carries `authorization: Bearer TOKEN`. What is not a success has a [`types::ErrorBody`];
+//! bytes that are no HTTP at all get a bare status and are closed. A request with an `Origin` comes from a page in a
+//! browser and is refused: nothing here is for pages, wherever a name leads them.
+
+mod artifacts;
+mod caller;
+mod error;
+mod grants;
+mod history;
+mod host;
+mod late;
+mod operator;
+mod plane;
+mod push;
+mod rotate;
+mod routes;
+mod stat;
+mod totals;
+pub mod types;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::CONTROL_PORT;
+use crate::gate::{Door, Identity, Limited};
+pub use artifacts::Artifacts;
+use artifacts::Reloaded;
+use history::History;
+pub use operator::Operator;
+pub use plane::{ControlPlane, ControlStartError, Extensions, Served};
+pub use push::{Build, Pushing};
+use sandstorm_builder::Queue;
+use sandstorm_catalog::Directory;
+use sandstorm_metrics::Metrics;
+use sandstorm_server::workers::ListenAt;
+
+/// Bytes of a request's body, at most, other than a push.
+pub const MAX_BODY_BYTES: usize = crate::limits::SHORT_BODY_BYTES;
+/// Bytes of a push, at most: all source files as JSON, every second byte escaped, and the manifest.
+pub const MAX_PUSH_BYTES: usize =
+    2 * (sandstorm_builder::limits::SOURCE_BYTES + sandstorm_builder::limits::MANIFEST_BYTES);
+/// Pushes that wait for the builder, at most, all tenants together: one more takes the place of the tenant that has most
+/// waiting, or is told to come again. Bounds the memory that their sources hold (256 MiB).
+pub const MAX_PUSHES: usize = 64;
+/// Bytes of an uploaded artifact, at most.
+pub const MAX_ARTIFACT_BYTES: usize =
+    sandstorm_extension::limits::LIBRARY_MAX_BYTES + sandstorm_builder::limits::ARTIFACT_EXTRA_BYTES;
+/// Threads for what blocks: pushes that run, files.
+const BLOCKING_THREADS: usize = 32;
+/// How often what nobody uses any more is freed.
+const SETTLE_EVERY: Duration = Duration::from_millis(100);
+/// How long requests that run may go on when the server stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What the control port sees of the server.
+pub struct Control {
+    /// Tenants, tables, extensions.
+    pub directory: Arc<Directory>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// The builder, or why there is none; the keys that are trusted.
+    pub pushing: Pushing,
+    /// Address of the first worker's data port.
+    pub data: SocketAddr,
+    /// Ports for memcached and Redis clients.
+    pub listen: Vec<ListenAt>,
+    operator: Operator,
+    door: Arc<Door>,
+    stop: Box<dyn Fn() + Send + Sync>,
+    history: History,
+    artifacts: Artifacts,
+    /// Whose turn it is to push.
+    queue: Queue,
+}
+
+impl Control {
+    /// Control over a server. `stop` is called when the operator asks for a shutdown; it must not block.
+    pub fn new(
+        served: Served,
+        extensions: impl Into<Extensions>,
+        operator: Operator,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Control> {
+        let Served { directory, metrics, data, listen } = served;
+        let Extensions { pushing, artifacts, reloaded } = extensions.into();
+        let history = History::default();
+        for Reloaded { tenant, extension, about } in reloaded {
+            history.loaded(tenant, &extension, about, None);
+        }
+        let slots = pushing.builder.as_ref().map_or(1, |builder| builder.slots());
+        Arc::new(Control {
+            directory,
+            metrics,
+            pushing,
+            data,
+            listen,
+            operator,
+            door: Door::new(CONTROL_PORT.name),
+            stop: Box::new(stop),
+            history,
+            artifacts,
+            queue: Queue::new(slots, MAX_PUSHES),
+        })
+    }
+
+    /// Ends the graces that are over, and frees what nobody uses any more: dropped tables, replaced libraries.
+    pub fn settle(&self) {
+        self.directory.keep_again();
+        self.directory.end_graces();
+        self.operator.settle();
+        self.directory.reap();
+        self.history.settle();
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("data", &self.data).finish_non_exhaustive()
+    }
+}
+
+/// The control port, served by a thread until this is dropped.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Binds the control port and serves it, with TLS if there is a certificate.
+    ///
+    /// # Errors
+    /// The address cannot be bound ([`io::ErrorKind::AddrInUse`]: another server has it), or no thread can be started.
+    pub fn start(address: SocketAddr, control: Arc<Control>, identity: Option<&Arc<Identity>>) -> io::Result<Admin> {
+        let tls = identity.map(Identity::acceptor).transpose().map_err(io::Error::other)?;
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(Notify::new());
+        let stopped = stop.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .thread_name("control-blocking")
+            .build()?;
+        let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
+            runtime.block_on(serve(listener, tls, control, stopped));
+            // A push that still compiles ends with its builder; nobody waits for it here.
+            runtime.shutdown_background();
+        })?;
+        Ok(Admin { address, stop, thread: Some(thread) })
+    }
+
+    /// The address that is bound.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by its hook.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, control: Arc<Control>, stop: Arc<Notify>) {
+    let plain = tls.is_none();
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => Limited::new(listener, control.door.clone(), tls),
+        Err(error) => {
+            tracing::error!(%error, "the control port cannot be served");
+            return;
+        }
+    };
+    let settling = tokio::spawn(settle(control.clone()));
+    let last_requests = Arc::new(Notify::new());
+    let draining = last_requests.clone();
+    let graceful = async move {
+        stop.notified().await;
+        draining.notify_one();
+    };
+    let served = axum::serve(listener, routes::service(control, plain)).with_graceful_shutdown(graceful);
+    let too_long = async {
+        last_requests.notified().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        result = served => if let Err(error) = result {
+            tracing::error!(%error, "the control port stopped");
+        },
+        () = too_long => {}
+    }
+    settling.abort();
+}
+
+/// Frees, from time to time and off this thread, what nobody uses any more.
+async fn settle(control: Arc<Control>) {
+    loop {
+        tokio::time::sleep(SETTLE_EVERY).await;
+        let control = control.clone();
+        // It is cancelled only together with the whole runtime.
+        let _cancelled = tokio::task::spawn_blocking(move || control.settle()).await;
+    }
+}
+
+/// Milliseconds since the Unix epoch.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,214 @@
+//! A push: from source, or from an artifact that was signed elsewhere, to an extension that is loaded. Blocks while the
+//! compiler works.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::error::Failure;
+use super::history::About;
+use super::types::{Push, Pushed};
+use super::{Control, now_ms};
+use sandstorm_builder::{
+    Artifact, BuildError, Builder, BuilderHandle, Diagnostic, PublicKey, RemoteBuilder, Source, VerifyError,
+    api_fingerprint,
+};
+use sandstorm_catalog::TenantView;
+use sandstorm_extension::{BudgetOverride, Extension, Library, LoadError};
+
+/// What makes a signed library of a source: the builder's processes, a builder in this one, or one on another host.
+pub trait Build: Send + Sync {
+    /// Checks, compiles and signs; gives the compiler's warnings as well.
+    ///
+    /// # Errors
+    /// What is wrong with the source, or why it could not be compiled.
+    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError>;
+
+    /// The key that signs, if the server trusts it without being told to.
+    fn key(&self) -> Option<PublicKey>;
+
+    /// The fingerprint of the compiler, if it is known.
+    fn compiler(&self) -> Option<u64>;
+
+    /// The compiler's version, for people.
+    fn release(&self) -> String;
+
+    /// Builds that may run at the same time.
+    fn slots(&self) -> usize {
+        1
+    }
+}
+
+impl Build for BuilderHandle {
+    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        self.build_with_warnings(tenant, version, source)
+    }
+
+    fn key(&self) -> Option<PublicKey> {
+        Some(self.public_key())
+    }
+
+    fn compiler(&self) -> Option<u64> {
+        Some(BuilderHandle::compiler(self))
+    }
+
+    fn release(&self) -> String {
+        format!("{}; {}", BuilderHandle::release(self), self.confinement())
+    }
+
+    fn slots(&self) -> usize {
+        BuilderHandle::slots(self)
+    }
+}
+
+impl Build for Builder {
+    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        Builder::build(self, tenant, version, source)
+    }
+
+    fn key(&self) -> Option<PublicKey> {
+        Some(self.public_key())
+    }
+
+    fn compiler(&self) -> Option<u64> {
+        Some(Builder::compiler(self))
+    }
+
+    fn release(&self) -> String {
+        self.toolchain().rustc.release.clone()
+    }
+}
+
+impl Build for RemoteBuilder {
+    fn build(&self, tenant: u32, version: u64, source: &Source) -> Result<(Artifact, Vec<Diagnostic>), BuildError> {
+        RemoteBuilder::build(self, tenant, version, source)
+    }
+
+    fn key(&self) -> Option<PublicKey> {
+        None
+    }
+
+    fn compiler(&self) -> Option<u64> {
+        RemoteBuilder::compiler(self).map(|(fingerprint, _)| fingerprint)
+    }
+
+    fn release(&self) -> String {
+        RemoteBuilder::compiler(self)
+            .map_or_else(|| "unreachable".to_owned(), |(_, release)| format!("remote {release}"))
+    }
+
+    fn slots(&self) -> usize {
+        RemoteBuilder::slots(self)
+    }
+}
+
+/// Where libraries come from.
+pub struct Pushing {
+    /// The builder, or why there is none.
+    pub builder: Result<Arc<dyn Build>, String>,
+    /// Keys of builders elsewhere whose artifacts are loaded too.
+    pub trusted_keys: Vec<PublicKey>,
+    /// The key of this server's own builder where the server was started without it: what it has signed goes on to be loaded.
+    pub own_key: Option<PublicKey>,
+}
+
+impl From<Result<Arc<dyn Build>, String>> for Pushing {
+    fn from(builder: Result<Arc<dyn Build>, String>) -> Pushing {
+        Pushing { builder, trusted_keys: Vec::new(), own_key: None }
+    }
+}
+
+/// Builds and loads a push that the directory has admitted; `view` is the tenant as it was then.
+pub(super) fn push(control: &Control, view: &TenantView, name: &str, push: &Push) -> Result<Pushed, Failure> {
+    let started = Instant::now();
+    let builder = control.pushing.builder.as_ref().map_err(|reason| Failure::no_builder(reason))?;
+    tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed");
+    let source = Source::new(&push.manifest, push.files.clone()).map_err(|error| Failure::build(&error))?;
+    if source.manifest.name != name {
+        let message = format!("the manifest's name is {:?}, but {name:?} was pushed", source.manifest.name);
+        return Err(Failure::invalid(message).hint("push it under the name in extension.toml"));
+    }
+    let id = view.tenant.id;
+    let version = view.versions.next(name);
+    let (artifact, diagnostics) = builder.build(id, version, &source).map_err(|error| {
+        let remarks = error.diagnostics().len();
+        tracing::info!(tenant = &*view.tenant.name, extension = name, version, remarks, "extension not built");
+        Failure::build(&error)
+    })?;
+    verify(control, view, name, &artifact).map_err(|error| match error {
+        VerifyError::WrongKey => Failure::no_builder("it signs with a key that this server does not trust")
+            .hint("add what `sandstorm builder key` prints on its host to builder.trusted_keys"),
+        error => Failure::internal(format!("the builder's artifact: {error}")),
+    })?;
+    load(control, view, &artifact, &source.manifest.version, diagnostics, started)
+}
+
+/// Loads an artifact that a trusted builder has made elsewhere.
+pub(super) fn upload(control: &Control, view: &TenantView, name: &str, bytes: &[u8]) -> Result<Pushed, Failure> {
+    let started = Instant::now();
+    tracing::info!(tenant = &*view.tenant.name, extension = name, "extension pushed, built elsewhere");
+    let artifact = Artifact::decode(bytes).map_err(|error| Failure::artifact(&error))?;
+    verify(control, view, name, &artifact).map_err(|error| Failure::artifact(&error))?;
+    load(control, view, &artifact, "", Vec::new(), started)
+}
+
+/// Everything that must hold before one byte of the library is mapped.
+fn verify(control: &Control, view: &TenantView, name: &str, artifact: &Artifact) -> Result<(), VerifyError> {
+    let pushing = &control.pushing;
+    artifact.verify(&pushing.keys(), &pushing.expected(view, name, view.versions.highest(name)))
+}
+
+fn load(
+    control: &Control,
+    view: &TenantView,
+    artifact: &Artifact,
+    manifest_version: &str,
+    diagnostics: Vec<Diagnostic>,
+    started: Instant,
+) -> Result<Pushed, Failure> {
+    let library = Library::load(&artifact.elf, api_fingerprint()).map_err(|error| load_failure(&error))?;
+    let header = &artifact.header;
+    let extension = Arc::new(Extension::new(header.name.as_str(), header.version, library, BudgetOverride::default()));
+    let about = About::of(artifact, manifest_version, now_ms());
+    // Before the directory says that it is loaded: after a restart it is looked for.
+    control.artifacts.keep(artifact).map_err(|error| Failure::internal(error.to_string()))?;
+    let shown = put(control, view, extension, about).inspect_err(|_| {
+        control.artifacts.forget(header.tenant, &header.name, header.version);
+    })?;
+    Ok(Pushed {
+        extension: shown,
+        diagnostics,
+        build_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+fn put(
+    control: &Control,
+    view: &TenantView,
+    extension: Arc<Extension>,
+    about: About,
+) -> Result<super::types::Extension, Failure> {
+    let (id, name) = (view.tenant.id, &*extension.name);
+    // While the compiler worked, the tenant may have been deleted and another one created under its id.
+    let same = |now: &Arc<TenantView>| Arc::ptr_eq(&now.tenant.usage, &view.tenant.usage);
+    if !control.directory.snapshot().tenant(id).is_some_and(same) {
+        return Err(Failure::not_found(format!("tenant {:?} was deleted during the push", view.tenant.name)));
+    }
+    let before = view.versions.loaded().find(|(loaded, _)| *loaded == name).map(|(_, loaded)| loaded.version);
+    let replaced =
+        control.directory.load_extension(id, extension.clone(), &about.manifest_version, about.loaded_at_ms)?;
+    if let Some(before) = before.filter(|before| *before != extension.version) {
+        control.artifacts.forget(id, name, before);
+    }
+    control.history.loaded(id, &extension, about, replaced);
+    let now = control.directory.snapshot();
+    Ok(control.history.show(now.find(id)?, &extension))
+}
+
+fn load_failure(error: &LoadError) -> Failure {
+    match error {
+        LoadError::Refused(_) | LoadError::TooLarge { .. } => {
+            Failure::build(&BuildError::Refused(vec![Diagnostic::plain(&error.to_string())]))
+        }
+        _ => Failure::internal(error.to_string()),
+    }
+}

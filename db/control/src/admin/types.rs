@@ -1,0 +1,499 @@
+//! The JSON bodies of the control API. The client has the same types of its own (`client/src/control/types.rs`); a test of
+//! the binary holds the two together.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::ModeName;
+use sandstorm_builder::{Diagnostic, SourceFile};
+use sandstorm_catalog::{Grant, QuotaChanges, Quotas, TableEntry, TenantView};
+use sandstorm_extension::{Budget, BudgetOverride, ExtensionCounts};
+use sandstorm_metrics as metrics;
+use sandstorm_store::Mode;
+
+mod grants;
+
+pub use grants::{CreateGrant, Given, Grants, Received};
+
+/// `GET /v1/health`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Health {
+    /// The server's version.
+    pub version: String,
+    /// Address of the first worker's data port; worker `i` serves the port after it by `i`.
+    pub data_address: String,
+    /// Number of workers.
+    pub workers: u32,
+    /// Seconds since the server started.
+    pub uptime_s: u64,
+    /// `ok` and the compiler's version, or why there is no builder.
+    pub builder: String,
+    /// What datagrams come and go through, and who brings them to their workers; for those with a token.
+    pub network: String,
+    /// What is in want, such as the tenant that a port speaks for: a line each, for the operator.
+    pub warnings: Vec<String>,
+    /// Whether changes of tenants, tables, grants, tokens and extensions are kept over a restart: `kept`, `not kept` (`--ephemeral`), or
+    /// `refused`: they cannot be written now; for those with a token with the reason.
+    pub changes: String,
+}
+
+/// `POST /v1/tenants`.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTenant {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    #[serde(default)]
+    pub id: Option<u32>,
+    /// Whether it is reached without a token.
+    #[serde(default)]
+    pub open: bool,
+    /// Its token; generated if not given.
+    #[serde(default)]
+    pub token: Option<String>,
+    /// Its home worker; assigned if not given.
+    #[serde(default)]
+    pub home_worker: Option<u32>,
+    /// Quotas that differ from the server's.
+    #[serde(default)]
+    pub quotas: QuotaChanges,
+}
+
+/// `PATCH /v1/tenants/{tenant}`: what is left out stays.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeTenant {
+    /// Whether it is reached without a token.
+    #[serde(default)]
+    pub open: Option<bool>,
+    /// Its home worker.
+    #[serde(default)]
+    pub home_worker: Option<u32>,
+    /// Quotas.
+    #[serde(default)]
+    pub quotas: QuotaChanges,
+}
+
+/// A tenant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tenant {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is reached without a token.
+    pub open: bool,
+    /// The worker that serves it.
+    pub home_worker: u32,
+    /// Its quotas.
+    pub quotas: Quotas,
+    /// Number of its tables.
+    pub tables: u64,
+    /// Number of its extensions.
+    pub extensions: u64,
+    /// Grants of its tables to others.
+    pub grants_given: u64,
+    /// Other tenants' tables that are granted to it.
+    pub grants_received: u64,
+    /// Bytes of its records.
+    pub memory_bytes: u64,
+    /// Invocations begun and not ended.
+    pub running: u32,
+    /// Until when its old token works beside the new one, in milliseconds since 1970; left out if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_token_until_ms: Option<u64>,
+    /// What is used of the quotas, by their names.
+    pub used: BTreeMap<String, u64>,
+}
+
+impl Tenant {
+    /// What `view` shows of its tenant.
+    pub fn of(view: &TenantView) -> Tenant {
+        let tenant = &view.tenant;
+        Tenant {
+            id: tenant.id,
+            name: tenant.name.clone(),
+            open: tenant.open,
+            home_worker: tenant.home_worker,
+            quotas: tenant.quotas.clone(),
+            tables: view.tables.len() as u64,
+            extensions: view.extensions.len() as u64,
+            grants_given: view.given.len() as u64,
+            grants_received: view.granted.len() as u64,
+            memory_bytes: view.tables.values().map(|table| table.table.stats().bytes).sum(),
+            running: tenant.usage.running(),
+            old_token_until_ms: tenant.old_token().map(|old| old.until_ms()),
+            used: view.used(super::now_ms()).into_iter().map(|(name, used)| (name.to_owned(), used)).collect(),
+        }
+    }
+}
+
+/// The answer to creating a tenant: the only time that its token is shown.
+#[derive(Clone, Serialize)]
+pub struct TenantCreated {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Its token.
+    pub token: String,
+}
+
+/// `POST /v1/tenants/{tenant}/rotate`, `POST /v1/operator/rotate`; an empty body says nothing.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rotate {
+    /// Seconds that the old token works on; an hour if it is not said, 0: not at all.
+    pub grace_s: Option<u64>,
+}
+
+/// The answer to a rotation.
+#[derive(Clone, Serialize)]
+pub struct TokenRotated {
+    /// The new token.
+    pub token: String,
+    /// Until when the old one works, in milliseconds since 1970; left out if it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
+}
+
+/// `GET /v1/operator`.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperatorToken {
+    /// Until when the operator's old token works, in milliseconds since 1970; left out if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_until_ms: Option<u64>,
+}
+
+/// `POST /v1/tenants/{tenant}/tables`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTable {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    #[serde(default)]
+    pub id: Option<u64>,
+    /// What it does at its quota.
+    #[serde(default)]
+    pub mode: ModeName,
+    /// Its quota in bytes.
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
+    /// Whether its keys are kept in order as well, for ranges.
+    #[serde(default)]
+    pub ordered: bool,
+}
+
+/// A table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// `store` or `cache`.
+    pub mode: &'static str,
+    /// Whether it is ordered.
+    pub ordered: bool,
+    /// Its quota in bytes.
+    pub quota_bytes: u64,
+    /// Number of its records.
+    pub records: u64,
+    /// Bytes of its records.
+    pub bytes: u64,
+    /// Records evicted so far.
+    pub evictions: u64,
+    /// Records expired so far.
+    pub expirations: u64,
+    /// Writes refused at the quota so far.
+    pub refusals: u64,
+    /// Slots.
+    pub capacity: u64,
+    /// `own`, or what another tenant's grant of it allows: `read` or `read_write`.
+    pub access: &'static str,
+    /// The tenant that granted it, if it is not an own one.
+    pub owner: Option<String>,
+    /// Of an own table: to whom it is granted.
+    pub granted_to: Vec<Given>,
+}
+
+impl Table {
+    /// What is shown of a tenant's own table; who has grants of it, in full only to the operator.
+    pub fn own(view: &TenantView, entry: &TableEntry, to_operator: bool) -> Table {
+        Table { granted_to: Given::all(view, Some(&entry.name), to_operator), ..Table::of(entry) }
+    }
+
+    /// What is shown of a table to the one that it is granted to; `None` if the grant has ended.
+    pub fn granted(grant: &Grant) -> Option<Table> {
+        let access = grant.access()?.name();
+        let (name, owner) = (grant.name.to_string(), Some(grant.owner.to_string()));
+        Some(Table { id: grant.id, name, access, owner, ..Table::of(grant.entry()) })
+    }
+
+    fn of(entry: &TableEntry) -> Table {
+        let stats = entry.table.stats();
+        Table {
+            id: entry.id,
+            name: entry.name.to_string(),
+            mode: match entry.mode {
+                Mode::Store => "store",
+                Mode::Cache => "cache",
+            },
+            ordered: entry.table.is_ordered(),
+            quota_bytes: entry.quota_bytes,
+            records: stats.records,
+            bytes: stats.bytes,
+            evictions: stats.evictions,
+            expirations: stats.expirations,
+            refusals: stats.refusals,
+            capacity: stats.capacity,
+            access: "own",
+            owner: None,
+            granted_to: Vec::new(),
+        }
+    }
+}
+
+/// `PUT /v1/tenants/{tenant}/extensions/{name}`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Push {
+    /// Text of `extension.toml`.
+    pub manifest: String,
+    /// The `.rs` files.
+    pub files: Vec<SourceFile>,
+}
+
+/// The answer to a push that was taken.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pushed {
+    /// The extension as it now runs.
+    pub extension: Extension,
+    /// The compiler's warnings.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Milliseconds from the request to the first call that would have run it.
+    pub build_ms: u64,
+}
+
+/// An extension.
+#[derive(Clone, Debug, Serialize)]
+pub struct Extension {
+    /// Its name.
+    pub name: String,
+    /// The version that runs now.
+    pub version: u64,
+    /// The version that its manifest names.
+    pub manifest_version: String,
+    /// SHA-256 of its source, hexadecimal.
+    pub source_digest: String,
+    /// Bytes of its library.
+    pub library_bytes: u64,
+    /// Whether calls are refused.
+    pub suspended: bool,
+    /// Calls a second that are let in, where they keep being killed; 0: as they come.
+    pub slowed_to_per_s: u32,
+    /// Why calls are refused, or what the server did about it last.
+    pub notice: Option<String>,
+    /// What one invocation may use.
+    pub budget: Limits,
+    /// What it has done since it was first pushed.
+    pub stats: Stats,
+    /// Its versions, newest first; the older ones drain or are gone.
+    pub versions: Vec<Version>,
+}
+
+/// What one invocation may use.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Limits {
+    /// CPU microseconds between two yields.
+    pub slice_us: u64,
+    /// CPU microseconds in all.
+    pub total_us: u64,
+    /// Bytes of memory.
+    pub arena_bytes: u64,
+    /// Bytes of the reply.
+    pub reply_bytes: u64,
+}
+
+impl From<Budget> for Limits {
+    fn from(budget: Budget) -> Limits {
+        Limits {
+            slice_us: budget.slice_us,
+            total_us: budget.total_us,
+            arena_bytes: budget.memory_bytes as u64,
+            reply_bytes: budget.reply_bytes as u64,
+        }
+    }
+}
+
+/// `PUT /v1/tenants/{tenant}/extensions/{name}/budget`: what is left out is the tenant's.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeBudget {
+    /// CPU microseconds between two yields.
+    #[serde(default)]
+    pub slice_us: Option<u64>,
+    /// CPU microseconds in all.
+    #[serde(default)]
+    pub total_us: Option<u64>,
+    /// Bytes of memory.
+    #[serde(default)]
+    pub arena_bytes: Option<usize>,
+    /// Bytes of the reply.
+    #[serde(default)]
+    pub reply_bytes: Option<usize>,
+}
+
+impl From<ChangeBudget> for BudgetOverride {
+    fn from(change: ChangeBudget) -> BudgetOverride {
+        BudgetOverride {
+            slice_us: change.slice_us,
+            total_us: change.total_us,
+            memory_bytes: change.arena_bytes,
+            reply_bytes: change.reply_bytes,
+        }
+    }
+}
+
+/// Counters of an extension.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Calls begun.
+    pub invocations: u64,
+    /// Calls that replied.
+    pub ok: u64,
+    /// Calls that returned an error.
+    pub failed: u64,
+    /// Calls that were ended.
+    pub killed: u64,
+    /// Calls that were ended, by cause; causes without any are left out.
+    pub killed_by: BTreeMap<&'static str, u64>,
+    /// CPU time spent in it, in microseconds.
+    pub cpu_us: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Runs that were begun anew because the transaction met the writes of others.
+    pub retries: u64,
+    /// Calls that were answered `Conflict`, because it did each time.
+    pub conflicts: u64,
+}
+
+impl Stats {
+    /// Adds what another version did.
+    pub fn add(&mut self, counts: &ExtensionCounts) {
+        self.invocations += counts.invocations;
+        self.ok += counts.ok;
+        self.failed += counts.failed;
+        self.killed += counts.killed_total();
+        self.cpu_us += counts.cpu_us;
+        self.commits += counts.transactions.commits;
+        self.retries += counts.transactions.retries;
+        self.conflicts += counts.transactions.conflicts;
+        for (cause, count) in metrics::CAUSES.iter().zip(counts.killed) {
+            if count > 0 {
+                *self.killed_by.entry(cause).or_default() += count;
+            }
+        }
+    }
+}
+
+/// A version of an extension.
+#[derive(Clone, Debug, Serialize)]
+pub struct Version {
+    /// Its number.
+    pub version: u64,
+    /// The version that its manifest names.
+    pub manifest_version: String,
+    /// SHA-256 of its source, hexadecimal.
+    pub source_digest: String,
+    /// Bytes of its library.
+    pub library_bytes: u64,
+    /// When it was loaded, in milliseconds since 1970.
+    pub loaded_at_ms: u64,
+    /// `current`, `draining` (invocations of it run) or `gone`.
+    pub state: &'static str,
+}
+
+/// An invocation that was ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Kill {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Whose.
+    pub tenant: String,
+    /// Which extension.
+    pub extension: String,
+    /// Which version of it.
+    pub version: u64,
+    /// Why.
+    pub cause: &'static str,
+    /// What its caller was told.
+    pub text: String,
+    /// CPU time that it had spent, in microseconds.
+    pub cpu_us: u64,
+    /// Time since it began, in microseconds.
+    pub wall_us: u64,
+    /// The worker that ran it.
+    pub worker: u32,
+}
+
+impl Kill {
+    /// What is shown of a kill of that tenant.
+    pub fn of(tenant: &str, kill: sandstorm_accounts::Kill) -> Kill {
+        Kill {
+            at_ms: kill.at_ms,
+            tenant: tenant.to_owned(),
+            extension: kill.extension,
+            version: kill.version,
+            cause: metrics::cause_name(kill.cause),
+            text: kill.text,
+            cpu_us: kill.cpu_us,
+            wall_us: kill.wall_us,
+            worker: kill.worker,
+        }
+    }
+}
+
+impl Kill {
+    /// What is shown of a notice to that tenant, among its kills.
+    pub fn of_notice(tenant: &str, notice: sandstorm_accounts::Notice) -> Kill {
+        Kill {
+            at_ms: notice.at_ms,
+            tenant: tenant.to_owned(),
+            extension: notice.extension,
+            version: notice.version,
+            cause: notice.what,
+            text: format!("notice: {}", notice.text),
+            cpu_us: 0,
+            wall_us: 0,
+            worker: 0,
+        }
+    }
+}
+
+/// `GET /v1/stat`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stat {
+    /// When it was read, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Sums over all workers and the server's gauges; with a tenant's token, the tenant's own.
+    pub counters: BTreeMap<String, u64>,
+    /// Worker by worker; empty for a tenant.
+    pub workers: Vec<BTreeMap<String, u64>>,
+    /// Tenant by tenant; empty for a tenant.
+    pub tenants: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// The body of every answer that is not a success.
+#[derive(Clone, Debug, Serialize)]
+pub struct ErrorBody {
+    /// A word for programs.
+    pub code: &'static str,
+    /// What is wrong, for people.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Of a refused push: every remark.
+    pub diagnostics: Vec<Diagnostic>,
+}

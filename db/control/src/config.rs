@@ -1,0 +1,595 @@
+//! The server's configuration: a TOML file, then the command line over it, then checks. What is wrong with it is one line.
+//!
+//! ```toml
+//! data = "127.0.0.1:7400"      # first worker's port; worker i serves the port after it by i
+//! control = "127.0.0.1:7399"
+//! workers = 3
+//!
+//! [quotas]                     # of every tenant, where it does not say otherwise
+//! slice_us = 500
+//!
+//! [[tenants]]
+//! name = "shop"
+//! token = "at least twenty characters"
+//! quotas = { memory_bytes = 1000000000 }
+//! tables = [{ name = "carts", mode = "cache", quota_bytes = 100000000 }]
+//! grants = [{ table = "carts", to = "reports", access = "read_write" }]
+//! ```
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use sandstorm_accounts::TokenHash;
+use sandstorm_builder::BuilderConfig;
+use sandstorm_catalog::limits::{MIN_TABLE_BYTES, TENANTS};
+use sandstorm_catalog::{
+    Access, Directory, DirectoryError, Granter, NewTable, NewTenant, Options, Origin, QuotaChanges, Quotas, check_name,
+};
+use sandstorm_metrics::limits::MAX_WORKERS;
+use sandstorm_server::processors;
+use sandstorm_server::workers::ListenAt;
+use sandstorm_store::Mode;
+use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+
+mod builder;
+mod error;
+mod exposure;
+mod kept;
+mod listen;
+mod net;
+mod places;
+#[cfg(test)]
+mod reference;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use builder::BuilderSettings;
+use builder::FileBuilder;
+pub use error::ConfigError;
+pub(crate) use error::suggest;
+use error::{describe, downwards, in_range, seconds};
+pub use exposure::{BUILDER_PORT, CONTROL_PORT, HttpPort, PROTOCOL_PORTS, PortTls, TlsOverrides};
+use exposure::{FilePortTls, check_control, check_service, is_public};
+use listen::FileListen;
+pub use listen::{parse_listen, parse_socket_mode};
+use net::FileNet;
+#[cfg(not(feature = "dpdk"))]
+pub use net::WITHOUT_DPDK;
+pub use net::{DriverName, NetOverrides, NetSettings};
+use places::Places;
+pub use state::{
+    CONTROL_FILE, ControlFile, OPERATOR_TOKEN_FILE, default_state_dir, operator_token, prepare_state_dir,
+    read_operator_token, write_operator_token, write_private,
+};
+
+/// Default address of the first worker's data port.
+pub const DEFAULT_DATA: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7400));
+/// Default address of the control port.
+pub const DEFAULT_CONTROL: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7399));
+/// Bytes of a configuration file, at most.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// What the server is started with. Checked: every value is one that the server can take.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Address of the first worker's data port; worker `i` serves the port after it by `i`. Port 0: any free ones.
+    pub data: SocketAddr,
+    /// Address of the control port. Port 0: any free one.
+    pub control: SocketAddr,
+    /// Number of workers.
+    pub workers: usize,
+    /// Whether each worker stays on a core of its own.
+    pub pin: bool,
+    /// Whether workers spin instead of sleeping when there is nothing to do.
+    pub poll: bool,
+    /// Whether idle workers take invocations and packets over from others.
+    pub steal: bool,
+    /// Whether invocations that wait for a record take turns; off, they read at once, and wait for memory. For measuring.
+    pub interleave: bool,
+    /// Directory of the operator's token, of what is kept of the tenants, of the builder's key and its sysroot.
+    pub state: PathBuf,
+    /// Whether nothing is kept of what is made while the server runs.
+    pub ephemeral: bool,
+    /// Whether tenants may be open although the data ports are reachable from other machines.
+    pub allow_open: bool,
+    /// TLS of the control port.
+    pub control_tls: PortTls,
+    /// TLS of a builder's service, as the file has it: see [`Config::service_tls`].
+    builder_tls: FilePortTls,
+    /// Whether the control port may be reached from other machines in the clear.
+    pub allow_plain_control: bool,
+    /// Whether other machines may use closed tenants' data without a sealed session.
+    pub allow_plaintext: bool,
+    /// Ports for clients of memcached and Redis.
+    pub listen: Vec<ListenAt>,
+    /// TLS of those that have it; off, it is the control port's.
+    pub port_tls: PortTls,
+    /// What datagrams come and go through.
+    pub net: NetSettings,
+    /// Limits of the server.
+    pub limits: Limits,
+    /// Quotas of a tenant for which none are given.
+    pub quotas: Quotas,
+    /// The builder.
+    pub builder: BuilderSettings,
+    /// Tenants that are there from the start.
+    pub tenants: Vec<TenantSettings>,
+    /// What is allowed but should not be: a line each, which says what to do.
+    pub warnings: Vec<String>,
+    /// Where the file says what: for errors that show when the tenants are created.
+    places: Places,
+}
+
+/// Limits that can be set downwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest key in bytes.
+    pub key_bytes: usize,
+    /// Longest value in bytes.
+    pub value_bytes: usize,
+    /// Tenants.
+    pub tenants: usize,
+}
+
+/// A tenant that is there from the start.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantSettings {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    pub id: Option<u32>,
+    /// Its token; generated, and shown to nobody, if neither this nor `token_hash` is given (`sandstorm tenant token` makes
+    /// a new one).
+    pub token: Option<String>,
+    /// What the server keeps of its token, as `sandstorm token hash` prints it: instead of the token.
+    pub token_hash: Option<String>,
+    /// Whether it is reached without a token.
+    #[serde(default)]
+    pub open: bool,
+    /// The worker that serves it; assigned if not given.
+    pub home_worker: Option<u32>,
+    /// Where its quotas differ.
+    #[serde(default)]
+    pub quotas: QuotaChanges,
+    /// Its tables.
+    #[serde(default)]
+    pub tables: Vec<TableSettings>,
+    /// Which of its tables other tenants may use.
+    #[serde(default)]
+    pub grants: Vec<GrantSettings>,
+}
+
+/// A grant that is there from the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantSettings {
+    /// The table.
+    pub table: String,
+    /// The tenant that may use it.
+    pub to: String,
+    /// How: `read`, or `read_write`.
+    #[serde(default)]
+    pub access: Access,
+}
+
+/// A table that is there from the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableSettings {
+    /// Its name.
+    pub name: String,
+    /// Its id; assigned if not given.
+    pub id: Option<u64>,
+    /// What happens at its quota.
+    #[serde(default)]
+    pub mode: ModeName,
+    /// Its quota in bytes.
+    pub quota_bytes: Option<u64>,
+    /// Whether its keys are kept in order as well, for ranges.
+    #[serde(default)]
+    pub ordered: bool,
+}
+
+/// A table's mode, as text has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeName {
+    /// Refuses writes.
+    #[default]
+    Store,
+    /// Evicts.
+    Cache,
+}
+
+impl From<ModeName> for Mode {
+    fn from(name: ModeName) -> Mode {
+        match name {
+            ModeName::Store => Mode::Store,
+            ModeName::Cache => Mode::Cache,
+        }
+    }
+}
+
+/// What the command line says over the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// See [`Config::data`].
+    pub data: Option<SocketAddr>,
+    /// See [`Config::control`].
+    pub control: Option<SocketAddr>,
+    /// See [`Config::workers`].
+    pub workers: Option<usize>,
+    /// See [`Config::pin`].
+    pub pin: Option<bool>,
+    /// See [`Config::poll`].
+    pub poll: Option<bool>,
+    /// See [`Config::steal`].
+    pub steal: Option<bool>,
+    /// See [`Config::interleave`].
+    pub interleave: Option<bool>,
+    /// See [`Config::state`].
+    pub state: Option<PathBuf>,
+    /// See [`Config::ephemeral`].
+    pub ephemeral: Option<bool>,
+    /// See [`Config::allow_open`].
+    pub allow_open: Option<bool>,
+    /// See [`Config::control_tls`].
+    pub control_tls: TlsOverrides,
+    /// See [`Config::allow_plain_control`].
+    pub allow_plain_control: Option<bool>,
+    /// See [`Config::allow_plaintext`].
+    pub allow_plaintext: Option<bool>,
+    /// Ports beside the file's: see [`Config::listen`].
+    pub listen: Vec<ListenAt>,
+    /// See [`Config::port_tls`].
+    pub port_tls: TlsOverrides,
+    /// See [`Config::net`].
+    pub net: NetOverrides,
+    /// See [`BuilderSettings::rustc`].
+    pub rustc: Option<PathBuf>,
+    /// See [`BuilderSettings::enabled`].
+    pub builder: Option<bool>,
+}
+
+/// The file, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    data: Option<SocketAddr>,
+    control: Option<SocketAddr>,
+    workers: Option<usize>,
+    pin: Option<bool>,
+    poll: Option<bool>,
+    steal: Option<bool>,
+    interleave: Option<bool>,
+    state: Option<PathBuf>,
+    ephemeral: Option<bool>,
+    allow_open: Option<bool>,
+    limits: FileLimits,
+    quotas: QuotaChanges,
+    builder: FileBuilder,
+    tenants: Vec<TenantSettings>,
+    control_tls: FilePortTls,
+    builder_tls: FilePortTls,
+    port_tls: FilePortTls,
+    allow_plain_control: Option<bool>,
+    allow_plaintext: Option<bool>,
+    memcached: Vec<FileListen>,
+    redis: Vec<FileListen>,
+    net: FileNet,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FileLimits {
+    key_bytes: Option<usize>,
+    value_bytes: Option<usize>,
+    tenants: Option<usize>,
+}
+
+impl Config {
+    /// Reads the file, if there is one to read, lays the command line over it and checks the whole.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: a file that cannot be read or is no TOML, an unknown key, a value out of its range.
+    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Config, ConfigError> {
+        let Some(path) = file else { return Config::parse("", "the command line", overrides) };
+        let mut config = Config::parse(&read(path)?, &path.display().to_string(), overrides)?;
+        config.warnings.extend(exposure::warn_of_tokens(path, &config.tenants));
+        Ok(config)
+    }
+
+    /// The same from the file's text; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, origin: &str, overrides: &Overrides) -> Result<Config, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| describe(&error, text, origin))?;
+        let places = Places::of(text, origin, overrides);
+        let config = Config::build(file, overrides).map_err(|error| places.name(error))?;
+        Ok(Config { places, ..config })
+    }
+
+    fn build(file: File, over: &Overrides) -> Result<Config, ConfigError> {
+        let workers = match over.workers.or(file.workers) {
+            Some(workers) => in_range("workers", workers, 1, MAX_WORKERS)?,
+            None => default_workers(),
+        };
+        let limits = Limits {
+            key_bytes: downwards("limits.key_bytes", file.limits.key_bytes, MAX_KEY_BYTES)?,
+            value_bytes: downwards("limits.value_bytes", file.limits.value_bytes, MAX_VALUE_BYTES)?,
+            tenants: in_range("limits.tenants", file.limits.tenants.unwrap_or(TENANTS), 1, 1 << 20)?,
+        };
+        let quotas = file
+            .quotas
+            .apply(&Quotas::default())
+            .map_err(|error| ConfigError::new(format!("quotas: {error}")).at(&error.keys("quotas")))?;
+        let ports = listen::keys(&file.memcached, &file.redis);
+        let control = over.control.or(file.control).unwrap_or(DEFAULT_CONTROL);
+        let net = NetSettings::build(file.net, &over.net)?;
+        let data = over.data.or(file.data).unwrap_or(DEFAULT_DATA);
+        let config = Config {
+            data: net.data(data),
+            net,
+            control,
+            control_tls: PortTls::build(&CONTROL_PORT, file.control_tls, &over.control_tls, control)?,
+            builder_tls: file.builder_tls,
+            allow_plain_control: over.allow_plain_control.or(file.allow_plain_control).unwrap_or(false),
+            allow_plaintext: over.allow_plaintext.or(file.allow_plaintext).unwrap_or(false),
+            listen: listen::build(file.memcached, file.redis, &over.listen)?,
+            port_tls: file.port_tls.of_ports(&over.port_tls)?,
+            workers,
+            pin: over.pin.or(file.pin).unwrap_or(true),
+            poll: over.poll.or(file.poll).unwrap_or(false),
+            steal: over.steal.or(file.steal).unwrap_or(true),
+            interleave: over.interleave.or(file.interleave).unwrap_or(true),
+            state: over.state.clone().or(file.state).unwrap_or_else(default_state_dir),
+            ephemeral: over.ephemeral.or(file.ephemeral).unwrap_or(false),
+            allow_open: over.allow_open.or(file.allow_open).unwrap_or(false),
+            limits,
+            quotas,
+            builder: file.builder.settings(over.rustc.clone(), over.builder)?,
+            tenants: file.tenants,
+            warnings: Vec::new(),
+            places: Places::default(),
+        };
+        config.check()?;
+        for (number, port) in config.listen.iter().enumerate() {
+            listen::check(&config, port).map_err(|error| error.at(ports.get(number).as_slice()))?;
+        }
+        Ok(config)
+    }
+
+    /// Whether other machines reach the data ports.
+    pub fn data_is_public(&self) -> bool {
+        is_public(self.data.ip())
+    }
+
+    /// Whether tenants of this server may be open.
+    pub fn may_be_open(&self) -> bool {
+        self.allow_open || !self.data_is_public()
+    }
+
+    /// Starts threads that are not workers: where workers have processors of their own, on the others.
+    pub fn beside_workers<T>(&self, start: impl FnOnce() -> T) -> T {
+        if self.pin { processors::beside_workers(self.workers, start) } else { start() }
+    }
+
+    /// What holds for all tenants.
+    pub fn directory_options(&self) -> Options {
+        Options {
+            workers: u32::try_from(self.workers).unwrap_or(1),
+            max_tenants: self.limits.tenants,
+            allow_open: self.may_be_open(),
+            quotas: self.quotas.clone(),
+            max_key_len: self.limits.key_bytes,
+            max_value_len: self.limits.value_bytes,
+        }
+    }
+
+    /// What the builder is started with.
+    pub fn builder_config(&self) -> BuilderConfig {
+        BuilderConfig {
+            state: self.state.join("builder"),
+            rustc: self.builder.rustc.clone(),
+            libraries: self.builder.libraries.clone(),
+            allow_unsandboxed: self.builder.allow_unsandboxed,
+            limits: self.builder.compile,
+            compilers: self.builder.compilers,
+            cores: if self.pin { processors::free_of(self.workers).to_vec() } else { Vec::new() },
+            program: None,
+        }
+    }
+
+    /// TLS of a builder's service (`sandstorm builder serve`) at that address, with what the command line says over the file.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: settings that contradict each other; other machines reach the address in the clear, and
+    /// `allow_plain` does not say that they may.
+    pub fn service_tls(
+        &self,
+        listen: SocketAddr,
+        over: &TlsOverrides,
+        allow_plain: bool,
+    ) -> Result<PortTls, ConfigError> {
+        let tls = PortTls::build(&BUILDER_PORT, self.builder_tls.clone(), over, listen)
+            .map_err(|error| self.places.name(error))?;
+        check_service(listen, &tls, allow_plain)?;
+        Ok(tls)
+    }
+
+    /// Creates the configured tenants and their tables as far as they are not there, then their grants.
+    ///
+    /// # Errors
+    /// What the directory refuses, with the tenant's name.
+    pub fn create_tenants(&self, directory: &Directory) -> Result<(), ConfigError> {
+        let restored = directory.snapshot();
+        for (number, tenant) in self.tenants.iter().enumerate() {
+            let refused = |key: String, error: &DirectoryError| self.places.name(tenant.refused(error).at(&[key]));
+            if restored.by_name(&tenant.name).is_none() {
+                tenant.create(directory).map_err(|error| refused(tenant.key_of(number, &error), &error))?;
+            }
+            tenant.create_tables(directory).map_err(|(table, error)| {
+                let key = if matches!(error, DirectoryError::TableIdTaken { .. }) { "id" } else { "name" };
+                refused(format!("tenants.{number}.tables.{table}.{key}"), &error)
+            })?;
+        }
+        for (number, tenant) in self.tenants.iter().enumerate() {
+            for (grant, GrantSettings { table, to, access }) in tenant.grants.iter().enumerate() {
+                let granted = directory.grant(&tenant.name, table, to, *access, Granter::Operator);
+                granted.map_err(|error| {
+                    self.places.name(tenant.refused(&error).at(&[format!("tenants.{number}.grants.{grant}")]))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let last = usize::from(self.data.port()) + self.workers - 1;
+        if last > usize::from(u16::MAX) {
+            return Err(ConfigError::new(format!(
+                "data port {} leaves no ports for {} workers; choose one up to {}",
+                self.data.port(),
+                self.workers,
+                usize::from(u16::MAX) + 1 - self.workers
+            ))
+            .at(&["data", "workers"]));
+        }
+        let same_host = self.data.ip() == self.control.ip();
+        let clash = (usize::from(self.data.port())..=last).contains(&usize::from(self.control.port()));
+        if same_host && clash && self.control.port() != 0 {
+            // UDP and TCP ports do not exclude each other, but a person who sees the same number twice will be misled.
+            return Err(ConfigError::new(format!(
+                "control port {} is among the data ports {} to {last}; choose another",
+                self.control.port(),
+                self.data.port()
+            ))
+            .at(&["control", "data", "workers"]));
+        }
+        check_control(self.control, &self.control_tls, self.allow_plain_control)
+            .map_err(|error| error.at(&["control"]))?;
+        self.tenants.iter().enumerate().try_for_each(|(number, tenant)| tenant.check(number, &self.quotas))?;
+        let is_refused = |(_, tenant): &(usize, &TenantSettings)| tenant.open && !self.may_be_open();
+        if let Some((number, open)) = self.tenants.iter().enumerate().find(is_refused) {
+            return Err(ConfigError::new(format!(
+                "tenant {:?} is open, but data address {} is reached from other machines: anyone there could read and \
+                 change its records and run its extensions; give it a token, or say --allow-open if that is meant",
+                open.name, self.data
+            ))
+            .at(&[format!("tenants.{number}.open")]));
+        }
+        Ok(())
+    }
+}
+
+impl TenantSettings {
+    /// What can be said of it without a server: `number` is its place in the file, `quotas` are those of every tenant.
+    fn check(&self, number: usize, quotas: &Quotas) -> Result<(), ConfigError> {
+        let name = &self.name;
+        let at = |key: &str| vec![format!("tenants.{number}.{key}")];
+        check_name("tenant", name).map_err(|error| self.refused(&error).at(&at("name")))?;
+        if let Err(error) = self.quotas.apply(quotas) {
+            let keys = error.keys(&format!("tenants.{number}.quotas"));
+            return Err(self.refused(&error.into()).at(&keys));
+        }
+        for (table, TableSettings { name, quota_bytes, .. }) in self.tables.iter().enumerate() {
+            let at = |key: &str| at(&format!("tables.{table}.{key}"));
+            check_name("table", name).map_err(|error| self.refused(&error).at(&at("name")))?;
+            if let Some(wanted) = quota_bytes.filter(|bytes| *bytes < MIN_TABLE_BYTES) {
+                let error = DirectoryError::TableTooSmall { wanted, min: MIN_TABLE_BYTES };
+                return Err(self.refused(&error).at(&at("quota_bytes")));
+            }
+        }
+        if self.token.as_ref().is_some_and(|token| TokenHash::of_chosen(token).is_none()) {
+            return Err(self.refused(&DirectoryError::Token).at(&at("token")));
+        }
+        let Some(hash) = &self.token_hash else { return Ok(()) };
+        if self.token.is_some() {
+            let text = format!("tenant {name:?} has both token and token_hash; leave token out");
+            return Err(ConfigError::new(text).at(&at("token")));
+        }
+        if TokenHash::from_text(hash).is_none() {
+            return Err(ConfigError::new(format!(
+                "tenant {name:?}: token_hash is not what `sandstorm token hash` prints; run it, and copy the whole line"
+            ))
+            .at(&at("token_hash")));
+        }
+        Ok(())
+    }
+
+    /// Why the directory does not take what the file says of it.
+    fn refused(&self, error: &DirectoryError) -> ConfigError {
+        ConfigError::new(format!("configured tenant {:?}: {error}; {}", self.name, error.hint()))
+    }
+
+    /// The key that the directory does not take.
+    fn key_of(&self, number: usize, error: &DirectoryError) -> String {
+        let key = match error {
+            DirectoryError::TenantIdTaken(..) | DirectoryError::ZeroId(_) => "id",
+            DirectoryError::OpenRefused(_) => "open",
+            DirectoryError::HomeWorker { .. } => "home_worker",
+            _ => "name",
+        };
+        format!("tenants.{number}.{key}")
+    }
+
+    fn create(&self, directory: &Directory) -> Result<(), DirectoryError> {
+        directory.create_tenant(NewTenant {
+            name: self.name.clone(),
+            id: self.id,
+            open: self.open,
+            token: self.token.clone(),
+            token_hash: self.token_hash.as_deref().and_then(TokenHash::from_text),
+            quotas: self.quotas.clone(),
+            home_worker: self.home_worker,
+            origin: Origin::Configured,
+        })?;
+        Ok(())
+    }
+
+    /// Creates the tables that are not there; what is wrong is said with the number of the table.
+    fn create_tables(&self, directory: &Directory) -> Result<(), (usize, DirectoryError)> {
+        let known = directory.snapshot().find(&self.name).map_err(|error| (0, error))?.clone();
+        let is_new = |(_, table): &(usize, &TableSettings)| !known.table_names.contains_key(table.name.as_str());
+        for (number, table) in self.tables.iter().enumerate().filter(is_new) {
+            let new = NewTable {
+                name: table.name.clone(),
+                id: table.id,
+                mode: table.mode.into(),
+                quota_bytes: table.quota_bytes,
+                ordered: table.ordered,
+            };
+            directory.create_table(&self.name, new).map_err(|error| (number, error))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for TenantSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the token: this gets into logs.
+        f.debug_struct("TenantSettings").field("name", &self.name).field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        ConfigError::new(format!("cannot read configuration {}: {error}", path.display()))
+    };
+    let length = std::fs::metadata(path).map_err(|error| unreadable(&error))?.len();
+    if length > MAX_FILE_BYTES {
+        return Err(unreadable(&format!("it has {length} bytes, more than {MAX_FILE_BYTES}")));
+    }
+    std::fs::read_to_string(path).map_err(|error| unreadable(&error))
+}
+
+/// All cores but one, which is left to the control threads and the builder; at least one.
+fn default_workers() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores.saturating_sub(1).clamp(1, MAX_WORKERS)
+}

@@ -1,0 +1,8 @@
+//! The control port: configuration, admin API, HTTP listener, the builder's service.
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod builder_service;
+pub mod config;
+pub mod gate;
+pub mod limits;

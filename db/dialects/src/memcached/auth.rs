@@ -1,0 +1,93 @@
+//! Who is it? memcached's own scheme for text: the first command is a `set` of any key, whose value is a user and a password. The
+//! user is a tenant, or `tenant/table`; the password is its token.
+
+use sandstorm_net::memcached::text::{Words, unsigned};
+
+use super::super::{Context, Identity, Next};
+use super::Session;
+use super::classic::line;
+use crate::limits::protocols::{AUTH_BYTES, AUTH_FAILURES};
+use sandstorm_accounts::Tally;
+
+/// What those are told whose first command is another one.
+pub(super) const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+/// What those are told whose password is wrong.
+const FAILURE: &str = "CLIENT_ERROR authentication failure";
+
+impl Session {
+    /// Looks for user and password at the front of `input`.
+    pub(super) fn authenticate(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+            if input.len() > sandstorm_net::memcached::MAX_LINE_LEN {
+                context.protocol_error();
+                return (input.len(), Next::Close);
+            }
+            return (0, Next::More(input.len() + 1));
+        };
+        let used = end + 1;
+        let words: Vec<&[u8]> = Words::new(&input[..end]).take(8).collect();
+        let len = match words[..] {
+            [b"set", _, _, _, len, ..] => unsigned(len),
+            _ => None,
+        };
+        let Some(len) = len else {
+            let quits = words.first().is_some_and(|word| word.strip_suffix(b"\r").unwrap_or(word) == b"quit");
+            if quits {
+                return (used, Next::Close);
+            }
+            return self.refuse(context, UNAUTHENTICATED, used, out);
+        };
+        let Some(len) = usize::try_from(len).ok().filter(|len| *len <= AUTH_BYTES) else {
+            context.protocol_error();
+            return (input.len(), Next::Close);
+        };
+        let Some(block) = input.get(used..used + len + 2) else { return (0, Next::More(used + len + 2)) };
+        let used = used + len + 2;
+        let Some(block) = block.strip_suffix(b"\r\n") else {
+            return self.refuse(context, "CLIENT_ERROR bad command line termination", used, out);
+        };
+        let mut words = Words::new(block);
+        let (Some(user), Some(password)) = (words.next(), words.next()) else {
+            return self.refuse(context, "CLIENT_ERROR bad authentication token format", used, out);
+        };
+        let Ok(user) = std::str::from_utf8(user) else { return self.refuse(context, FAILURE, used, out) };
+        let Some(identity) = self.show(context, user, password) else {
+            return self.refuse(context, FAILURE, used, out);
+        };
+        line("STORED", out);
+        (used, Next::HandOver(identity.tenant()))
+    }
+
+    /// Shows a user, who is a tenant or `tenant/table`, and a password, which is its token. The tenant is told of each attempt.
+    pub(super) fn show(&mut self, context: &Context<'_>, user: &str, password: &[u8]) -> Option<Identity> {
+        let (tenant, table) = user.split_once('/').map_or((user, None), |(tenant, table)| (tenant, Some(table)));
+        let identity = Identity::of_token(context.snapshot, tenant, password);
+        if let Some(view) = context.snapshot.by_name(tenant) {
+            let tallies = view.tenant.usage.tallies(context.worker);
+            tallies.add(Tally::Auths, 1);
+            tallies.add(Tally::AuthErrors, u64::from(identity.is_none()));
+        }
+        self.identity = identity;
+        if identity.is_some() {
+            self.table_name = table.or(self.entrance.table.as_deref()).map(Box::from);
+            self.table = (u64::MAX, 0);
+        }
+        identity
+    }
+
+    /// Tells what is wrong, and ends the connection of one that tries again and again.
+    fn refuse(&mut self, context: &Context<'_>, text: &str, used: usize, out: &mut Vec<u8>) -> (usize, Next) {
+        line(text, out);
+        self.fail(context, used)
+    }
+
+    /// Counts an attempt that failed.
+    pub(super) fn fail(&mut self, context: &Context<'_>, used: usize) -> (usize, Next) {
+        self.failures += 1;
+        if self.failures < AUTH_FAILURES {
+            return (used, Next::Again);
+        }
+        context.protocol_error();
+        (used, Next::Close)
+    }
+}

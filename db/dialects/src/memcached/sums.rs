@@ -1,0 +1,107 @@
+//! Numbers that are added to and subtracted from.
+
+use arrayvec::ArrayVec;
+use sandstorm_net::memcached::text::{push_number, unsigned};
+
+use super::classic::{EXISTS, NOT_FOUND, NOT_NUMERIC, Work};
+use super::expiry::expires_at_ms;
+use sandstorm_store::{Change, Marks, RecordRef, Table, Value};
+
+/// An addition or a subtraction.
+pub(super) struct Sum {
+    pub(super) delta: u64,
+    pub(super) up: bool,
+    /// The number that the record has to have; 0: any.
+    pub(super) cas: u64,
+    /// What is made where there is no record, and its time of expiry.
+    pub(super) initial: Option<(u64, i64)>,
+}
+
+impl Sum {
+    /// To or from what is there.
+    pub(super) fn plain(delta: u64, up: bool) -> Sum {
+        Sum { delta, up, cas: 0, initial: None }
+    }
+}
+
+impl Work<'_> {
+    /// Adds to a record or subtracts from it; tells the sum, and the record's number.
+    pub(super) fn arithmetic(&self, key: &[u8], hash: u64, by: &Sum) -> Result<(u64, u64), &'static str> {
+        let entry = self.reach(true)?;
+        self.count_write();
+        let context = self.context;
+        let changed = entry.table.update_marked(context.participant, hash, key, context.now_ms, |found| {
+            let plain = Marks::default();
+            match (found, by.initial) {
+                (None, None) => (Change::Keep(Err(NOT_FOUND)), plain),
+                (None, Some((initial, exptime))) => {
+                    let mut digits = ArrayVec::new();
+                    write_number(initial, &mut digits);
+                    let expires_at_ms = expires_at_ms(exptime, context.now_ms);
+                    (
+                        Change::Put {
+                            value: Value::Short(digits),
+                            flags: 0,
+                            expires_at_ms,
+                            answer: Ok((initial, true)),
+                        },
+                        plain,
+                    )
+                }
+                (Some(record), _) if by.cas != 0 && by.cas != Table::number_of(hash, record.version()) => {
+                    (Change::Keep(Err(EXISTS)), record.marks())
+                }
+                (Some(record), _) => {
+                    let Some((sum, value)) = add(record.value(), by.delta, by.up) else {
+                        return (Change::Keep(Err(NOT_NUMERIC)), record.marks());
+                    };
+                    self.rewrites(record.value().len());
+                    let (marks, flags) = (added_marks(&record, &value), record.flags());
+                    let expires_at_ms = record.expires_at_ms();
+                    (Change::Put { value, flags, expires_at_ms, answer: Ok((sum, false)) }, marks)
+                }
+            }
+        });
+        let (result, version) = changed.map_err(|error| self.refused(error))?;
+        self.tally_sum(by.up, result.map(|(_, made)| made));
+        result.map(|(sum, _)| (sum, Table::number_of(hash, version)))
+    }
+}
+
+/// The sum, and the value that it makes of an old one: not shorter than that, but padded with blanks, as memcached writes it.
+pub(super) fn add(old: &[u8], delta: u64, up: bool) -> Option<(u64, Value<'static>)> {
+    let number = if old.is_empty() { None } else { unsigned(old) }?;
+    let sum = if up { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
+    let mut digits = Vec::new();
+    let mut short = ArrayVec::<u8, 32>::new();
+    if old.len() <= short.capacity() {
+        write_number(sum, &mut short);
+        while short.len() < old.len() {
+            short.push(b' ');
+        }
+        return Some((sum, Value::Short(short)));
+    }
+    push_number(sum, &mut digits);
+    digits.resize(old.len().max(digits.len()), b' ');
+    Some((sum, Value::Owned(digits)))
+}
+
+/// The marks that stay when a number is added: memcached writes over an old value where the new one is not longer, and makes a new
+/// item where it is.
+pub(super) fn added_marks(record: &RecordRef<'_>, value: &Value<'_>) -> Marks {
+    let len: usize = value.parts().iter().map(|part| part.len()).sum();
+    if len <= record.value().len() { record.marks() } else { Marks::default() }
+}
+
+/// Writes a number in decimal; its 20 digits at most fit.
+pub(super) fn write_number(mut number: u64, into: &mut ArrayVec<u8, 32>) {
+    let mut digits = ArrayVec::<u8, 20>::new();
+    loop {
+        digits.push(b'0' + (number % 10) as u8);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    into.extend(digits.into_iter().rev());
+}

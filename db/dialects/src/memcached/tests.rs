@@ -1,0 +1,315 @@
+//! Sessions without sockets, at times of the tests' own.
+
+mod largest;
+
+use super::*;
+use crate::{Facts, Protocol};
+use sandstorm_catalog::{Access, Directory, Granter, NewTable, NewTenant, Options, QuotaChanges};
+use sandstorm_metrics::Metrics;
+use sandstorm_store::{Epochs, Mode, Participant};
+
+/// A server's part that sessions need.
+pub(super) struct Place {
+    pub(super) directory: Arc<Directory>,
+    participant: Participant,
+    facts: Facts,
+    pub(super) now_ms: u64,
+}
+
+/// A client of one.
+pub(super) struct Client {
+    pub(super) session: Session,
+    pub(super) input: Vec<u8>,
+}
+
+impl Place {
+    /// With tenants `shop` and `guest`, each with a table `t`; the one of `shop` was granted to `guest`.
+    pub(super) fn new(access: Access) -> Place {
+        Place::with_options(access, Options::default())
+    }
+
+    pub(super) fn with_options(access: Access, options: Options) -> Place {
+        let epochs = Epochs::new();
+        let directory = Directory::with_options(Arc::clone(&epochs), options);
+        for tenant in ["shop", "guest"] {
+            directory.create_tenant(NewTenant { open: true, ..NewTenant::named(tenant) }).expect("a tenant");
+            directory.create_table(tenant, NewTable::named("t")).expect("a table");
+        }
+        directory.grant("shop", "t", "guest", access, Granter::Operator).expect("a grant");
+        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
+        Place { directory, participant: epochs.register(), facts, now_ms: 1_800_000_000_000 }
+    }
+
+    /// A client at a port that speaks for a tenant, with a table of it.
+    pub(super) fn client(&self, tenant: &str, table: &str) -> Client {
+        let (tenant, table) = (Some(tenant.to_owned()), Some(table.to_owned()));
+        let entrance = Entrance { protocol: Protocol::Memcached, tenant, table, public: false };
+        Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() }
+    }
+
+    pub(super) fn context(&self, run: impl FnOnce(&Context<'_>)) {
+        let snapshot = self.directory.snapshot();
+        sandstorm_store::fix_clock(Some(self.now_ms));
+        run(&Context {
+            participant: &self.participant,
+            snapshot: &snapshot,
+            now_ms: self.now_ms,
+            now_us: self.now_ms * 1000,
+            worker: 0,
+            counters: self.facts.metrics.worker(0).expect("a worker"),
+            facts: &self.facts,
+            requests: Default::default(),
+            retired: self.participant.retired(),
+            budget: u32::MAX,
+        });
+    }
+
+    /// What a client is told that says this, and what is to happen then.
+    pub(super) fn hears(&self, client: &mut Client, said: &[u8]) -> (String, Next) {
+        client.input.extend_from_slice(said);
+        let (mut out, mut used, mut last) = (Vec::new(), 0, Next::Again);
+        self.context(|context| {
+            while matches!(last, Next::Again | Next::HandOver(_)) {
+                let (bytes, next) = client.session.run(context, &client.input[used..], &mut out);
+                (used, last) = (used + bytes, next);
+            }
+        });
+        client.input.drain(..used);
+        (String::from_utf8_lossy(&out).into_owned(), last)
+    }
+
+    pub(super) fn say(&self, client: &mut Client, said: &str) -> String {
+        self.hears(client, said.as_bytes()).0
+    }
+
+    pub(super) fn datagram(&self, client: &mut Client, said: &str) -> String {
+        let mut out = Vec::new();
+        self.context(|context| client.session.run_datagram(context, said.as_bytes(), &mut out));
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
+#[test]
+fn what_is_done_to_a_granted_table_is_done_there() {
+    let place = Place::new(Access::ReadWrite);
+    let (mut owner, mut own) = (place.client("shop", "t"), place.client("guest", "t"));
+    let mut guest = place.client("guest", "shop/t");
+    assert_eq!(place.say(&mut guest, "mg a N30 v\r\n"), "VA 0 W\r\n\r\n");
+    assert_eq!(
+        (place.say(&mut own, "mg a\r\n"), place.say(&mut owner, "mg a t\r\n")),
+        ("EN\r\n".into(), "HD t30 Z\r\n".into())
+    );
+    assert_eq!(place.say(&mut owner, "ms b 1 T10\r\nx\r\n"), "HD\r\n");
+    assert_eq!(place.say(&mut guest, "mg b R30 v\r\n"), "VA 1 W\r\nx\r\n");
+    assert_eq!(place.say(&mut guest, "mg b T100 v t\r\n"), "VA 1 t100 Z\r\nx\r\n");
+    assert_eq!(place.say(&mut owner, "mg b t\r\n"), "HD t100 Z\r\n");
+}
+
+#[test]
+fn who_may_only_read_wins_nothing() {
+    let place = Place::new(Access::Read);
+    let (mut owner, mut guest) = (place.client("shop", "t"), place.client("guest", "shop/t"));
+    assert_eq!(place.say(&mut owner, "ms a 1 T10\r\nx\r\n"), "HD\r\n");
+    assert_eq!(place.say(&mut guest, "mg a R30 v\r\n"), "VA 1\r\nx\r\n");
+    assert_eq!(place.say(&mut owner, "mg a R30 v\r\n"), "VA 1 W\r\nx\r\n", "his renewal was not taken from the owner");
+    for writes in ["mg a T5", "mg a N5", "gat 5 a", "gat 5 a b c", "touch a 5", "md a", "delete a", "flush_all", "ma a"]
+    {
+        let refused = "SERVER_ERROR the table was granted for reading only\r\n";
+        assert_eq!(place.say(&mut guest, &format!("{writes}\r\n")), refused, "{writes}");
+    }
+}
+
+#[test]
+fn an_error_takes_the_place_of_the_end_of_a_list() {
+    let place = Place::new(Access::Read);
+    let mut lost = place.client("shop", "nothing");
+    assert_eq!(place.say(&mut lost, "get a b c\r\nmn\r\n"), "SERVER_ERROR the tenant has no such table\r\nMN\r\n");
+    let mut client = place.client("shop", "t");
+    assert_eq!(place.say(&mut client, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let quotas = QuotaChanges { requests_per_s: Some(10), ..QuotaChanges::default() };
+    place.directory.set_quotas("shop", &quotas).expect("set");
+    for many in [100, 3000] {
+        let (front, keys) = ("VALUE a 0 1\r\nx\r\n", " a".repeat(many));
+        let answer = place.say(&mut client, &format!("get{keys}\r\nmn\r\n"));
+        let rest = answer.trim_start_matches(front);
+        assert_eq!(rest, "SERVER_ERROR quota requests_per_s: too many requests a second\r\nMN\r\n", "of {many}");
+    }
+}
+
+#[test]
+fn blanks_of_an_endless_get_are_not_kept() {
+    let place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    assert_eq!(place.say(&mut client, "set b 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(place.say(&mut client, &format!("get {}", "a ".repeat(2000))), "");
+    for _ in 0..1000 {
+        assert_eq!(place.say(&mut client, &" ".repeat(1000)), "");
+        assert!(client.input.is_empty(), "{} bytes wait", client.input.len());
+    }
+    assert_eq!(place.say(&mut client, " b   \r\nmn\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\nMN\r\n");
+}
+
+#[test]
+fn a_port_speaks_for_whoever_has_the_name_now() {
+    let place = Place::new(Access::Read);
+    let (mut stream, mut wicket) = (place.client("guest", "t"), place.client("guest", "t"));
+    assert_eq!(place.say(&mut stream, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(place.datagram(&mut wicket, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    place.directory.delete_tenant("guest").expect("deleted");
+    let nobody =
+        "SERVER_ERROR this port speaks for tenant \"guest\", which does not exist: sandstorm tenant create guest\r\n";
+    assert_eq!(place.datagram(&mut wicket, "get a b\r\n"), nobody);
+    assert_eq!(
+        place.hears(&mut stream, b"get a\r\n"),
+        (nobody.to_owned(), Next::Close),
+        "a connection ends with its right"
+    );
+    let mut stream = place.client("guest", "t");
+    assert_eq!(place.say(&mut stream, "get a\r\n"), nobody);
+    place.directory.create_tenant(NewTenant { open: true, ..NewTenant::named("guest") }).expect("a tenant");
+    place.directory.create_table("guest", NewTable::named("t")).expect("a table");
+    for _ in 0..2 {
+        assert_eq!(place.datagram(&mut wicket, "get a\r\n"), "END\r\n");
+        assert_eq!(place.say(&mut stream, "get a\r\n"), "END\r\n");
+    }
+}
+
+#[test]
+fn records_end_when_they_should() {
+    let mut place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    let stored =
+        ["set a 0 10 1\r\nx\r\n", "set b 0 10 1\r\nx\r\n", "ms c 1 T10\r\nx\r\n", "set d 0 1800000010 1\r\nx\r\n"];
+    stored.iter().for_each(|said| assert!(["STORED\r\n", "HD\r\n"].contains(&place.say(&mut client, said).as_str())));
+    place.now_ms += 9_999;
+    let all = "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nVALUE d 0 1\r\nx\r\nEND\r\n";
+    assert_eq!(place.say(&mut client, "get a b c d\r\n"), all);
+    place.now_ms += 1;
+    let but_d = "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nEND\r\n";
+    assert_eq!(place.say(&mut client, "get a b c d\r\n"), but_d, "a date is met; times from now are never cut short");
+    assert_eq!(place.say(&mut client, "gat 10 b\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
+    place.now_ms += 1;
+    assert_eq!(place.say(&mut client, "get a b c d\r\n"), "VALUE b 0 1\r\nx\r\nEND\r\n");
+    assert_eq!(
+        place.say(&mut client, "touch a 10\r\nadd a 0 0 1\r\ny\r\nincr c 1\r\n"),
+        "NOT_FOUND\r\nSTORED\r\nNOT_FOUND\r\n"
+    );
+    assert_eq!(place.say(&mut client, "touch b -1\r\nget b\r\n"), "TOUCHED\r\nEND\r\n");
+}
+
+#[test]
+fn a_flush_comes_when_its_delay_is_over() {
+    let mut place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    assert_eq!(
+        place.say(&mut client, "set a 0 0 1\r\nx\r\nflush_all 10\r\nget a\r\n"),
+        "STORED\r\nOK\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
+    );
+    place.now_ms += 10_000;
+    assert_eq!(place.say(&mut client, "get a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
+    place.now_ms += 1;
+    assert_eq!(place.say(&mut client, "get a\r\nset a 0 0 1\r\ny\r\n"), "END\r\nSTORED\r\n");
+    place.now_ms += 100_000;
+    assert_eq!(
+        place.say(&mut client, "get a\r\nflush_all 10\r\nflush_all\r\nset a 0 0 1\r\nz\r\n"),
+        "VALUE a 0 1\r\ny\r\nEND\r\nOK\r\nOK\r\nSTORED\r\n"
+    );
+    place.now_ms += 100_000;
+    assert_eq!(
+        place.say(&mut client, "get a\r\n"),
+        "VALUE a 0 1\r\nz\r\nEND\r\n",
+        "the later flush took the place of the earlier"
+    );
+}
+
+#[test]
+fn copies_of_a_large_value_leave_others_their_turn() {
+    let place = Place::new(Access::Read);
+    let mut client = place.client("shop", "t");
+    let large = format!("set a 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000));
+    assert_eq!(place.say(&mut client, &large), "STORED\r\n");
+    for command in ["touch a 0\r\n", "gat 0 a\r\n", "mg a T0\r\n", "append a 0 0 1\r\nx\r\n", "md a I\r\n"] {
+        let (said, mut out) = (command.repeat(10), Vec::new());
+        place.context(|context| {
+            let (used, next) = client.session.run(context, said.as_bytes(), &mut out);
+            assert_eq!((used, next), (command.len(), Next::Again), "{command}");
+            assert!(context.requests.get() > 900, "it costs its tenant more than a small one");
+        });
+    }
+}
+
+#[test]
+fn a_write_costs_its_tenant_what_it_evicts() {
+    let place = Place::new(Access::Read);
+    let table = NewTable { mode: Mode::Cache, quota_bytes: Some(4 << 20), ..NewTable::named("cache") };
+    place.directory.create_table("shop", table).expect("a table");
+    let mut client = place.client("shop", "cache");
+    for number in 0..50_000 {
+        assert_eq!(place.say(&mut client, &format!("set small{number} 0 0 10\r\n0123456789\r\n")), "STORED\r\n");
+    }
+    let (large, mut out) = (format!("set large 0 0 1000000\r\n{}\r\n", "v".repeat(1_000_000)), Vec::new());
+    place.context(|context| {
+        assert_eq!(client.session.run(context, large.as_bytes(), &mut out).0, large.len());
+        let (requests, worked) = (context.requests.get(), context.worked());
+        assert!(worked > 1000 && worked > requests, "{worked} for {requests}");
+    });
+    place.context(|context| {
+        assert_eq!(client.session.run(context, b"get large\r\n", &mut out).0, 11);
+        assert_eq!(context.worked(), context.requests.get(), "others do not pay for it");
+    });
+}
+
+#[test]
+fn a_datagram_is_answered_whole_or_has_an_end() {
+    let place = Place::new(Access::Read);
+    let (mut stream, mut wicket) = (place.client("shop", "t"), place.client("shop", "t"));
+    let stores = |key: &str, len: usize| format!("set {key} 0 0 {len}\r\n{}\r\n", "v".repeat(len));
+    let value = |key: &str, len: usize| format!("VALUE {key} 0 {len}\r\n{}\r\n", "v".repeat(len));
+    let keys: Vec<_> = (0..200).map(|number| format!("k{number}")).collect();
+    keys.iter().for_each(|key| assert_eq!(place.say(&mut stream, &stores(key, 1000)), "STORED\r\n"));
+    for (key, len) in [("a", 70_000), ("large", 300_000)] {
+        assert_eq!(place.say(&mut stream, &stores(key, len)), "STORED\r\n");
+    }
+    let two = format!("{}END\r\n", value("a", 70_000)).repeat(2);
+    assert!(place.datagram(&mut wicket, "get a\r\nget a\r\n") == two);
+    let all: String = keys.iter().map(|key| value(key, 1000)).collect();
+    assert!(place.datagram(&mut wicket, &format!("get {}\r\n", keys.join(" "))) == format!("{all}END\r\n"));
+    assert_eq!(place.datagram(&mut wicket, &"touch large 0\r\n".repeat(3)), "TOUCHED\r\n".repeat(3));
+    let too_much = "SERVER_ERROR out of memory writing get response\r\n";
+    assert_eq!(place.datagram(&mut wicket, &"touch large 0\r\n".repeat(200)), too_much);
+    assert_eq!(place.datagram(&mut wicket, "mn\r\n"), "MN\r\n", "the next one begins anew");
+}
+
+#[test]
+fn only_its_owner_empties_a_table() {
+    let place = Place::new(Access::ReadWrite);
+    let (mut owner, mut guest) = (place.client("shop", "t"), place.client("guest", "shop/t"));
+    assert_eq!(place.say(&mut guest, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    for flush in ["flush_all\r\n", "flush_all 5\r\n"] {
+        assert_eq!(place.say(&mut guest, flush), "SERVER_ERROR only a table's owner may empty it\r\n");
+    }
+    assert_eq!(place.say(&mut owner, "get a\r\nflush_all\r\nget a\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\nOK\r\nEND\r\n");
+}
+
+#[test]
+fn a_full_table_and_one_whose_records_are_still_read_are_told_apart() {
+    use super::classic::refusal;
+    use sandstorm_store::StoreError;
+    assert_eq!(refusal(StoreError::OutOfMemory), "SERVER_ERROR out of memory storing object");
+    let no_memory = refusal(StoreError::NoMemory);
+    assert!(no_memory.starts_with("SERVER_ERROR out of memory storing object: the server's machine"), "{no_memory}");
+    let still_read = refusal(StoreError::StillRead);
+    assert!(still_read.starts_with("SERVER_ERROR ") && still_read.ends_with("write again in a moment"), "{still_read}");
+}
+
+#[test]
+fn http_ends_a_connection_before_what_follows_it_is_run() {
+    let place = Place::new(Access::Read);
+    for first in ["POST / HTTP/1.1", "GET / HTTP/1.1", "PUT /x HTTP/1.0", "OPTIONS * HTTP/1.1"] {
+        let mut client = place.client("shop", "t");
+        let said = format!("{first}\r\nset stolen 0 0 1\r\nx\r\n");
+        assert_eq!(place.hears(&mut client, said.as_bytes()), (String::new(), Next::Close), "{first}");
+        let mut other = place.client("shop", "t");
+        assert_eq!(place.say(&mut other, "get stolen\r\n"), "END\r\n", "{first}");
+    }
+}

@@ -1,0 +1,241 @@
+//! Commands about the connection itself: who it acts for, which table it uses, what it is called.
+
+use super::call::{Call, Fail, NOT_AN_INTEGER, Outcome, SYNTAX, integer, is, no_auth, text};
+use super::commands::unknown_subcommand;
+use super::state::Replies;
+use super::{clients, tracking};
+use crate::Identity;
+use crate::limits::protocols::AUTH_FAILURES;
+
+pub(super) fn ping(call: &mut Call<'_, '_>) -> Outcome {
+    match call.args {
+        [_] => call.reply.simple("PONG"),
+        [_, message] => call.reply.bulk(message),
+        _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
+    }
+    Ok(())
+}
+
+pub(super) fn echo(call: &mut Call<'_, '_>) -> Outcome {
+    call.reply.bulk(call.arg(1));
+    Ok(())
+}
+
+const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// Has the connection act for who shows this. Without a name, or as `default`, the token says whose it is.
+fn show(call: &mut Call<'_, '_>, user: Option<&[u8]>, token: &[u8]) -> Outcome {
+    let snapshot = &**call.context.snapshot;
+    let named = user.filter(|user| *user != b"default" || snapshot.by_name("default").is_some());
+    let identity = match (named, &call.state.entrance.tenant) {
+        (Some(name), port) => {
+            let name = std::str::from_utf8(name).unwrap_or_default();
+            let here = port.as_ref().is_none_or(|port| port == name);
+            Identity::of_token(snapshot, name, token).filter(|_| here)
+        }
+        (None, Some(port)) => Identity::of_token(snapshot, port, token),
+        (None, None) => {
+            snapshot.by_token(token).and_then(|view| Identity::of_token(snapshot, &view.tenant.name, token))
+        }
+    };
+    let Some(identity) = identity else {
+        // Whoever searches for a token begins anew each few tries, with a connection of which there are so many only.
+        let failures = &mut call.state.more().failures;
+        *failures += 1;
+        call.state.closes |= *failures >= AUTH_FAILURES;
+        return Err(WRONG.into());
+    };
+    match &mut call.state.identity {
+        // The same tenant by another token: what was selected and watched stays.
+        Some(before) if before.tenant() == identity.tenant() => *before = identity,
+        _ => call.state.begin(identity),
+    }
+    call.view = identity.view(snapshot_of(call));
+    Ok(())
+}
+
+fn snapshot_of<'w>(call: &Call<'_, 'w>) -> &'w sandstorm_catalog::Snapshot {
+    call.context.snapshot
+}
+
+pub(super) fn auth(call: &mut Call<'_, '_>) -> Outcome {
+    match *call.args {
+        [_, token] => show(call, None, token)?,
+        [_, user, token] => show(call, Some(user), token)?,
+        _ => return Err(SYNTAX.into()),
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn hello(call: &mut Call<'_, '_>) -> Outcome {
+    let (mut version, mut at) = (None, 2);
+    if call.args.len() > 1 {
+        let number = integer(call.arg(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
+        if !(2..=3).contains(&number) {
+            return Err("NOPROTO unsupported protocol version".into());
+        }
+        version = Some(number);
+    }
+    let (mut shown, mut name) = (None, None);
+    while at < call.args.len() {
+        let (word, left) = (call.arg(at), call.args.len() - at - 1);
+        if is(word, "AUTH") && left >= 2 {
+            shown = Some((call.arg(at + 1), call.arg(at + 2)));
+            at += 3;
+        } else if is(word, "SETNAME") && left >= 1 {
+            name = Some(check_name(call.arg(at + 1))?);
+            at += 2;
+        } else {
+            return Err(format!("ERR Syntax error in HELLO option '{}'", text(word)).into());
+        }
+    }
+    if let Some((user, token)) = shown {
+        show(call, Some(user), token)?;
+    }
+    if call.view.is_none() && call.state.entrance.missing_tenant(call.context.snapshot).is_some() {
+        return Err(no_auth(call));
+    }
+    if call.view.is_none() {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+                    <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+                    the same time"
+            .into());
+    }
+    if let Some(name) = name {
+        call.state.more().name = name.into();
+        call.state.untold = true;
+    }
+    if let Some(version) = version {
+        call.state.resp3 = version == 3;
+    }
+    call.reply.resp3 = call.state.resp3;
+    let id = call.state.id() as i64;
+    let reply = &mut call.reply;
+    reply.map(7);
+    for (key, value) in [("server", "redis"), ("version", super::server::REDIS_VERSION)] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    for (key, value) in [("proto", if reply.resp3 { 3 } else { 2 }), ("id", id)] {
+        reply.bulk(key.as_bytes());
+        reply.integer(value);
+    }
+    for (key, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+pub(super) fn select(call: &mut Call<'_, '_>) -> Outcome {
+    let view = call.view()?;
+    call.state.table = Some(call.state.selected(view, call.arg(1))?);
+    call.state.database = integer(call.arg(1)).unwrap_or(-1);
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn quit(call: &mut Call<'_, '_>) -> Outcome {
+    call.state.closes = true;
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn reset(call: &mut Call<'_, '_>) -> Outcome {
+    call.state.reset();
+    call.view = None;
+    call.reply.resp3 = false;
+    call.reply.simple("RESET");
+    Ok(())
+}
+
+/// A name that can stand in the list of clients.
+fn check_name(name: &[u8]) -> Result<&[u8], Fail> {
+    match name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        true => Ok(&name[..name.len().min(1024)]),
+        false => Err("ERR Client names cannot contain spaces, newlines or special characters.".into()),
+    }
+}
+
+pub(super) fn client(call: &mut Call<'_, '_>) -> Outcome {
+    let word = call.arg(1).to_ascii_uppercase();
+    let count = call.args.len();
+    match (word.as_slice(), count) {
+        (b"ID", 2) => call.reply.integer(call.state.id() as i64),
+        (b"GETNAME", 2) => {
+            let name = call.state.more().name.clone();
+            call.reply.optional((!name.is_empty()).then_some(&*name));
+        }
+        (b"SETNAME", 3) => {
+            call.state.more().name = check_name(call.arg(2))?.into();
+            call.state.untold = true;
+            call.reply.ok();
+        }
+        (b"SETINFO", 4) => set_info(call)?,
+        (b"INFO", 2) => clients::info(call)?,
+        (b"LIST", _) => clients::list(call)?,
+        (b"NO-EVICT" | b"NO-TOUCH", 3) => match is(call.arg(2), "ON") || is(call.arg(2), "OFF") {
+            true => call.reply.ok(),
+            false => return Err(SYNTAX.into()),
+        },
+        (b"REPLY", 3) => replies(call)?,
+        (b"KILL", 3..) => clients::kill(call)?,
+        (b"UNBLOCK", 3 | 4) => {
+            if count == 4 && !is(call.arg(3), "TIMEOUT") && !is(call.arg(3), "ERROR") {
+                return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
+            }
+            integer(call.arg(2)).ok_or(NOT_AN_INTEGER)?;
+            call.reply.integer(0);
+        }
+        (b"PAUSE" | b"UNPAUSE", _) => return Err("ERR clients of other tenants would wait, too: not here".into()),
+        (b"GETREDIR", 2) => call.reply.integer(if call.state.tracked.how.is_some() { 0 } else { -1 }),
+        (b"TRACKING", 3..) => tracking::tracking(call)?,
+        (b"TRACKINGINFO", 2) => tracking::info(call)?,
+        (b"CACHING", 3) => tracking::caching(call)?,
+        (b"HELP", 2) => {
+            let text = [
+                "CLIENT <subcommand> [<arg> ...]. Subcommands are:",
+                "GETNAME, ID, INFO, KILL, LIST, NO-EVICT, NO-TOUCH, REPLY, SETINFO, SETNAME, UNBLOCK.",
+            ];
+            return super::server::help(call, &text);
+        }
+        (b"UNBLOCK", _) => return Err(SYNTAX.into()),
+        _ => return Err(unknown_subcommand(call.arg(1), "CLIENT")),
+    }
+    Ok(())
+}
+
+fn set_info(call: &mut Call<'_, '_>) -> Outcome {
+    let value = call.arg(3);
+    let (word, name) = (call.arg(2), if is(call.arg(2), "LIB-NAME") { "lib-name" } else { "lib-ver" });
+    if !is(word, "LIB-NAME") && !is(word, "LIB-VER") {
+        return Err(format!("ERR Unrecognized option '{}'", text(word)).into());
+    }
+    if !value.iter().all(|byte| (b'!'..=b'~').contains(byte)) || value.len() > 1024 {
+        return Err(format!("ERR {name} cannot contain spaces, newlines or special characters.").into());
+    }
+    let library = &mut call.state.more().library;
+    *if name == "lib-name" { &mut library.0 } else { &mut library.1 } = value.into();
+    call.state.untold = true;
+    call.reply.ok();
+    Ok(())
+}
+
+fn replies(call: &mut Call<'_, '_>) -> Outcome {
+    let word = call.arg(2);
+    call.state.replies = match () {
+        () if is(word, "ON") => {
+            call.reply.ok();
+            Replies::On
+        }
+        () if is(word, "OFF") => Replies::Off,
+        // Nothing is told as it is.
+        () if is(word, "SKIP") && call.state.replies == Replies::Off => Replies::Off,
+        () if is(word, "SKIP") => Replies::SkipTwo,
+        () => return Err(SYNTAX.into()),
+    };
+    Ok(())
+}

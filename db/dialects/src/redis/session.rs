@@ -1,0 +1,477 @@
+//! One connection's conversation: whole commands are found, their buckets and records prefetched, and then they are run in order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use arrayvec::ArrayVec;
+use sandstorm_net::limits::RESP_ARGUMENTS_AT_ONCE;
+use sandstorm_net::resp::{Command, Parsed, Parser, Reply};
+
+use super::call::{Call, Fail, NO_AUTH, OVER_RATE, is, no_auth};
+use super::commands::{self, COMMANDS, Spec};
+use super::held::Wanted;
+use super::pieces::{self, Arguments, Left, Long};
+use super::state::{Replies, State};
+use super::tracking;
+use super::transactions;
+use super::{absent, functions, transactions::is_queued};
+use crate::limits::redis::{ARGS_PER_REQUEST, ATOMIC_BYTES, BATCH, BATCH_ANSWER_BYTES, BATCH_ARGS, STEP_ARGS};
+use crate::{Context, Entrance, Identity, InvocationAnswer, Next, http};
+use sandstorm_accounts::Preview;
+use sandstorm_catalog::TenantView;
+use sandstorm_store::Guard;
+
+/// What one connection has said so far.
+pub struct Session {
+    parser: Parser,
+    state: State,
+    /// A command that is run in pieces, and has not ended. Its bytes are the first of the input.
+    under_way: Option<Box<UnderWay>>,
+}
+
+/// A command of which some pieces have been run.
+struct UnderWay {
+    command: Command,
+    spec: &'static Spec,
+    long: Long,
+    /// For whom it was begun.
+    identity: Option<Identity>,
+    /// Microseconds that its pieces have taken.
+    took_us: u64,
+}
+
+/// A command of a batch, and where it begins.
+type Found = (usize, Command, Option<&'static Spec>);
+
+/// What a command has come to: whom the connection acts for then, and the rest of it, if it goes on later.
+struct Ran<'w> {
+    view: Option<&'w Arc<TenantView>>,
+    rest: Option<(Long, u64)>,
+}
+
+impl Session {
+    /// A connection to a port that is for this.
+    pub(crate) fn new(entrance: &Arc<Entrance>) -> Session {
+        Session { parser: Parser::default(), state: State::new(entrance), under_way: None }
+    }
+
+    /// Whom it acts for.
+    pub(crate) fn identity(&self) -> Option<&Identity> {
+        self.state.identity.as_ref()
+    }
+
+    /// Bytes that it keeps: a part of a command that was understood, a transaction that has only begun.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let multi = self.state.multi.as_ref().map_or(0, |multi| multi.held_bytes());
+        let long = self.under_way.as_ref().map_or(0, |one| one.command.held_bytes() + one.long.held_bytes());
+        self.parser.held_bytes() + multi + self.state.watched.held_bytes() + long
+    }
+
+    /// A worker has it now, under that name; from where to where it goes.
+    pub(crate) fn placed(&mut self, place: (u32, u64), addresses: impl FnOnce() -> Option<(SocketAddr, SocketAddr)>) {
+        self.state.place = place;
+        match &self.state.entered {
+            Some(entered) => entered.client.place(place),
+            None => self.state.addresses = self.state.addresses.or_else(addresses),
+        }
+    }
+
+    /// Whether another connection of its tenant has ended it.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.state.entered.as_ref().is_some_and(|entered| entered.client.is_killed())
+    }
+
+    /// Whether a command has run in part.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Takes the connections that it has ended: the worker of each, and its name there.
+    pub(crate) fn killed(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.state.kills)
+    }
+
+    /// See [`super::super::Conversation::run`].
+    pub(crate) fn run(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        let done = self.run_batch(context, input, out);
+        self.state.tell();
+        done
+    }
+
+    fn run_batch(&mut self, context: &Context<'_>, input: &[u8], out: &mut Vec<u8>) -> (usize, Next) {
+        let mut view = self.state.look(context.snapshot);
+        if !self.state.enter(view, context.now_ms) {
+            return (input.len(), Next::Close);
+        }
+        if let Some(next) = self.hand_over() {
+            self.parser.reset();
+            return (0, next);
+        }
+        let guard = context.participant.guard();
+        if let Some(under_way) = self.under_way.take() {
+            return self.continued(context, &guard, view, *under_way, input, out);
+        }
+        let mut batch: ArrayVec<Found, BATCH> = ArrayVec::new();
+        let (parsed, next) = self.find(context, input, view.is_none(), &mut batch);
+        if batch.len() > 1 {
+            prefetch(&batch, input, view, &self.state, &guard);
+        }
+        let (begun, mut batch) = (out.len(), batch.into_iter().peekable());
+        while let Some((at, command, spec)) = batch.next() {
+            let end = at + command.len;
+            if command.is_line() && http::begins(command.args(&input[at..])) {
+                http::refuse(context, "a port for Redis");
+                Reply { out, resp3: false }.error(format!("ERR {}", http::REFUSED).as_bytes());
+                return (input.len(), Next::Close);
+            }
+            let ran = self.one(context, &guard, view, spec, (&command, &input[at..]), out);
+            view = ran.view;
+            if let Some(((long, took_us), spec)) = ran.rest.zip(spec) {
+                let identity = self.state.identity;
+                self.under_way = Some(Box::new(UnderWay { command, spec, long, identity, took_us }));
+                self.parser.reset();
+                return (at, Next::Again);
+            }
+            self.parser.recycle(command);
+            let stop = self.stop().or_else(|| {
+                let full = out.len() - begun > BATCH_ANSWER_BYTES || context.is_enough();
+                (full && batch.peek().is_some()).then_some(Next::Again)
+            });
+            if let Some(next) = stop {
+                self.parser.reset();
+                return (end, next);
+            }
+        }
+        match next {
+            Ok(next) => (parsed, next),
+            Err(error) => {
+                context.protocol_error();
+                Reply { out, resp3: false }.error(format!("ERR Protocol error: {error}").as_bytes());
+                (input.len(), Next::Close)
+            }
+        }
+    }
+
+    /// Goes on with a command of which some pieces have been run.
+    fn continued<'w>(
+        &mut self,
+        context: &Context<'w>,
+        guard: &Guard<'w>,
+        view: Option<&'w Arc<TenantView>>,
+        under_way: UnderWay,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> (usize, Next) {
+        let UnderWay { command, spec, long, identity, took_us } = under_way;
+        // There may be another tenant of that name by now.
+        let view = view.filter(|_| self.state.identity == identity);
+        let (start, begun) = (out.len(), Instant::now());
+        let (left, took_us) = {
+            let arguments = Arguments { command: &command, input };
+            let args: ArrayVec<&[u8], STEP_ARGS> = command.args(input).take(STEP_ARGS).collect();
+            let reply = Reply { out: &mut *out, resp3: self.state.resp3 };
+            let mut call = Call { context, guard, view, state: &mut self.state, held: None, args: &args, reply };
+            let left = pieces::go_on(&mut call, long, &arguments);
+            let took_us = took_us + begun.elapsed().as_micros() as u64;
+            if let (Left::Ended, Some(view)) = (&left, view) {
+                note_slow(&mut call, took_us, view);
+            }
+            if matches!(left, Left::Ended) {
+                note_end(&mut call, spec, &arguments, (start, took_us));
+            }
+            (left, took_us)
+        };
+        match left {
+            Left::GoesOn(long) => {
+                if self.state.replies != Replies::On {
+                    out.truncate(start);
+                }
+                self.under_way = Some(Box::new(UnderWay { command, spec, long, identity, took_us }));
+                (0, Next::Again)
+            }
+            Left::Ended => {
+                self.heard(start, out);
+                (command.len, self.stop().unwrap_or(Next::Again))
+            }
+        }
+    }
+
+    /// Takes back an answer that the client does not want to hear, after a command has ended.
+    fn heard(&mut self, start: usize, out: &mut Vec<u8>) {
+        self.state.unheard = self.state.replies != Replies::On;
+        match self.state.replies {
+            Replies::On => {}
+            Replies::Off => out.truncate(start),
+            Replies::SkipTwo | Replies::SkipOne => {
+                out.truncate(start);
+                let skips = self.state.replies == Replies::SkipTwo;
+                self.state.replies = if skips { Replies::SkipOne } else { Replies::On };
+            }
+        }
+    }
+
+    /// Finds the commands of a batch. Tells how many bytes they take, and what is to come after them.
+    fn find(
+        &mut self,
+        context: &Context<'_>,
+        input: &[u8],
+        stranger: bool,
+        batch: &mut ArrayVec<Found, BATCH>,
+    ) -> (usize, Result<Next, sandstorm_net::resp::ProtocolError>) {
+        let (mut at, mut args, mut empty) = (0, 0, 0);
+        loop {
+            // What a stranger says may change what is allowed next. Of many arguments no more are read than are run now.
+            if batch.is_full() || stranger && !batch.is_empty() || args >= BATCH_ARGS || empty >= BATCH_ARGS {
+                context.work((empty / ARGS_PER_REQUEST) as u64);
+                return (at, Ok(Next::Again));
+            }
+            match self.parser.parse(&input[at..], stranger) {
+                Parsed::Command(command) if command.count() == 0 => {
+                    empty += 1;
+                    at += command.len;
+                }
+                Parsed::Command(command) => {
+                    args += command.count();
+                    let spec = command.args(&input[at..]).next().and_then(commands::find);
+                    let len = command.len;
+                    batch.push((at, command, spec));
+                    at += len;
+                }
+                Parsed::Incomplete(needed) => return (at, Ok(Next::More(needed))),
+                Parsed::Paused => {
+                    context.work((RESP_ARGUMENTS_AT_ONCE / ARGS_PER_REQUEST) as u64);
+                    return (at, Ok(Next::Again));
+                }
+                Parsed::Broken(error) => return (at, Err(error)),
+            }
+        }
+    }
+
+    /// What has to happen before the next command.
+    fn stop(&mut self) -> Option<Next> {
+        if let Some(invokes) = self.state.invokes.take() {
+            let (extension, args) = *invokes;
+            return Some(Next::Invoke { extension, args });
+        }
+        if self.state.closes {
+            return Some(Next::Close);
+        }
+        self.hand_over()
+    }
+
+    fn hand_over(&mut self) -> Option<Next> {
+        let identity = self.state.identity.filter(|_| !self.state.handed_over)?;
+        self.state.handed_over = true;
+        Some(Next::HandOver(identity.tenant()))
+    }
+
+    /// Runs one command, or the first piece of it.
+    fn one<'w>(
+        &mut self,
+        context: &Context<'w>,
+        guard: &Guard<'w>,
+        view: Option<&'w Arc<TenantView>>,
+        spec: Option<&'static Spec>,
+        (command, input): (&Command, &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Ran<'w> {
+        let (few, many): (ArrayVec<&[u8], 8>, Vec<&[u8]>);
+        let count = command.count();
+        let args = match count {
+            0..=8 => {
+                few = command.args(input).collect();
+                &*few
+            }
+            _ => {
+                let queued = spec.is_some_and(|spec| is_queued(&self.state, spec));
+                let all = count <= pieces::collected(spec, queued);
+                many = command.args(input).take(if all { count } else { STEP_ARGS }).collect();
+                &*many
+            }
+        };
+        let start = out.len();
+        let reply = Reply { out, resp3: self.state.resp3 };
+        let state = &mut self.state;
+        let mut call = Call { context, guard, view, state, held: None, args, reply };
+        let begun = spec.is_some_and(|spec| !spec.is_quick(count, command.len)).then(Instant::now);
+        let left = dispatch(&mut call, spec, &Arguments { command, input });
+        context.work((args.len() / ARGS_PER_REQUEST) as u64);
+        let took_us = begun.map_or(0, |begun| begun.elapsed().as_micros() as u64);
+        let mut view = call.view;
+        if let Left::GoesOn(long) = left {
+            if self.state.replies != Replies::On {
+                out.truncate(start);
+            }
+            return Ran { view, rest: Some((long, took_us)) };
+        }
+        if let (Some(_), Some(view)) = (begun, view) {
+            note_slow(&mut call, took_us, view);
+        }
+        self.heard(start, out);
+        if self.state.looked_at != context.snapshot.generation() {
+            view = self.state.look(context.snapshot);
+        }
+        Ran { view, rest: None }
+    }
+
+    /// Runs a command that may be run, and writes what went wrong if it did.
+    pub(super) fn answer(call: &mut Call<'_, '_>, spec: &Spec) {
+        let start = call.reply.out.len();
+        let counted =
+            call.view.map(|view| view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()));
+        let quick = call.is_quick(spec);
+        let begun = counted.is_some_and(|counted| counted.begin(quick)).then(Instant::now);
+        if let Err(Fail(text)) = (spec.run)(call) {
+            call.reply.out.truncate(start);
+            call.reply.error(text.as_bytes());
+            counted.inspect(|counted| counted.failed.add(1));
+        }
+        if let Some((begun, counted)) = begun.zip(counted) {
+            counted.end(quick, begun.elapsed().as_nanos() as u64);
+        }
+        tracking::told(call, spec);
+        if let Some(entered) = &call.state.entered {
+            entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
+        }
+        call.context.bytes(call.reply.out.len() - start);
+    }
+
+    /// See [`super::super::Conversation::answered`].
+    pub(crate) fn answered(&mut self, ended: &InvocationAnswer<'_>, out: &mut Vec<u8>) {
+        if let Some(invoked) = self.state.invoked.take() {
+            let (begun, (usage, command, slow_us)) = *invoked;
+            let took_us = begun.elapsed().as_micros() as u64;
+            if took_us >= slow_us {
+                usage.slow.note(took_us, command, &self.state.more().name.clone());
+            }
+        }
+        if !self.state.unheard {
+            functions::answer(ended, &mut Reply { out, resp3: self.state.resp3 });
+        }
+    }
+}
+
+/// Notes a command in the tenant's log if it took long.
+fn note_slow(call: &mut Call<'_, '_>, took_us: u64, view: &TenantView) {
+    // What an invocation takes is known when it has ended.
+    if took_us >= call.context.facts.slow_us && call.state.invokes.is_none() && !is(call.arg(0), "SLOWLOG") {
+        let name = call.state.more().name.clone();
+        view.tenant.usage.slow.note(took_us, Preview::of(call.args), &name);
+    }
+}
+
+/// Asks the processor for the buckets of a batch's first keys, then for their records.
+fn prefetch(batch: &[Found], input: &[u8], view: Option<&Arc<TenantView>>, state: &State, guard: &Guard<'_>) {
+    let entry = view.and_then(|view| view.reach(state.table_id()?, false).ok());
+    let Some(table) = entry.map(|entry| &entry.table) else { return };
+    let mut hashes: ArrayVec<u64, BATCH> = ArrayVec::new();
+    for (at, command, spec) in batch {
+        if spec.is_some_and(|spec| spec.first == 1)
+            && let Some(key) = command.args(&input[*at..]).nth(1)
+        {
+            let hash = crate::hash_key(table, key);
+            table.prefetch_bucket(hash);
+            hashes.push(hash);
+        }
+    }
+    table.prefetch_records(guard, hashes.iter().copied());
+}
+
+/// Answers a command: runs it, keeps it for EXEC, or says why not.
+fn dispatch(call: &mut Call<'_, '_>, spec: Option<&'static Spec>, arguments: &Arguments<'_>) -> Left {
+    let refusal = match spec {
+        None => {
+            call.context.work(1);
+            Some(absent::hint(call.args).unwrap_or_else(|| transactions::unknown(call.args)))
+        }
+        Some(spec) => commands::refusal(spec, call.args).or_else(|| match call.view {
+            // Its right has ended, and the connection ends with it.
+            None if call.state.closes => Some(NO_AUTH.into()),
+            _ if spec.is(commands::NO_AUTH) => too_much(call, spec, arguments),
+            None => Some(no_auth(call)),
+            Some(view) if !call.context.admit(view, 1) => Some(OVER_RATE.into()),
+            Some(_) => too_much(call, spec, arguments),
+        }),
+    };
+    if let (None, Some(spec)) = (&refusal, spec) {
+        return run(call, spec, arguments);
+    }
+    transactions::refused(call.state);
+    if let (Some(spec), Some(view)) = (spec, call.view) {
+        view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len()).rejected.add(1);
+    }
+    if let Some(Fail(mut text)) = refusal {
+        if spec.is_some_and(|spec| spec.name == "exec") {
+            text = transactions::abort(call, &text).0;
+        }
+        call.reply.error(text.as_bytes());
+    }
+    Left::Ended
+}
+
+/// What a command is told that has more arguments, or more bytes, than are looked at in one go.
+#[inline]
+fn too_much(call: &Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>) -> Option<Fail> {
+    if arguments.len() == call.args.len() && arguments.command.len <= ATOMIC_BYTES {
+        return None;
+    }
+    pieces::too_much(spec, arguments, is_queued(call.state, spec))
+}
+
+fn run(call: &mut Call<'_, '_>, spec: &'static Spec, arguments: &Arguments<'_>) -> Left {
+    if is_queued(call.state, spec) {
+        if let Err(Fail(text)) = transactions::queue(call, spec) {
+            call.reply.error(text.as_bytes());
+        }
+        return Left::Ended;
+    }
+    let start = call.reply.out.len();
+    match Long::begin(call, spec, arguments) {
+        Ok(None) if spec.is(commands::ATOMIC) => at_once(call, spec),
+        Ok(None) => Session::answer(call, spec),
+        Ok(Some(long)) => {
+            let begun = Instant::now();
+            let left = pieces::go_on(call, long, arguments);
+            if matches!(left, Left::Ended) {
+                note_end(call, spec, arguments, (start, begun.elapsed().as_micros() as u64));
+            }
+            return left;
+        }
+        Err(Fail(text)) => {
+            call.reply.error(text.as_bytes());
+            note_end(call, spec, arguments, (start, 0));
+        }
+    }
+    Left::Ended
+}
+
+/// Notes of a command in pieces, which has ended, what [`Session::answer`] notes of others: where the answer to its last piece begins, and how
+/// long all of them took.
+fn note_end(call: &mut Call<'_, '_>, spec: &Spec, arguments: &Arguments<'_>, (start, took_us): (usize, u64)) {
+    let failed = call.reply.out.get(start) == Some(&b'-');
+    if let Some(view) = call.view {
+        let counted = view.tenant.usage.command(call.context.worker, spec.number(), COMMANDS.len());
+        counted.begin(false);
+        counted.end(false, took_us.saturating_mul(1_000));
+        counted.failed.add(failed.into());
+    }
+    tracking::told_of_all(call, spec, arguments);
+    if let Some(entered) = &call.state.entered {
+        entered.client.command.store(spec.number() as u32, Ordering::Relaxed);
+    }
+}
+
+/// Runs a command while nobody else writes its keys.
+fn at_once(call: &mut Call<'_, '_>, spec: &'static Spec) {
+    let mut wanted = Wanted::default();
+    if let Err(Fail(text)) = transactions::want(call, spec, &mut wanted) {
+        return call.reply.error(text.as_bytes());
+    }
+    let mut held = wanted.hold(call.context.participant);
+    let reply = Reply { out: &mut *call.reply.out, resp3: call.reply.resp3 };
+    let (context, guard, view, args) = (call.context, call.guard, call.view, call.args);
+    let state = &mut *call.state;
+    Session::answer(&mut Call { context, guard, view, state, held: Some(&mut held), args, reply }, spec);
+}

@@ -1,0 +1,191 @@
+//! CONFIG: what tools ask for and set. Settings of the server are its operator's, of a table its tenant's; so a connection changes none of
+//! them. What it asks for is granted where it is so already, or where nothing that a client can see depends on it.
+
+use super::call::{Call, Fail, Outcome, integer, is, text};
+use super::commands::unknown_subcommand;
+use super::glob::Pattern;
+use crate::limits::redis::{PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST};
+use sandstorm_accounts::limits::SLOW_ENTRIES;
+
+/// What tools ask for, and what is true of it.
+pub(super) fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
+    let table = call.table(false).ok();
+    let policy = match table.map(|table| table.mode) {
+        Some(sandstorm_store::Mode::Cache) => "allkeys-lfu",
+        _ => "noeviction",
+    };
+    let databases = call.view.map_or(0, |view| view.tables.keys().max().copied().unwrap_or(0)) + 1;
+    vec![
+        ("save", String::new()),
+        ("appendonly", "no".into()),
+        ("maxmemory", table.map_or(0, |table| table.quota_bytes).to_string()),
+        ("maxmemory-policy", policy.into()),
+        ("databases", databases.to_string()),
+        ("maxclients", call.context.facts.connections.to_string()),
+        ("proto-max-bulk-len", sandstorm_store::limits::MAX_VALUE_BYTES.to_string()),
+        ("timeout", "0".into()),
+        ("tcp-keepalive", "0".into()),
+        ("cluster-enabled", "no".into()),
+        ("notify-keyspace-events", String::new()),
+        ("slowlog-max-len", SLOW_ENTRIES.to_string()),
+        ("slowlog-log-slower-than", call.context.facts.slow_us.to_string()),
+        ("latency-monitor-threshold", "0".into()),
+    ]
+}
+
+/// Settings that make no difference to what a client is answered: how a Redis stores small collections, when it frees, forks, logs and
+/// samples. A name that ends in `-` stands for all that begin so.
+const WITHOUT_EFFECT: [&str; 33] = [
+    "list-",
+    "hash-",
+    "set-",
+    "zset-",
+    "stream-",
+    "hll-",
+    "lazyfree-",
+    "lfu-",
+    "latency-",
+    "slowlog-",
+    "repl-",
+    "rdb-",
+    "rdbcompression",
+    "rdbchecksum",
+    "aof-",
+    "auto-aof-",
+    "appendfsync",
+    "no-appendfsync-on-rewrite",
+    "active-",
+    "activedefrag",
+    "activerehashing",
+    "hz",
+    "dynamic-hz",
+    "jemalloc-",
+    "loglevel",
+    "maxmemory-samples",
+    "maxmemory-eviction-tenacity",
+    "lua-time-limit",
+    "busy-reply-threshold",
+    "tracking-",
+    "oom-score-",
+    "stop-writes-on-bgsave-error",
+    "tcp-keepalive",
+];
+
+/// Settings that would make a difference, and why they are not made here.
+const REFUSED: [(&str, &str); 16] = [
+    ("save", "records are in memory and are not kept over a restart"),
+    ("appendonly", "records are in memory and are not kept over a restart"),
+    ("maxmemory", "a table's memory is its quota: `sandstorm table create --quota`"),
+    ("maxmemory-policy", "a table refuses or evicts at its quota as it was made: `sandstorm table create --mode`"),
+    ("maxmemory-clients", "connections' memory is bounded by the server"),
+    ("client-output-buffer-limit", "connections' memory is bounded by the server"),
+    ("notify-keyspace-events", "there is no publish and subscribe here, so nothing would be told"),
+    ("timeout", "idle connections are not closed, and take no buffer"),
+    ("maxclients", "the number of connections is the operator's setting"),
+    ("databases", "tables stand for databases: `sandstorm table create`"),
+    ("proto-max-bulk-len", "the length of values is the server's limit"),
+    ("requirepass", "tokens are changed over the control port: `sandstorm token rotate`"),
+    ("masterauth", "there are no replicas"),
+    ("dir", "there are no files of records"),
+    ("dbfilename", "there are no files of records"),
+    ("cluster-enabled", "there is no cluster"),
+];
+
+/// Whether a value says the same as that which holds.
+fn same(now: &str, asked: &[u8]) -> bool {
+    is(asked, now) || integer(asked).is_some_and(|number| now.parse() == Ok(number))
+}
+
+/// What speaks against setting this.
+fn objection(name: &[u8], value: &[u8], now: &[(&str, String)]) -> Option<Fail> {
+    if now.iter().any(|(known, now)| is(name, known) && same(now, value)) {
+        return None;
+    }
+    let lower = name.to_ascii_lowercase();
+    let without_effect = |known: &&str| match known.ends_with('-') {
+        true => lower.starts_with(known.as_bytes()),
+        false => lower == known.as_bytes(),
+    };
+    if WITHOUT_EFFECT.iter().any(without_effect) {
+        return None;
+    }
+    Some(match REFUSED.iter().find(|(known, _)| is(name, known)) {
+        Some((known, why)) => {
+            let now = now.iter().find(|(name, _)| name == known).map(|(_, now)| format!(" (it is '{now}')"));
+            format!("ERR CONFIG SET failed - '{known}' cannot be set here{}: {why}", now.unwrap_or_default()).into()
+        }
+        None => format!("ERR Unknown option or number of arguments for CONFIG SET - '{}'", text(name)).into(),
+    })
+}
+
+fn set(call: &mut Call<'_, '_>) -> Outcome {
+    let pairs = call.rest(2);
+    if !pairs.len().is_multiple_of(2) {
+        return Err("ERR wrong number of arguments for 'config|set' command".into());
+    }
+    if pairs.len() > 2 * SETTINGS_AT_ONCE {
+        return Err(format!("ERR CONFIG SET takes {SETTINGS_AT_ONCE} settings at most").into());
+    }
+    let now = settings(call);
+    for (at, pair) in pairs.chunks(2).enumerate() {
+        let [name, value] = *pair else { continue };
+        if pairs.chunks(2).take(at).any(|before| before[0].eq_ignore_ascii_case(name)) {
+            return Err(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{}') - duplicate parameter",
+                text(name)
+            )
+            .into());
+        }
+        if let Some(objection) = objection(name, value, &now) {
+            return Err(objection);
+        }
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+/// Settings that one CONFIG SET may name: each is compared with those before it.
+const SETTINGS_AT_ONCE: usize = 64;
+
+fn get(call: &mut Call<'_, '_>) -> Outcome {
+    let (mut shown, mut left) = (settings(call), PATTERN_STEPS);
+    let patterns: Vec<_> = call.rest(2).iter().map(|pattern| pattern.to_ascii_lowercase()).collect();
+    shown.retain(|(name, _)| {
+        patterns.iter().any(|pattern| {
+            let mut pattern = Pattern::within(pattern, left);
+            let matches = pattern.matches(name.as_bytes());
+            left -= pattern.steps();
+            matches
+        })
+    });
+    call.context.work((PATTERN_STEPS - left) / PATTERN_STEPS_PER_REQUEST);
+    call.reply.map(shown.len());
+    for (name, value) in shown {
+        // A name comes back as it was said.
+        let said = call.rest(2).iter().find(|said| is(said, name));
+        call.reply.bulk(said.map_or(name.as_bytes(), |said| *said));
+        call.reply.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+pub(super) fn config(call: &mut Call<'_, '_>) -> Outcome {
+    match call.arg(1).to_ascii_uppercase().as_slice() {
+        b"GET" if call.args.len() >= 3 => get(call),
+        b"SET" => set(call),
+        b"RESETSTAT" => {
+            call.view()?.tenant.usage.forget_commands();
+            call.reply.ok();
+            Ok(())
+        }
+        b"REWRITE" => {
+            Err("ERR The server is running without a config file that is the tenant's: settings are the operator's"
+                .into())
+        }
+        b"HELP" => super::server::help(
+            call,
+            &["CONFIG <subcommand> [<arg> ...]. Subcommands are:", "GET <pattern>, RESETSTAT, SET <setting> <value>."],
+        ),
+        _ => Err(unknown_subcommand(call.arg(1), "CONFIG")),
+    }
+}

@@ -1,0 +1,113 @@
+//! What clients are answered: by hand, and beside a real Redis.
+
+mod commands;
+mod differential;
+mod hostile;
+mod largest;
+mod pieces;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::Session;
+use crate::limits::protocols::PIECE_WORK;
+use crate::{Context, Entrance, Facts, Next, Protocol};
+use sandstorm_catalog::{Directory, NewTable, NewTenant, Options, Snapshot};
+use sandstorm_metrics::Metrics;
+use sandstorm_store::{Epochs, Participant};
+
+const TOKEN: &str = "a-token-of-some-length-0001";
+
+/// A worker's part of a server, without the worker: a tenant `shop` with two tables.
+struct Place {
+    directory: Arc<Directory>,
+    participant: Participant,
+    facts: Facts,
+    now_ms: Option<u64>,
+    /// What the clock itself shows, if that is not what the worker goes by.
+    clock_ms: Option<u64>,
+    /// Work of one piece.
+    budget: u32,
+}
+
+/// One connection.
+struct Client {
+    session: Session,
+    input: Vec<u8>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let epochs = Epochs::new();
+        let directory = Directory::with_options(Arc::clone(&epochs), Options::default());
+        let new = NewTenant { token: Some(TOKEN.into()), ..NewTenant::named("shop") };
+        directory.create_tenant(new).expect("a tenant");
+        for table in ["items", "other"] {
+            let quota_bytes = Some(256 << 20);
+            directory.create_table("shop", NewTable { quota_bytes, ..NewTable::named(table) }).expect("a table");
+        }
+        let facts = Facts { metrics: Metrics::new(1), workers: 1, started_ms: 0, connections: 100, slow_us: 0 };
+        Place { directory, participant: epochs.register(), facts, now_ms: None, clock_ms: None, budget: PIECE_WORK }
+    }
+
+    fn now_ms(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        self.now_ms.unwrap_or(now.as_millis() as u64)
+    }
+
+    fn client(&self, tenant: Option<&str>) -> Client {
+        let entrance =
+            Entrance { protocol: Protocol::Redis, tenant: tenant.map(str::to_owned), table: None, public: false };
+        Client { session: Session::new(&Arc::new(entrance)), input: Vec::new() }
+    }
+
+    /// What a session is given in one call.
+    fn context<'a>(&'a self, snapshot: &'a Arc<Snapshot>) -> Context<'a> {
+        Context {
+            participant: &self.participant,
+            snapshot,
+            now_ms: self.now_ms(),
+            now_us: self.now_ms() * 1000,
+            worker: 0,
+            counters: self.facts.metrics.worker(0).expect("a worker"),
+            facts: &self.facts,
+            requests: Default::default(),
+            retired: self.participant.retired(),
+            budget: self.budget,
+        }
+    }
+
+    /// What a client is told that says this, and what is to happen then.
+    fn say(&mut self, client: &mut Client, bytes: &[u8]) -> (Vec<u8>, Next) {
+        client.input.extend_from_slice(bytes);
+        let (snapshot, mut out, mut used) = (self.directory.snapshot(), Vec::new(), 0);
+        sandstorm_store::fix_clock(self.clock_ms.or(self.now_ms));
+        let next = loop {
+            let context = self.context(&snapshot);
+            let (bytes, next) = client.session.run(&context, &client.input[used..], &mut out);
+            used += bytes;
+            match next {
+                Next::Again | Next::HandOver(_) => {}
+                other => break other,
+            }
+        };
+        client.input.drain(..used);
+        self.participant.quiescent();
+        (out, next)
+    }
+
+    /// What a client is told that types these lines.
+    fn typed(&mut self, client: &mut Client, lines: &str) -> String {
+        let (out, _) = self.say(client, (lines.replace('\n', "\r\n") + "\r\n").as_bytes());
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
+/// A command as clients send it.
+fn encoded(args: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut reply = sandstorm_net::resp::Reply { out: &mut out, resp3: false };
+    reply.array(args.len());
+    args.iter().for_each(|arg| reply.bulk(arg));
+    out
+}

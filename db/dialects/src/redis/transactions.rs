@@ -1,0 +1,327 @@
+//! MULTI and EXEC: commands that are kept, and then run while nobody else writes their keys.
+
+use super::call::{Call, Fail, Outcome, reach, text};
+use super::commands::{self, Spec};
+use super::held::{Held, Wanted};
+use super::keys::copied_to;
+use super::session::Session;
+use super::state::State;
+use super::strings::ANSWER_TOO_LONG;
+use crate::limits::redis::{ATOMIC_BYTES, ATOMIC_KEYS, TRANSACTION_WORK, WATCHED_BYTES, WATCHED_KEYS};
+use sandstorm_catalog::TenantView;
+use sandstorm_store::Seen;
+
+/// A command that waits for EXEC.
+pub(super) struct Queued {
+    pub(super) spec: &'static Spec,
+    bytes: Box<[u8]>,
+    ends: Box<[u32]>,
+}
+
+impl Queued {
+    fn new(spec: &'static Spec, args: &[&[u8]]) -> Queued {
+        let mut bytes = Vec::with_capacity(args.iter().map(|arg| arg.len()).sum());
+        let ends = args.iter().map(|arg| {
+            bytes.extend_from_slice(arg);
+            bytes.len() as u32
+        });
+        let ends = ends.collect();
+        Queued { spec, bytes: bytes.into(), ends }
+    }
+
+    fn args(&self) -> Vec<&[u8]> {
+        let mut from = 0;
+        self.ends.iter().map(|end| &self.bytes[std::mem::replace(&mut from, *end as usize)..*end as usize]).collect()
+    }
+
+    fn size(&self) -> usize {
+        self.bytes.len() + 8 * self.ends.len() + 64
+    }
+}
+
+/// What a connection has queued since MULTI.
+#[derive(Default)]
+pub(super) struct Multi {
+    pub(super) queued: Vec<Queued>,
+    bytes: usize,
+    /// Keys that the commands name, each command counted as one at least.
+    keys: usize,
+    /// A command was refused: EXEC will be, too.
+    pub(super) broken: bool,
+}
+
+impl Multi {
+    /// Bytes that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        if self.queued.is_empty() { 0 } else { self.bytes }
+    }
+}
+
+/// The keys that a connection watches.
+#[derive(Default)]
+pub(super) struct Watched {
+    keys: Vec<Watch>,
+    bytes: usize,
+}
+
+impl Watched {
+    pub(super) fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes + self.keys.capacity() * (size_of::<Watch>() + ABSENCE_BYTES)
+    }
+}
+
+/// A key whose record must not change until EXEC.
+struct Watch {
+    table: u64,
+    key: Box<[u8]>,
+    seen: Seen,
+}
+
+/// Bytes that the store takes for the watch of an absent key.
+const ABSENCE_BYTES: usize = 64;
+
+pub(super) fn multi(call: &mut Call<'_, '_>) -> Outcome {
+    if call.state.multi.is_some() {
+        return Err("ERR MULTI calls can not be nested".into());
+    }
+    call.state.multi = Some(Box::default());
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn discard(call: &mut Call<'_, '_>) -> Outcome {
+    if call.state.multi.take().is_none() {
+        return Err("ERR DISCARD without MULTI".into());
+    }
+    call.state.watched = Watched::default();
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn watch(call: &mut Call<'_, '_>) -> Outcome {
+    if call.state.multi.is_some() {
+        return Err("ERR WATCH inside MULTI is not allowed".into());
+    }
+    let entry = call.table(false)?;
+    let id = call.state.table_id().unwrap_or_default();
+    for key in call.rest(1) {
+        let watched = &call.state.watched;
+        if watched.keys.len() >= WATCHED_KEYS || watched.bytes + key.len() > WATCHED_BYTES {
+            return Err(format!(
+                "ERR no more than {WATCHED_KEYS} keys, of {WATCHED_BYTES} bytes together, may be watched"
+            )
+            .into());
+        }
+        let seen = match call.get_of(&entry.table, key) {
+            Some(record) => Seen::Version(record.version()),
+            None => entry.table.watch(call.context.participant, crate::hash_key(&entry.table, key), key, call.now_ms()),
+        };
+        let watched = &mut call.state.watched;
+        watched.bytes += key.len();
+        watched.keys.push(Watch { table: id, key: (*key).into(), seen });
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn unwatch(call: &mut Call<'_, '_>) -> Outcome {
+    call.state.watched = Watched::default();
+    call.reply.ok();
+    Ok(())
+}
+
+/// Keeps a command for EXEC.
+pub(super) fn queue(call: &mut Call<'_, '_>, spec: &'static Spec) -> Outcome {
+    let Some(multi) = &mut call.state.multi else { return Ok(()) };
+    if spec.is(commands::NO_MULTI) {
+        multi.broken = true;
+        return Err("ERR Command not allowed inside a transaction".into());
+    }
+    // What runs in one go is bounded when it is queued, so that it is refused as a whole.
+    let bytes = call.args.iter().map(|arg| arg.len()).sum::<usize>();
+    let keys = multi.keys + spec.keys(call.args).count().max(1);
+    if keys > ATOMIC_KEYS || multi.bytes + bytes > ATOMIC_BYTES {
+        multi.broken = true;
+        multi.queued = Vec::new();
+        return Err(format!(
+            "ERR a transaction happens at once: no more than {ATOMIC_KEYS} commands and keys, of {ATOMIC_BYTES} bytes; send \
+             several, or a pipeline without MULTI"
+        )
+        .into());
+    }
+    let queued = Queued::new(spec, call.args);
+    (multi.keys, multi.bytes) = (keys, multi.bytes + queued.size());
+    if !multi.broken {
+        multi.queued.push(queued);
+    }
+    call.reply.simple("QUEUED");
+    Ok(())
+}
+
+/// Notes which keys a command will use, in the table that is selected when its turn comes.
+pub(super) fn want<'w>(call: &Call<'_, 'w>, spec: &Spec, wanted: &mut Wanted<'w>) -> Outcome {
+    if spec.is(commands::ALL_TABLES) {
+        call.view()?.tables.values().for_each(|entry| wanted.all(&entry.table));
+    }
+    if spec.first == 0 && !spec.is(commands::WHOLE_TABLE) {
+        return Ok(());
+    }
+    let table = &call.table(false)?.table;
+    if spec.is(commands::WHOLE_TABLE) {
+        wanted.all(table);
+    }
+    spec.keys(call.args).for_each(|key| wanted.key(table, key));
+    if spec.name == "copy" {
+        let view: &'w TenantView = call.view()?;
+        wanted.key(&reach(view, copied_to(call)?, true)?.table, call.arg(2));
+    }
+    Ok(())
+}
+
+/// What all commands of a transaction, and the watched keys, need; `SELECT`s are followed on the way.
+fn wanted<'w>(call: &mut Call<'_, 'w>, queued: &[Queued]) -> Wanted<'w> {
+    let mut wanted = Wanted::default();
+    if let Some(view) = call.view {
+        for watch in &call.state.watched.keys {
+            if let Ok(entry) = reach(view, watch.table, false) {
+                wanted.key(&entry.table, &watch.key);
+            }
+        }
+    }
+    let before = call.state.table;
+    for one in queued {
+        let args = one.args();
+        if one.spec.name == "select" {
+            if let Some(Ok(table)) = call.view.map(|view| call.state.selected(view, args[1])) {
+                call.state.table = Some(table);
+            }
+            continue;
+        }
+        // What fails here fails again when it is run, and is answered then.
+        let _ = sub(call, &args, |call| want(call, one.spec, &mut wanted));
+    }
+    call.state.table = before;
+    wanted
+}
+
+/// The same call with other arguments.
+fn sub<'w, R>(call: &mut Call<'_, 'w>, args: &[&[u8]], f: impl FnOnce(&mut Call<'_, 'w>) -> R) -> R {
+    let reply = sandstorm_net::resp::Reply { out: &mut *call.reply.out, resp3: call.reply.resp3 };
+    f(&mut Call {
+        context: call.context,
+        guard: call.guard,
+        view: call.view,
+        state: &mut *call.state,
+        held: call.held.as_deref_mut(),
+        args,
+        reply,
+    })
+}
+
+/// Whether nothing has happened to what is watched: neither a write, nor a deletion, nor both one after the other.
+fn unchanged<'w>(call: &Call<'_, 'w>, held: &mut Held<'w>, watched: &Watched) -> bool {
+    watched.keys.iter().all(|watch| {
+        let entry = call.view.and_then(|view| reach(view, watch.table, false).ok());
+        entry.is_some_and(|entry| {
+            let hash = crate::hash_key(&entry.table, &watch.key);
+            // What is watched is among what is held.
+            held.of(&entry.table).is_some_and(|held| held.is_unchanged(hash, &watch.key, &watch.seen, call.now_ms()))
+        })
+    })
+}
+
+pub(super) fn exec(call: &mut Call<'_, '_>) -> Outcome {
+    let Some(multi) = call.state.multi.take() else { return Err("ERR EXEC without MULTI".into()) };
+    if multi.broken {
+        call.state.watched = Watched::default();
+        return Err("EXECABORT Transaction discarded because of previous errors.".into());
+    }
+    // Against the tenant's rate, all keys now, so that it refuses all of it or nothing: of each command those beyond the first, which was
+    // counted when it was queued. The work is counted as it is done, below.
+    let further = |one: &Queued| one.spec.keys(&one.args()).count().saturating_sub(1);
+    if let Err(Fail(why)) = call.admit_rate(multi.queued.iter().map(further).sum()) {
+        call.state.watched = Watched::default();
+        return Err(format!("EXECABORT Transaction discarded because of: {why}").into());
+    }
+    let wanted = wanted(call, &multi.queued);
+    let watched = std::mem::take(&mut call.state.watched);
+    let mut held = wanted.hold(call.context.participant);
+    if !unchanged(call, &mut held, &watched) {
+        call.reply.null_array();
+        return Ok(());
+    }
+    let start = call.reply.out.len();
+    call.reply.array(multi.queued.len());
+    let mut too_long = false;
+    let worked = call.context.requests.get();
+    for one in &multi.queued {
+        let args = one.args();
+        if call.context.requests.get().saturating_sub(worked) > TRANSACTION_WORK {
+            call.reply.error(TOO_MUCH_WORK.as_bytes());
+            continue;
+        }
+        let reply = sandstorm_net::resp::Reply { out: &mut *call.reply.out, resp3: call.reply.resp3 };
+        let mut inner = Call {
+            context: call.context,
+            guard: call.guard,
+            view: call.view,
+            state: &mut *call.state,
+            held: Some(&mut held),
+            args: &args,
+            reply,
+        };
+        inner.state.executes = true;
+        inner.context.work(1);
+        Session::answer(&mut inner, one.spec);
+        inner.state.executes = false;
+        let resp3 = inner.reply.resp3;
+        call.reply.resp3 = resp3;
+        too_long |= call.reply.out.len() - start > ATOMIC_BYTES;
+        if too_long {
+            // What was run stays run; what it said is not kept.
+            call.reply.out.truncate(start);
+        }
+    }
+    if too_long { Err(ANSWER_TOO_LONG.into()) } else { Ok(()) }
+}
+
+const TOO_MUCH_WORK: &str = "ERR the transaction takes too long: this command was not run, those before it were";
+
+/// EXEC itself is refused: the transaction is over.
+pub(super) fn abort(call: &mut Call<'_, '_>, why: &str) -> Fail {
+    call.state.multi = None;
+    call.state.watched = Watched::default();
+    format!("EXECABORT Transaction discarded because of: {}", why.strip_prefix("ERR ").unwrap_or(why)).into()
+}
+
+/// Whether a command that came after MULTI is queued, not run.
+pub(super) fn is_queued(state: &State, spec: &Spec) -> bool {
+    state.multi.is_some() && !matches!(spec.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+}
+
+/// What a command that cannot be run does to the transaction in which it came.
+pub(super) fn refused(state: &mut State) {
+    if let Some(multi) = &mut state.multi {
+        multi.broken = true;
+    }
+}
+
+/// The error for what is no command.
+pub(super) fn unknown(args: &[&[u8]]) -> Fail {
+    let mut preview = String::new();
+    for arg in args.iter().skip(1) {
+        if preview.len() >= 128 {
+            break;
+        }
+        let arg = arg.split(|byte| *byte == 0).next().unwrap_or_default();
+        let shown = &arg[..arg.len().min(128 - preview.len())];
+        preview.push_str(&format!("'{}' ", text(shown)));
+    }
+    let name = args.first().copied().unwrap_or_default();
+    format!("ERR unknown command '{}', with args beginning with: {preview}", text(&name[..name.len().min(128)])).into()
+}

@@ -1,0 +1,276 @@
+//! A tenant's extension, its budget and what is counted of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use sandstorm_net::rpc::KillCause;
+
+use super::Library;
+use crate::limits::{ARENA_BYTES, PROVEN_CALLS, REPLY_BYTES, SLICE_US, TOTAL_US};
+use sandstorm_accounts::Pace;
+use sandstorm_metrics::cause_index;
+
+/// What one invocation may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// CPU time of one poll, microseconds: between two yields.
+    pub slice_us: u64,
+    /// CPU time of the whole invocation, microseconds.
+    pub total_us: u64,
+    /// Memory of the invocation, bytes: arguments, future and whatever it allocates.
+    pub memory_bytes: usize,
+    /// Length of the reply, bytes.
+    pub reply_bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { slice_us: SLICE_US, total_us: TOTAL_US, memory_bytes: ARENA_BYTES, reply_bytes: REPLY_BYTES }
+    }
+}
+
+impl Budget {
+    /// This budget with what the override says instead.
+    pub fn with(self, other: &BudgetOverride) -> Budget {
+        Budget {
+            slice_us: other.slice_us.unwrap_or(self.slice_us),
+            total_us: other.total_us.unwrap_or(self.total_us),
+            memory_bytes: other.memory_bytes.unwrap_or(self.memory_bytes),
+            reply_bytes: other.reply_bytes.unwrap_or(self.reply_bytes),
+        }
+    }
+}
+
+/// What an extension's budget says instead of its tenant's; `None`: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BudgetOverride {
+    /// See [`Budget::slice_us`].
+    pub slice_us: Option<u64>,
+    /// See [`Budget::total_us`].
+    pub total_us: Option<u64>,
+    /// See [`Budget::memory_bytes`].
+    pub memory_bytes: Option<usize>,
+    /// See [`Budget::reply_bytes`].
+    pub reply_bytes: Option<usize>,
+}
+
+/// One loaded version of a tenant's extension.
+#[derive(Debug)]
+pub struct Extension {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its version, which grows with every push.
+    pub version: u64,
+    /// Its code.
+    pub library: Arc<Library>,
+    /// Its own budget where it differs from its tenant's.
+    pub budget: BudgetOverride,
+    /// What was counted of it.
+    pub stats: ExtensionStats,
+    /// How fast its calls are let in.
+    pub brake: Brake,
+}
+
+/// How fast calls of an extension are let in: as they come, unless they keep being killed.
+#[derive(Debug, Default)]
+pub struct Brake {
+    /// 0: as they come.
+    calls_per_s: AtomicU32,
+    pace: Pace,
+}
+
+impl Brake {
+    /// Sets the rate, 0 for any; tells whether it was another one.
+    pub fn set(&self, calls_per_s: u32) -> bool {
+        self.calls_per_s() != calls_per_s && self.calls_per_s.swap(calls_per_s, Ordering::Relaxed) != calls_per_s
+    }
+
+    /// Calls a second that are let in; 0: as they come.
+    pub fn calls_per_s(&self) -> u32 {
+        self.calls_per_s.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call at `now_ns` is let in.
+    #[inline]
+    pub fn admits(&self, now_ns: u64) -> bool {
+        let calls_per_s = self.calls_per_s();
+        calls_per_s == 0 || self.pace.admit(now_ns, 1, calls_per_s)
+    }
+}
+
+impl Extension {
+    /// A version of an extension that has not run yet.
+    pub fn new(name: impl Into<Box<str>>, version: u64, library: Arc<Library>, budget: BudgetOverride) -> Extension {
+        Extension {
+            name: name.into(),
+            version,
+            library,
+            budget,
+            stats: ExtensionStats::default(),
+            brake: Brake::default(),
+        }
+    }
+}
+
+/// What the caller of an ended invocation is told where the extension left no text of its own.
+pub fn kill_text(cause: KillCause) -> &'static str {
+    match cause {
+        KillCause::SliceBudget => "ended: it computed past its CPU budget between two yields",
+        KillCause::TotalBudget => "ended: it computed past its CPU budget in total (total_us)",
+        KillCause::Panic => "ended: it panicked",
+        KillCause::OutOfMemory => "ended: its memory quota (arena_bytes) is used up",
+        KillCause::StackOverflow => "ended: its stack is used up",
+        KillCause::DivisionByZero => "ended: the processor met a division by zero",
+        KillCause::IllegalInstruction => "ended: it executed an illegal instruction",
+        KillCause::MemoryFault => "ended: it touched memory that is not its own",
+        KillCause::Unloaded => "ended: its extension was unloaded, its tenant deleted, or the server stopped",
+        KillCause::Crowded => "ended: much memory of replaced records waited for its end; call it again",
+    }
+}
+
+/// Stripes of an extension's counters: one for each worker, so that nobody else writes there; those beyond share the last.
+const STRIPES: usize = 16;
+
+#[derive(Debug, Default)]
+struct Stripe {
+    begun: AtomicU64,
+    /// What `begun` was when a poll had last taken more than its slice.
+    long_at: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicU64,
+    cpu_ns: AtomicU64,
+    commits: AtomicU64,
+    retries: AtomicU64,
+    conflicts: AtomicU64,
+    killed: [AtomicU64; KillCause::ALL.len()],
+}
+
+/// Counters of one extension, written by the workers without contention.
+#[derive(Debug, Default)]
+pub struct ExtensionStats {
+    stripes: Box<[CachePadded<Stripe>; STRIPES]>,
+}
+
+/// A reading of [`ExtensionStats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtensionCounts {
+    /// Invocations begun.
+    pub invocations: u64,
+    /// Of them, those that returned `Ok(())`.
+    pub ok: u64,
+    /// Of them, those that returned an error.
+    pub failed: u64,
+    /// Of them, those that the server ended, in the order of [`KillCause::ALL`].
+    pub killed: [u64; KillCause::ALL.len()],
+    /// CPU time that ended invocations took, microseconds.
+    pub cpu_us: u64,
+    /// What became of their transactions.
+    pub transactions: Transactions,
+}
+
+impl ExtensionCounts {
+    /// Invocations under way.
+    pub fn live(&self) -> u64 {
+        self.invocations.saturating_sub(self.ok + self.failed + self.killed_total())
+    }
+
+    /// Invocations that the server ended, whatever the cause.
+    pub fn killed_total(&self) -> u64 {
+        self.killed.iter().sum()
+    }
+}
+
+/// What was counted of transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transactions {
+    /// Those that were committed.
+    pub commits: u64,
+    /// Runs of an invocation that were begun anew because its transaction met the writes of others.
+    pub retries: u64,
+    /// Invocations that were answered `Conflict`, since it did each time. They count as failed.
+    pub conflicts: u64,
+}
+
+/// How an invocation ended, for the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It returned `Ok(())`.
+    Done,
+    /// It returned an error.
+    Failed,
+    /// The server ended it.
+    Killed(KillCause),
+}
+
+impl ExtensionStats {
+    /// Adds all stripes up. Counters that move meanwhile are seen or not, each by itself.
+    pub fn read(&self) -> ExtensionCounts {
+        let mut sum = ExtensionCounts::default();
+        let mut cpu_ns = 0;
+        for stripe in self.stripes.iter() {
+            sum.invocations += stripe.begun.load(Ordering::Relaxed);
+            sum.ok += stripe.done.load(Ordering::Relaxed);
+            sum.failed += stripe.failed.load(Ordering::Relaxed);
+            sum.transactions.commits += stripe.commits.load(Ordering::Relaxed);
+            sum.transactions.retries += stripe.retries.load(Ordering::Relaxed);
+            sum.transactions.conflicts += stripe.conflicts.load(Ordering::Relaxed);
+            cpu_ns += stripe.cpu_ns.load(Ordering::Relaxed);
+            for (total, killed) in sum.killed.iter_mut().zip(&stripe.killed) {
+                *total += killed.load(Ordering::Relaxed);
+            }
+        }
+        sum.cpu_us = cpu_ns / 1000;
+        sum
+    }
+
+    /// The stripe of a worker, and how it adds there: alone, or with others.
+    fn stripe(&self, worker: usize) -> (&Stripe, impl Fn(&AtomicU64, u64)) {
+        let alone = worker < STRIPES - 1;
+        let add = move |counter: &AtomicU64, n: u64| {
+            if alone {
+                counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+            } else {
+                counter.fetch_add(n, Ordering::Relaxed);
+            }
+        };
+        (&self.stripes[worker.min(STRIPES - 1)], add)
+    }
+
+    /// Counts an invocation; whether the extension is proven on this worker: none of its last [`PROVEN_CALLS`] had a poll that took
+    /// more than its slice.
+    pub fn begun(&self, worker: usize) -> bool {
+        let (stripe, add) = self.stripe(worker);
+        add(&stripe.begun, 1);
+        stripe.begun.load(Ordering::Relaxed).wrapping_sub(stripe.long_at.load(Ordering::Relaxed)) > PROVEN_CALLS
+    }
+
+    /// Takes note of a poll that took more than its slice.
+    #[cold]
+    pub fn ran_long(&self, worker: usize) {
+        let (stripe, _) = self.stripe(worker);
+        stripe.long_at.store(stripe.begun.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Counts what became of an ended invocation's transaction.
+    #[cold]
+    pub fn transaction(&self, worker: usize, counted: Transactions) {
+        let (stripe, add) = self.stripe(worker);
+        add(&stripe.commits, counted.commits);
+        add(&stripe.retries, counted.retries);
+        add(&stripe.conflicts, counted.conflicts);
+    }
+
+    /// Counts an invocation's end, and the CPU time that it took in all.
+    pub fn ended(&self, worker: usize, outcome: Outcome, cpu_ns: u64) {
+        let (stripe, add) = self.stripe(worker);
+        add(&stripe.cpu_ns, cpu_ns);
+        match outcome {
+            Outcome::Done => add(&stripe.done, 1),
+            Outcome::Failed => add(&stripe.failed, 1),
+            Outcome::Killed(cause) => add(&stripe.killed[cause_index(cause)], 1),
+        }
+    }
+}

@@ -1,0 +1,556 @@
+//! Counters: each declared once, with its name, its type and its meaning; `docs/metrics.md` and the Prometheus text are
+//! made from the declarations.
+//!
+//! A worker's counters stand in cache lines of their own and have one writer, so counting costs a load and a store, no
+//! locked instruction. Readers add the workers up; a sum is a moment's view, each counter in it is exact.
+#![deny(unsafe_code)]
+
+mod device;
+pub mod limits;
+mod memory;
+pub mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use sandstorm_net::rpc;
+
+use device::Network;
+pub use device::{AskDevice, DEVICE, DeviceState};
+pub use memory::{MEMORY, memory_values};
+
+/// A count with a single writer: that thread alone may call [`Counter::add`] and [`Counter::set`], any may read. (A
+/// second writer would lose counts, nothing worse.)
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; for the one thread that owns this counter.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Sets; for the one thread that owns this counter.
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    /// The value now.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows while the server runs.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+impl Kind {
+    /// The word that Prometheus has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        }
+    }
+}
+
+/// The declaration of a metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name, without the prefix `sandstorm_`.
+    pub name: &'static str,
+    /// Counter or gauge.
+    pub kind: Kind,
+    /// Its label and the label's values, when it is a family; the values stand in the order of the counts.
+    pub label: Option<(&'static str, &'static [&'static str])>,
+    /// What it counts.
+    pub meaning: &'static str,
+}
+
+/// Operations, in the order of their numbers.
+pub const OPS: &[&str] = &["ping", "hello", "get", "multiget", "put", "delete", "increment", "invoke", "range"];
+
+/// Statuses of operations, in the order of their numbers.
+pub const STATUSES: &[&str] = &[
+    "ok",
+    "not_found",
+    "conflict",
+    "malformed",
+    "version",
+    "unauthenticated",
+    "unknown_tenant",
+    "unknown_table",
+    "unknown_extension",
+    "wrong_server",
+    "over_quota",
+    "out_of_memory",
+    "too_large",
+    "killed",
+    "failed",
+    "overloaded",
+    "stale",
+    "not_a_number",
+    "suspended",
+    "shutting_down",
+    "read_only",
+    "seal_required",
+];
+
+/// Reasons for refusing a packet of a sealed session, in the order of `SealCounters::refused_by_reason`.
+pub const SEAL_REASONS: &[&str] = &sandstorm_net::seal::SealCounters::REASONS;
+
+/// Reasons for dropping a frame where the server drives its network past the kernel, in the order of their numbers.
+pub const FRAME_REASONS: &[&str] = &sandstorm_net::stack::Refused::NAMES;
+
+/// Reasons for not sending a datagram there.
+pub const UNDELIVERABLE_REASONS: &[&str] = &["too_large", "no_route", "unresolved"];
+
+/// Causes of kills, in the order of their numbers less one.
+pub const CAUSES: &[&str] = &[
+    "slice_budget",
+    "total_budget",
+    "panic",
+    "out_of_memory",
+    "stack_overflow",
+    "division_by_zero",
+    "illegal_instruction",
+    "memory_fault",
+    "unloaded",
+    "crowded",
+];
+
+/// Kinds of malformed messages.
+pub const MALFORMED: &[&str] = &[
+    "short_header",
+    "version",
+    "operations",
+    "short_operation",
+    "short_body",
+    "too_large",
+    "unknown_op",
+    "unknown_enum",
+    "trailing",
+];
+
+/// The index of a malformed message's kind in [`MALFORMED`].
+pub fn malformed_index(malformed: &rpc::Malformed) -> usize {
+    use rpc::Malformed as M;
+    match malformed {
+        M::ShortHeader => 0,
+        M::Version(_) => 1,
+        M::Operations(_) => 2,
+        M::ShortOperation(_) => 3,
+        M::ShortBody(_) => 4,
+        M::TooLarge(_) => 5,
+        M::UnknownOp(..) => 6,
+        M::UnknownEnum(_) => 7,
+        M::Trailing(_) => 8,
+    }
+}
+
+/// The index of a kill's cause in [`CAUSES`].
+pub fn cause_index(cause: rpc::KillCause) -> usize {
+    cause as usize - 1
+}
+
+/// Why a connection was closed or not taken, in the order of [`ConnectionReason`].
+pub const CONNECTION_REASONS: &[&str] =
+    &["full", "no_files", "stranger", "slow_reader", "memory", "protocol", "handshake", "http"];
+
+/// Why a connection was closed or not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionReason {
+    /// The server, or its tenant, had as many as it may have.
+    Full,
+    /// The process could open no more files.
+    NoFiles,
+    /// It did not show in time, or within bounds, whose it is.
+    Stranger,
+    /// It did not read its answers.
+    SlowReader,
+    /// All buffers together were too large.
+    Memory,
+    /// It said what its protocol does not have.
+    Protocol,
+    /// Its TLS handshake failed, or took too long.
+    Handshake,
+    /// It spoke HTTP: a page in a browser may have made it.
+    Http,
+}
+
+/// The name of a kill's cause.
+pub fn cause_name(cause: rpc::KillCause) -> &'static str {
+    CAUSES.get(cause_index(cause)).copied().unwrap_or("unknown")
+}
+
+/// Declares a structure of counters: `field: counter`, `field: gauge`, or `field: counter by("label", NAMES)`.
+macro_rules! metrics {
+    ($(#[doc = $what:literal])+ $name:ident, $prefix:literal {
+        $( $(#[doc = $doc:literal])+ $field:ident: $kind:ident $(by($label:literal, $names:expr))?, )*
+    }) => {
+        $(#[doc = $what])+
+        #[derive(Debug, Default)]
+        pub struct $name {
+            $( $(#[doc = $doc])+ pub $field: metrics!(@type $($names)?), )*
+        }
+
+        impl $name {
+            /// The declarations, in the order of [`Self::values`].
+            pub const METRICS: &'static [Metric] = &[$( Metric {
+                name: concat!($prefix, stringify!($field)),
+                kind: metrics!(@kind $kind),
+                label: metrics!(@label $($label, $names)?),
+                meaning: concat!($($doc),+),
+            } ),*];
+
+            /// The values now: one a metric, or one for each value of its label.
+            pub fn values(&self) -> Vec<Vec<u64>> {
+                vec![$( metrics!(@read self.$field $(, $names)?) ),*]
+            }
+        }
+    };
+    (@type) => { Counter };
+    (@type $names:expr) => { [Counter; $names.len()] };
+    (@kind counter) => { Kind::Counter };
+    (@kind gauge) => { Kind::Gauge };
+    (@label) => { None };
+    (@label $label:literal, $names:expr) => { Some(($label, $names)) };
+    (@read $field:expr) => { vec![$field.get()] };
+    (@read $field:expr, $names:expr) => { $field.iter().map(Counter::get).collect() };
+}
+
+metrics! {
+    /// What one worker counts.
+    WorkerCounters, "" {
+        /// Datagrams received.
+        packets_in: counter,
+        /// Datagrams sent.
+        packets_out: counter,
+        /// Bytes received in datagrams.
+        bytes_in: counter,
+        /// Bytes sent in datagrams.
+        bytes_out: counter,
+        /// Receive bursts that held at least one datagram.
+        bursts: counter,
+        /// Datagrams that are no R2P2 packet, or stand for no message here.
+        packets_dropped: counter,
+        /// Datagrams thrown away behind the socket: their tenant, or all strangers together, had more waiting than its share.
+        packets_shed: counter,
+        /// Messages that the kernel threw away before they were received: no room in the socket's buffer, or dropped early (a message may be many datagrams coalesced).
+        packets_dropped_early: counter,
+        /// Tenants, and strangers as one of them, of whose packets a part is dropped early now.
+        throttled: gauge,
+        /// Datagrams that came to another worker's queue of the network's device, and were handed over.
+        packets_handed_over: counter,
+        /// Frames dropped where the server drives its network past the kernel, by reason.
+        frames_refused: counter by("reason", FRAME_REASONS),
+        /// Datagrams not sent there, by reason: too large for a packet, no way to their address, or a neighbour that is silent.
+        packets_undeliverable: counter by("reason", UNDELIVERABLE_REASONS),
+        /// Refusals that were not sent: longer than the request, whose sender has not shown who it is, or too many of them.
+        refusals_unsent: counter,
+        /// Datagrams that could not be sent because the socket was full; the sender's retransmission makes up for them.
+        packets_unsent: counter,
+        /// Datagrams that left one by one although the kernel segments others: the way to their peer takes none (a tunnel, a small MTU).
+        packets_unsegmented: counter,
+        /// Datagrams sent again because their acknowledgement did not come in time.
+        retransmissions: counter,
+        /// Messages that came a second time and were not run again.
+        duplicates: counter,
+        /// Whole messages received.
+        messages: counter,
+        /// Messages or operations that are not well-formed, by kind.
+        malformed: counter by("kind", MALFORMED),
+        /// Operations received, by what they ask for.
+        requests: counter by("op", OPS),
+        /// Operations answered, by how they ended.
+        responses: counter by("status", STATUSES),
+        /// Records whose value was read by plain operations.
+        records_read: counter,
+        /// Invocations begun.
+        invocations_started: counter,
+        /// Invocations that returned without an error.
+        invocations_done: counter,
+        /// Invocations that returned an error of their own.
+        invocations_failed: counter,
+        /// Invocations that the server ended, by cause.
+        invocations_killed: counter by("cause", CAUSES),
+        /// Polls of invocations.
+        polls: counter,
+        /// Polls of invocations that ended by a switch, because they computed past their slice.
+        preemptions: counter,
+        /// CPU time spent in invocations, in nanoseconds.
+        invocation_cpu_ns: counter,
+        /// Invocations taken over from another worker.
+        steals: counter,
+        /// Packets taken over from another worker's queue.
+        packet_steals: counter,
+        /// Turns of the loop.
+        turns: counter,
+        /// Turns of the loop that found nothing to do.
+        idle_turns: counter,
+        /// Time spent in turns of the loop that found something to do, in microseconds of the wall clock: what is left of a second is
+        /// what the worker could still do, also while it polls.
+        busy_us: counter,
+        /// Times the worker went to sleep in the kernel.
+        sleeps: counter,
+        /// Records removed because they had expired, by the sweep.
+        swept: counter,
+        /// Invocations that are begun and not ended.
+        invocations_live: gauge,
+        /// Sessions that the worker remembers.
+        sessions: gauge,
+        /// Sealed sessions that the worker has keys of.
+        sealed_sessions: gauge,
+        /// Handshakes of sealed sessions.
+        handshakes: counter,
+        /// Packets of sealed sessions that were refused, by reason.
+        sealed_refused: counter by("reason", SEAL_REASONS),
+        /// Connections of memcached and Redis clients.
+        connections: gauge,
+        /// Connections accepted.
+        connections_accepted: counter,
+        /// Connections given to the worker that is their tenant's home.
+        connections_handed_over: counter,
+        /// Connections that the server closed or did not take, by reason.
+        connections_refused: counter by("reason", CONNECTION_REASONS),
+        /// Bytes received from connections.
+        connection_bytes_in: counter,
+        /// Bytes of answers to connections.
+        connection_bytes_out: counter,
+        /// Batches of commands that connections had run.
+        connection_batches: counter,
+        /// The most that a connection had run in one go so far, in plain requests of 200 ns: 500, or 250 beside another tenant, and one step more, which
+        /// is 64 keys, or a value (4,096 for one of 8 MiB).
+        connection_longest_piece: gauge,
+    }
+}
+
+impl WorkerCounters {
+    /// Takes over what a driver that goes past the kernel has counted, by the names that it has for it; for the worker alone.
+    pub fn set_detail(&self, name: &str, count: u64) {
+        let families =
+            [(FRAME_REASONS, &self.frames_refused[..]), (UNDELIVERABLE_REASONS, &self.packets_undeliverable[..])];
+        if name == "handed_over" {
+            self.packets_handed_over.set(count);
+        }
+        for (names, counters) in families {
+            let place = names.iter().zip(counters).find(|(reason, _)| **reason == name);
+            if let Some((_, counter)) = place {
+                counter.set(count);
+            }
+        }
+    }
+}
+
+/// What a worker counts for one tenant.
+pub use tenant_counters::TenantCounters;
+
+mod tenant_counters {
+    use super::{CAUSES, Counter, Kind, Metric};
+
+    metrics! {
+        /// What one worker counts for one tenant.
+        TenantCounters, "tenant_" {
+            /// Operations received for the tenant.
+            requests: counter,
+            /// Operations refused because of a quota of the tenant.
+            over_quota: counter,
+            /// Datagrams of the tenant thrown away behind the socket, because more of them waited than its share.
+            packets_shed: counter,
+            /// Of a thousand of the tenant's datagrams, those that are dropped early now (workers added up).
+            dropped_early_per_mille: gauge,
+            /// Large values that the tenant put and that were copied, because it had its part of the packet buffers (`[net] kept_buffers`).
+            not_kept: counter,
+            /// Invocations that returned without an error.
+            invocations_done: counter,
+            /// Invocations that returned an error of their own.
+            invocations_failed: counter,
+            /// Invocations that the server ended, by cause.
+            invocations_killed: counter by("cause", CAUSES),
+            /// Polls of the tenant's invocations that ended by a switch, because they computed past their slice.
+            preemptions: counter,
+            /// CPU time spent in the tenant's invocations, in nanoseconds.
+            invocation_cpu_ns: counter,
+            /// Invocations whose transaction was committed.
+            transactions_committed: counter,
+            /// Runs of invocations that were begun anew, because the transaction met the writes of others.
+            transaction_retries: counter,
+            /// Invocations that were answered `Conflict`, because the transaction met the writes of others each time.
+            transaction_conflicts: counter,
+            /// Places that the tenant's invocations hold on workers.
+            invocations_live: gauge,
+            /// Connections of the tenant's memcached and Redis clients.
+            connections: gauge,
+            /// Records asked for over such connections.
+            connection_reads: counter,
+            /// Those of them that were not there.
+            connection_misses: counter,
+            /// Values that were to be written over such connections.
+            connection_writes: counter,
+        }
+    }
+}
+
+/// What is read from the directory rather than counted by workers, in the order in which the control port reads it.
+pub const SERVER: &[Metric] = &[
+    gauge("uptime_seconds", "Seconds since the server started."),
+    gauge("tenants", "Tenants."),
+    gauge("tables", "Tables of all tenants."),
+    gauge("extensions", "Extensions loaded for all tenants."),
+    gauge("extensions_suspended", "Extensions whose calls are refused until they are resumed."),
+    gauge("extensions_slowed", "Extensions whose calls are let in at a bounded rate because they keep being killed."),
+    gauge("records", "Records in all tables."),
+    gauge("record_bytes", "Bytes of records, with overhead, in all tables."),
+    gauge("records_evicted", "Records evicted from the tables that are there now."),
+    gauge("records_expired", "Records expired in the tables that are there now."),
+    gauge(
+        "garbage_bytes",
+        "Bytes of replaced and deleted records that are not freed yet: somebody may be reading them.",
+    ),
+    gauge(
+        "writes_held_back",
+        "Writes refused because too many replaced records of their table were still being read, in the tables that are there now.",
+    ),
+    gauge(
+        "writes_without_memory",
+        "Writes refused because the system gave the server no memory, though no quota was reached, in the tables that are there now.",
+    ),
+    gauge(
+        "slab_bytes",
+        "Bytes that all tables' records and overflow buckets have of the kernel, in slabs and beside them, free room among them.",
+    ),
+    gauge("grants", "Tables that are granted to another tenant than their owner, counted once for each."),
+    gauge("dropped_tables", "Dropped tables whose memory is still in use by an invocation or a worker."),
+];
+
+/// What is counted at the control port, in the order in which `admin` reads it.
+pub const CONTROL: &[Metric] = &[
+    counter("control_wrong_tokens", "Control requests with a token that is nobody's."),
+    counter(
+        "control_crowded",
+        "Control connections closed because their address, or all other machines, had their share, and all of it was being served.",
+    ),
+    counter(
+        "control_shed",
+        "Control connections closed for the sake of a later one: they had waited longest without a request that was worked on.",
+    ),
+    counter(
+        "control_too_slow",
+        "Control connections closed because a handshake, a request or its answer took too long.",
+    ),
+    counter("control_not_tls", "Connections to a control port with TLS that spoke something else."),
+    counter("control_handshakes_failed", "TLS handshakes of the control port that failed."),
+];
+
+const fn counter(name: &'static str, meaning: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, label: None, meaning }
+}
+
+const fn gauge(name: &'static str, meaning: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, label: None, meaning }
+}
+
+/// All counters of the server.
+#[derive(Debug)]
+pub struct Metrics {
+    started: Instant,
+    workers: Box<[Arc<CachePadded<WorkerCounters>>]>,
+    /// What the workers' datagrams come and go through.
+    network: OnceLock<Network>,
+}
+
+/// A metric and its values, one a label value.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The declaration.
+    pub metric: &'static Metric,
+    /// One value, or one for each value of the label.
+    pub values: Vec<u64>,
+}
+
+impl Metrics {
+    /// Counters for that many workers.
+    pub fn new(workers: usize) -> Arc<Metrics> {
+        let workers = (0..workers).map(|_| Arc::default()).collect();
+        Arc::new(Metrics { started: Instant::now(), workers, network: OnceLock::new() })
+    }
+
+    /// Says what the workers' datagrams come and go through, and whom to ask how it stands if that is a device.
+    pub fn network_is(&self, about: &str, device: Option<AskDevice>) {
+        // It is said once, when the workers have started.
+        let _said_before = self.network.set(Network { about: about.to_owned(), device });
+    }
+
+    /// What the workers' datagrams come and go through, and how it stands, in words.
+    pub fn network(&self) -> String {
+        let about = self.network.get().map_or("", |network| network.about.as_str());
+        self.device().map_or_else(|| about.to_owned(), |state| format!("{about}; {state}"))
+    }
+
+    /// How the device stands, on a server with one. May ask the device itself.
+    pub fn device(&self) -> Option<DeviceState> {
+        self.network.get()?.device.as_ref()?()
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The counters of one worker, for that worker to keep.
+    pub fn worker(&self, worker: usize) -> Option<&Arc<CachePadded<WorkerCounters>>> {
+        self.workers.get(worker)
+    }
+
+    /// Invocations that the server ended, of all workers.
+    pub fn kills(&self) -> u64 {
+        let killed = self.workers.iter().flat_map(|counters| counters.invocations_killed.iter());
+        killed.map(Counter::get).fold(0, u64::wrapping_add)
+    }
+
+    /// Seconds since the counters were made.
+    pub fn uptime_s(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// The readings of one worker.
+    pub fn read_worker(&self, worker: usize) -> Vec<Reading> {
+        let values = self.workers.get(worker).map(|counters| counters.values()).unwrap_or_default();
+        readings(WorkerCounters::METRICS, values)
+    }
+
+    /// The readings of all workers, added up.
+    pub fn read(&self) -> Vec<Reading> {
+        readings(WorkerCounters::METRICS, sum(self.workers.iter().map(|counters| counters.values())))
+    }
+}
+
+/// Pairs declarations with values.
+pub fn readings(metrics: &'static [Metric], values: Vec<Vec<u64>>) -> Vec<Reading> {
+    metrics.iter().zip(values).map(|(metric, values)| Reading { metric, values }).collect()
+}
+
+/// Adds rows of values up.
+pub fn sum(rows: impl Iterator<Item = Vec<Vec<u64>>>) -> Vec<Vec<u64>> {
+    rows.reduce(|mut total, row| {
+        for (total, row) in total.iter_mut().flatten().zip(row.into_iter().flatten()) {
+            *total = total.wrapping_add(row);
+        }
+        total
+    })
+    .unwrap_or_default()
+}

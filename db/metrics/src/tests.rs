@@ -1,0 +1,152 @@
+//! Names against the protocol's numbers, sums, the page, the text.
+
+use super::*;
+use sandstorm_net::rpc::{KillCause, Op, Status};
+
+/// `SomeName` as `some_name`.
+fn snake(debug: &str) -> String {
+    let mut text = String::new();
+    for c in debug.chars() {
+        if c.is_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.extend(c.to_lowercase());
+    }
+    text
+}
+
+#[test]
+fn every_number_of_the_protocol_has_its_name_in_its_place() {
+    let ops: Vec<String> =
+        Op::ALL.iter().map(|op| snake(&format!("{op:?}")).replace("multi_get", "multiget")).collect();
+    assert_eq!(OPS, ops);
+    let statuses: Vec<String> = Status::ALL.iter().map(|status| snake(&format!("{status:?}"))).collect();
+    assert_eq!(STATUSES, statuses);
+    let causes: Vec<String> = KillCause::ALL.iter().map(|cause| snake(&format!("{cause:?}"))).collect();
+    assert_eq!(CAUSES, causes);
+    for cause in KillCause::ALL {
+        assert_eq!(cause_name(*cause), snake(&format!("{cause:?}")));
+    }
+    let ops: Vec<usize> = Op::ALL.iter().map(|op| *op as usize).collect();
+    assert_eq!(ops, (0..OPS.len()).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_kind_of_malformed_message_is_counted_under_its_name() {
+    use sandstorm_net::rpc::Malformed as M;
+    let kinds = [
+        (M::ShortHeader, "short_header"),
+        (M::Version(9), "version"),
+        (M::Operations(9), "operations"),
+        (M::ShortOperation(9), "short_operation"),
+        (M::ShortBody(9), "short_body"),
+        (M::TooLarge(9), "too_large"),
+        (M::UnknownOp(9, 9), "unknown_op"),
+        (M::UnknownEnum(9), "unknown_enum"),
+        (M::Trailing(9), "trailing"),
+    ];
+    assert_eq!(kinds.len(), MALFORMED.len());
+    for (malformed, name) in kinds {
+        assert_eq!(MALFORMED[malformed_index(&malformed)], name);
+    }
+}
+
+#[test]
+fn names_are_unique_and_each_has_a_meaning() {
+    let all: Vec<&Metric> = SERVER
+        .iter()
+        .chain(MEMORY)
+        .chain(DEVICE)
+        .chain(WorkerCounters::METRICS)
+        .chain(TenantCounters::METRICS)
+        .collect();
+    let mut names: Vec<&str> = all.iter().map(|metric| metric.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all.len());
+    assert!(all.iter().all(|metric| metric.meaning.trim().ends_with('.')));
+}
+
+/// Against the stack's own names: each that has a metric is counted there, and nothing else.
+#[test]
+fn what_the_stack_counts_is_found_under_its_reason() {
+    let stack = sandstorm_net::stack::StackCounters::default();
+    let details: Vec<_> = stack.named().zip(1u64..).map(|((name, _), number)| (name, number)).collect();
+    let number = |name: &str| {
+        let mut all = details.iter().filter(|(other, _)| *other == name);
+        let (one, more) = (all.next(), all.next());
+        assert!(more.is_none(), "{name} is the name of two counts");
+        one.unwrap_or_else(|| panic!("the stack has no {name}")).1
+    };
+    let counters = WorkerCounters::default();
+    details.iter().for_each(|(name, count)| counters.set_detail(name, *count));
+    let readings = readings(WorkerCounters::METRICS, counters.values());
+    let mut found = 0;
+    for (name, value) in text::flat(&readings) {
+        let expected = match name.split_once('.') {
+            Some(("frames_refused" | "packets_undeliverable", reason)) => number(reason),
+            _ if name == "packets_handed_over" => number("handed_over"),
+            _ => 0,
+        };
+        assert_eq!(value, expected, "{name}");
+        found += usize::from(value > 0);
+    }
+    assert_eq!(found, 1 + FRAME_REASONS.len() + UNDELIVERABLE_REASONS.len());
+    assert_eq!(FRAME_REASONS.len(), sandstorm_net::stack::Refused::ALL.len());
+}
+
+#[test]
+fn workers_are_summed_and_each_is_read_alone() {
+    let metrics = Metrics::new(2);
+    for (worker, n) in [(0, 3), (1, 4)] {
+        let counters = metrics.worker(worker).unwrap();
+        counters.packets_in.add(n);
+        counters.requests[Op::Put as usize].add(n);
+        counters.invocations_live.set(n);
+    }
+    let get = |readings: &[Reading], wanted: &str| text::flat(readings).find(|(name, _)| name == wanted).unwrap().1;
+    for (name, sum, second) in
+        [("packets_in", 7, 4), ("requests.put", 7, 4), ("requests.get", 0, 0), ("invocations_live", 7, 4)]
+    {
+        assert_eq!(get(&metrics.read(), name), sum);
+        assert_eq!(get(&metrics.read_worker(1), name), second);
+    }
+    assert!(metrics.worker(2).is_none() && metrics.read_worker(2).is_empty());
+}
+
+#[test]
+fn workers_do_not_share_cache_lines() {
+    let metrics = Metrics::new(2);
+    let at = |worker| std::ptr::from_ref::<WorkerCounters>(metrics.worker(worker).unwrap()).addr();
+    assert!(at(0) % 128 == 0 && at(1) % 128 == 0);
+}
+
+#[test]
+fn prometheus_text_says_each_metric_once_and_escapes_labels() {
+    let counters = TenantCounters::default();
+    counters.requests.add(5);
+    let group = |tenant: &str| text::Labelled {
+        labels: vec![("tenant", tenant.to_owned())],
+        readings: readings(TenantCounters::METRICS, counters.values()),
+    };
+    let text = text::prometheus(&[group("a"), group("b\"\n")]);
+    assert_eq!(text.matches("# TYPE sandstorm_tenant_requests counter\n").count(), 1);
+    assert!(
+        text.contains("sandstorm_tenant_requests{tenant=\"a\"} 5\nsandstorm_tenant_requests{tenant=\"b\\\"\\n\"} 5\n")
+    );
+    assert!(text.contains("sandstorm_tenant_invocations_killed{tenant=\"a\",cause=\"panic\"} 0\n"));
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (_, value) = line.rsplit_once(' ').unwrap();
+        value.parse::<u64>().unwrap();
+    }
+}
+
+#[test]
+fn the_page_is_current() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, text::page()).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, text::page(), "docs/metrics.md is old: UPDATE_DOCS=1 cargo test -p sandstorm metrics");
+}

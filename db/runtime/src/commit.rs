@@ -1,0 +1,190 @@
+//! The host's function that commits a transaction.
+//!
+//! Guarantees: what the library names is bounded before it is read, and read during the call alone; tables are the
+//! invocation's own tenant's and those granted to it at this moment. A commit that was made is never told as a kill.
+#![allow(unsafe_code)]
+
+use sandstorm_api::abi::{self, RawChange, RawRangeRead, RawRead};
+use sandstorm_api::limits::{
+    TRANSACTION_BYTES, TRANSACTION_RANGES, TRANSACTION_READS, TRANSACTION_TRIES, TRANSACTION_WRITES,
+};
+
+use sandstorm_extension::Transactions;
+
+use super::host::{bytes, call, refusal};
+use super::invocation::Body;
+use super::range::ranges_read;
+use sandstorm_catalog::{FIRST_GRANTED_ID, NoAccess};
+use sandstorm_store::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use sandstorm_store::transactions::{self as transactions, CommitError, KeyChange, New, Read};
+use sandstorm_store::{Participant, Table, clock_ms};
+
+/// What became of an invocation's transaction so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Attempts {
+    /// Runs of the invocation that met the writes of others.
+    pub(super) conflicts: u32,
+    /// It was committed, and has changed something.
+    pub(super) committed: bool,
+    /// A commit was tried in the poll under way.
+    pub(super) tried: bool,
+}
+
+impl Attempts {
+    /// For the counters; `None` where there is nothing to count.
+    #[inline]
+    pub(super) fn counted(self) -> Option<Transactions> {
+        if !self.committed && self.conflicts == 0 {
+            return None;
+        }
+        let given_up = u32::from(self.conflicts >= TRANSACTION_TRIES);
+        let retries = u64::from(self.conflicts - given_up);
+        Some(Transactions { commits: u64::from(self.committed), retries, conflicts: u64::from(given_up) })
+    }
+}
+
+pub(super) unsafe extern "C" fn commit(
+    invocation: *mut abi::Invocation,
+    reads: *const RawRead,
+    reads_len: usize,
+    ranges: *const RawRangeRead,
+    ranges_len: usize,
+    changes: *const RawChange,
+    changes_len: usize,
+) -> u32 {
+    // SAFETY: the library's lists, and the keys, rows and values that they name, outlive the call.
+    let commit = |body: &mut Body, participant: &Participant| unsafe {
+        if body.attempts.committed {
+            // It would be told as failed, or killed, though something was written.
+            return abi::STATUS_INVALID;
+        }
+        body.attempts.tried = true;
+        let only_looks = changes.is_null();
+        let reads = match list(reads, reads_len, TRANSACTION_READS) {
+            Ok(reads) => reads,
+            Err(status) => return status,
+        };
+        let ranges = match list(ranges, ranges_len, TRANSACTION_RANGES) {
+            Ok(ranges) => ranges,
+            Err(status) => return status,
+        };
+        let changes = match list(changes, changes_len, TRANSACTION_WRITES) {
+            Ok(changes) => changes,
+            Err(_) if only_looks => &[],
+            Err(status) => return status,
+        };
+        match run(body, participant, reads, ranges, changes) {
+            Ok(()) => {
+                body.attempts.committed = !only_looks;
+                abi::STATUS_OK
+            }
+            Err(abi::STATUS_CONFLICT) => {
+                body.attempts.conflicts += 1;
+                let again = body.attempts.conflicts < TRANSACTION_TRIES;
+                if again { abi::STATUS_CONFLICT } else { abi::STATUS_CONTENDED }
+            }
+            Err(status) => status,
+        }
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, commit) }
+}
+
+/// The list that the library names, if it is not longer than the limit.
+///
+/// # Safety
+/// It outlives the call.
+pub(super) unsafe fn list<'a, T>(first: *const T, len: usize, limit: usize) -> Result<&'a [T], u32> {
+    if len > limit {
+        return Err(abi::STATUS_TOO_LARGE);
+    }
+    if first.is_null() || !first.is_aligned() {
+        return Err(abi::STATUS_INVALID);
+    }
+    // SAFETY: this function's contract.
+    Ok(unsafe { std::slice::from_raw_parts(first, len) })
+}
+
+/// Bytes of a transaction's reads or changes. Counted before they are hashed or copied, which takes as long as they are.
+#[derive(Default)]
+struct Total(usize);
+
+impl Total {
+    fn add(&mut self, bytes: &[u8]) -> Result<(), u32> {
+        self.0 = self.0.saturating_add(bytes.len());
+        if self.0 > TRANSACTION_BYTES { Err(abi::STATUS_TOO_LARGE) } else { Ok(()) }
+    }
+}
+
+/// # Safety
+/// Keys, rows and values that are named outlive the call.
+unsafe fn run(
+    body: &Body,
+    participant: &Participant,
+    reads: &[RawRead],
+    ranges: &[RawRangeRead],
+    changes: &[RawChange],
+) -> Result<(), u32> {
+    let mut looked_at = Vec::with_capacity(reads.len());
+    let mut total = Total::default();
+    for read in reads {
+        // SAFETY: this function's contract.
+        let key = unsafe { bytes(read.key, read.key_len, MAX_KEY_BYTES) }?;
+        total.add(key)?;
+        let table = table(body, read.table, false)?;
+        let hash = if read.hash == 0 { table.hash(key) } else { read.hash };
+        if !table.owns(hash) {
+            return Err(abi::STATUS_WRONG_SERVER);
+        }
+        looked_at.push(Read { table, hash, key, version: read.version });
+    }
+    // SAFETY: this function's contract.
+    let ranges = unsafe { ranges_read(body, ranges) }?;
+    let mut changed = Vec::with_capacity(changes.len());
+    let mut total = Total::default();
+    for change in changes {
+        // SAFETY: this function's contract.
+        let key = unsafe { bytes(change.key, change.key_len, MAX_KEY_BYTES) }?;
+        total.add(key)?;
+        let table = table(body, change.table, true)?;
+        // Never the library's hash: under a wrong one there could be two records of a key.
+        let hash = table.hash(key);
+        let becomes = match change.kind {
+            abi::CHANGE_DELETE => None,
+            abi::CHANGE_PUT => {
+                // SAFETY: this function's contract.
+                let value = unsafe { bytes(change.value, change.value_len, MAX_VALUE_BYTES) }?;
+                total.add(value)?;
+                // Counted by the library from the time that it was given, which is as old as its slice.
+                let late_ms = clock_ms(body.abi.now_ms).saturating_add(1) - body.abi.now_ms;
+                let expires_at_ms = match change.expires_at_ms {
+                    0 => 0,
+                    at_ms => at_ms.saturating_add(late_ms),
+                };
+                Some(New { value, flags: change.flags, expires_at_ms })
+            }
+            _ => return Err(abi::STATUS_INVALID),
+        };
+        changed.push(KeyChange { table, hash, key, becomes });
+    }
+    transactions::commit_with_ranges(participant, &looked_at, &ranges, &mut changed, body.abi.now_ms).map_err(|error| {
+        match error {
+            CommitError::Conflict => abi::STATUS_CONFLICT,
+            CommitError::Refused(error) => refusal(error),
+            CommitError::Twice => abi::STATUS_INVALID,
+        }
+    })
+}
+
+/// A table of the invocation's, as it may be used at this moment.
+pub(super) fn table(body: &Body, id: u64, write: bool) -> Result<&Table, u32> {
+    let held = body.held.as_ref().ok_or(abi::STATUS_INVALID)?;
+    if id < FIRST_GRANTED_ID {
+        return held.view.tables.get(&id).map(|entry| &entry.table).ok_or(abi::STATUS_UNKNOWN_TABLE);
+    }
+    match held.view.reach_granted(id, write) {
+        Ok(entry) => Ok(&entry.table),
+        Err(NoAccess::ReadOnly) => Err(abi::STATUS_READ_ONLY),
+        Err(NoAccess::Unknown) => Err(abi::STATUS_UNKNOWN_TABLE),
+    }
+}

@@ -1,0 +1,496 @@
+//! One worker's way to run invocations: begin, poll, finish.
+//!
+//! Guarantees: a library's function is only called with the slot and the invocation that it was made for, on a side stack,
+//! while the engine holds the invocation alone; what was switched out is resumed at most once, on the stack that it is on.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::sync::Arc;
+
+use super::Watchdog;
+use super::invocation::{BeginError, Body, Invocation, Parked, Stage};
+use super::judge::longest_ns;
+use super::meter::{Meter, Overdue};
+use super::side::{Context, Ended, Side, Step, Terms};
+use super::switch::Entry;
+use crate::limits::{IDLE_INVOCATIONS, SOILED_INVOCATIONS, TIDY_BYTES};
+use sandstorm_accounts::Usage;
+use sandstorm_api::abi;
+use sandstorm_catalog::TenantView;
+use sandstorm_extension::Outcome;
+use sandstorm_extension::{Budget, Extension, KillCause};
+use sandstorm_store::Participant;
+
+/// How a poll ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// It yielded: poll it again.
+    Pending,
+    /// It computed past its slice and was switched out: poll it again, on any worker, after others had their turn.
+    Preempted,
+    /// It returned `Ok(())`; see [`Invocation::reply`].
+    Done,
+    /// It returned an error; see [`Invocation::text`].
+    Failed {
+        /// The number of the error's kind.
+        code: u32,
+    },
+    /// The server ended it; see [`Invocation::text`].
+    Killed(KillCause),
+}
+
+/// A worker's engine; one per thread, and it stays on its thread.
+#[derive(Debug)]
+pub struct Engine {
+    side: Side,
+    worker: usize,
+    idle: Vec<Invocation>,
+    /// Ended ones whose memory has yet to go back to the kernel.
+    soiled: Vec<Invocation>,
+    /// The state of the directory that the worker sees; `None`: it has not told.
+    generation: Option<u64>,
+    meter: Meter,
+    /// See [`Engine::limit_slices`].
+    longest_slice_ns: u64,
+}
+
+impl Engine {
+    /// Arms the calling thread: side stack, signal stack, gs base, signal mask (only the watchdog's signal and faults stay
+    /// unblocked), registration with the watchdog. Dropping the engine restores all of it. `worker` is a number that no
+    /// other engine has which runs the same extensions.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the thread has an engine; else what the operating system says.
+    pub fn new(watchdog: &Watchdog, worker: usize) -> io::Result<Engine> {
+        let side = Side::new(watchdog)?;
+        let meter = Meter::new(side.cpu_clock());
+        let (idle, soiled) = (Vec::with_capacity(IDLE_INVOCATIONS), Vec::with_capacity(SOILED_INVOCATIONS));
+        Ok(Engine { side, worker, idle, soiled, generation: None, meter, longest_slice_ns: u64::MAX })
+    }
+
+    /// Makes an invocation ready for its first poll; nothing of it runs yet. In the steady state this allocates nothing.
+    ///
+    /// # Errors
+    /// See [`BeginError`].
+    pub fn begin(
+        &mut self,
+        view: &Arc<TenantView>,
+        extension: &Arc<Extension>,
+        args: &[u8],
+        budget: Budget,
+    ) -> Result<Invocation, BeginError> {
+        self.meter.interrupted();
+        let mut invocation = match self.take_idle(view.tenant.serial) {
+            Some(idle) => idle,
+            None => Invocation::idle()?,
+        };
+        if let Err(error) = invocation.begin(view, extension, args, budget) {
+            self.keep_idle(invocation);
+            return Err(error);
+        }
+        // SAFETY: held alone.
+        let body = unsafe { invocation.0.as_mut() };
+        body.generation = self.generation;
+        body.proven = extension.stats.begun(self.worker);
+        Ok(invocation)
+    }
+
+    /// Polls an invocation once: until it yields, ends, is ended, or is switched out because its slice is over.
+    /// `interleave`: other invocations are ready, so an awaited read should prefetch and yield. One that has ended answers the
+    /// same again and does not run.
+    pub fn poll(
+        &mut self,
+        participant: &Participant,
+        invocation: &mut Invocation,
+        now_ms: u64,
+        interleave: bool,
+    ) -> Polled {
+        let body = invocation.0.as_ptr();
+        // SAFETY: `&mut Invocation` holds the body alone; no reference into it is kept across the run.
+        let prepared = unsafe {
+            match self.meter.overdue(&*body, participant) {
+                Some(overdue) if (*body).is_too_late(overdue.late_polls) => Err(expire(&mut *body, &overdue)),
+                _ => prepare(&mut *body, participant, now_ms, interleave),
+            }
+        };
+        let next = match prepared {
+            Ok(next) => next,
+            Err(ended) => return ended,
+        };
+        let mut step = match next {
+            Next::Call(function, slot) => Step::Call(function, slot),
+            Next::Resume(parked) => {
+                // SAFETY: as above.
+                unsafe { (*body).uncharge(parked.bytes) };
+                self.side.adopt(parked.stack);
+                Step::Resume(parked.context)
+            }
+        };
+        loop {
+            let started = self.meter.start();
+            // SAFETY: as above.
+            let terms = unsafe { terms(&*body, self.longest_slice_ns, participant, body.cast(), started) };
+            // SAFETY: the slot is this invocation's, made for the library's future, and holds it if the function is `poll`;
+            // the body lives on; a half-run future is forgotten with its memory. What is resumed was switched out of this
+            // invocation, once, on the stack that was just adopted or is still the current one.
+            let ended = unsafe { self.side.run(&terms, step) };
+            let (charge_ns, long) = self.meter.stop();
+            // SAFETY: the run is over; the body is held alone again.
+            let body = unsafe { &mut *body };
+            if long {
+                self.ran_long(body, charge_ns);
+            }
+            if body.stage == Stage::Begun {
+                body.since_ticks = self.meter.ticks;
+            }
+            let polled = conclude(body, ended, charge_ns);
+            let (Polled::Preempted, Ended::SwitchedOut(context)) = (polled, ended) else { return polled };
+            if let Some(end) = self.set_aside(body, context) {
+                return end;
+            }
+            // There is no other stack to go on with: this one has to be used up.
+            step = Step::Resume(context);
+        }
+    }
+
+    /// Prefetches the record that an invocation awaits which has asked for its bucket and yielded; for somewhere in the middle
+    /// between its polls, when the bucket has come. `next` is what is polled next: the time that this takes is charged to its
+    /// tenant together with that poll, or else to the tenant of `ahead` here. Answers the latter, in nanoseconds, and whether the
+    /// record may lie in another bucket, which is on its way now: then this is worth a call again, as the last, once that has come.
+    #[inline]
+    pub fn fetch_ahead(&mut self, ahead: &mut Invocation, next: &Invocation, last: bool) -> (u64, bool) {
+        // SAFETY: held alone, between two polls.
+        let body = unsafe { ahead.0.as_mut() };
+        let (table, hash) = body.asked;
+        if hash == 0 || body.pin.is_none() {
+            return (0, false);
+        }
+        let others = body.owner != next.owner();
+        if others {
+            self.meter.start();
+        }
+        // SAFETY: the invocation's pin is the protection that the buckets need.
+        let is_further = body.table(table).is_ok_and(|table| unsafe { table.look_ahead_pinned(hash, last) });
+        if !is_further {
+            body.asked.1 = 0;
+        }
+        if !others {
+            return (0, is_further);
+        }
+        let (charge_ns, _) = self.meter.stop();
+        body.spent_ns += charge_ns;
+        (charge_ns, is_further)
+    }
+
+    /// Takes note of a poll that took tens of microseconds.
+    #[cold]
+    fn ran_long(&mut self, body: &mut Body, charge_ns: u64) {
+        self.side.ran_long();
+        if charge_ns > body.slice_ns.min(self.longest_slice_ns) {
+            body.proven = false;
+            if let Some(held) = &body.held {
+                held.extension.stats.ran_long(self.worker);
+            }
+        }
+    }
+
+    /// Keeps the stack of what was just switched out for it, or ends it where its tenant may keep no more; `None` if no other stack
+    /// can be had.
+    #[cold]
+    fn set_aside(&mut self, body: &mut Body, context: Context) -> Option<Polled> {
+        if body.place.is_none() {
+            body.place = body.held.as_ref().and_then(|held| self.side.place(&held.view.tenant.usage));
+            if body.place.is_none() {
+                return Some(kill(body, KillCause::OutOfMemory, SHARE_TEXT.as_bytes()));
+            }
+        }
+        let bytes = self.side.bytes_to_keep(context);
+        if !body.charge_parked(bytes) {
+            return Some(refuse_stack(body));
+        }
+        let Some(stack) = self.side.park(bytes) else {
+            body.uncharge(bytes);
+            return None;
+        };
+        body.parked = Some(Parked { stack, context, bytes });
+        Some(Polled::Preempted)
+    }
+
+    /// Whether a computation of the tenant with this usage could be switched out: it has not its share of the side stacks.
+    pub fn has_stack_for(&self, usage: &Usage) -> bool {
+        self.side.watchdog().lot.has_place(usage)
+    }
+
+    /// From now on polls are switched out after so much CPU time at the latest, whatever slice their budgets say.
+    pub fn limit_slices(&mut self, longest_us: Option<u64>) {
+        self.longest_slice_ns = longest_us.map_or(u64::MAX, |us| us * 1000);
+    }
+
+    /// Gives an invocation back, ended or not: unpins, counts, forgets its memory.
+    pub fn finish(&mut self, participant: &Participant, mut invocation: Invocation) {
+        self.meter.interrupted();
+        // SAFETY: held alone.
+        let body = unsafe { invocation.0.as_mut() };
+        if let Some(parked) = body.parked.take() {
+            self.side.discard(parked.stack);
+        }
+        if let Some(pin) = body.pin.take() {
+            participant.unpin(pin);
+        }
+        let outcome = match body.stage {
+            Stage::Ended(outcome) => outcome,
+            Stage::Begun | Stage::Pending | Stage::Preempted | Stage::Again => Outcome::Killed(KillCause::Unloaded),
+        };
+        if let Some(held) = &body.held {
+            held.extension.stats.ended(self.worker, outcome, body.spent_ns);
+            if let Some(transactions) = body.attempts.counted() {
+                held.extension.stats.transaction(self.worker, transactions);
+            }
+        }
+        let outdated = self.generation.is_none() || body.generation != self.generation;
+        invocation.end();
+        if outdated {
+            invocation.release();
+        }
+        if invocation.soiled_bytes() > TIDY_BYTES {
+            if self.soiled.len() >= SOILED_INVOCATIONS {
+                self.tidy_last(usize::MAX);
+            }
+            self.soiled.push(invocation);
+        } else {
+            invocation.tidy(usize::MAX);
+            self.keep_idle(invocation);
+        }
+    }
+
+    /// Gives a part of the memory back to the kernel that ended invocations have left: megabytes at a time would hold the
+    /// worker up. Whether there was any. For once a loop turn.
+    pub fn tidy(&mut self) -> bool {
+        self.meter.interrupted();
+        self.tidy_last(TIDY_BYTES)
+    }
+
+    /// Gives up to so many bytes back of the invocation that was put aside last; whether there is one.
+    fn tidy_last(&mut self, bytes: usize) -> bool {
+        let Some(mut invocation) = self.soiled.pop() else { return false };
+        invocation.tidy(bytes);
+        if invocation.soiled_bytes() > 0 {
+            self.soiled.push(invocation);
+        } else {
+            self.keep_idle(invocation);
+        }
+        true
+    }
+
+    /// Tells the engine which state of the directory its worker sees. From then on idle invocations hold on to the view
+    /// and the extension that they had, for the next call of the same; with another state they let go of them.
+    pub fn sees(&mut self, generation: u64) {
+        if self.generation != Some(generation) {
+            self.generation = Some(generation);
+            self.idle.iter_mut().chain(&mut self.soiled).for_each(Invocation::release);
+        }
+    }
+
+    /// Tells the engine that the worker has done other things since the last poll, so that they are charged to nobody.
+    /// `begin` and `finish` imply it; call it where polls follow other work, such as once a loop turn.
+    pub fn turn(&mut self) {
+        self.meter.interrupted();
+    }
+
+    /// The worker's number.
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// As [`Side::announce_only`].
+    #[cfg(test)]
+    pub(super) fn announce_only(&self, first: impl FnOnce()) {
+        let (participant, invocation) = (std::ptr::null(), std::ptr::null_mut());
+        let (tenant, proven, limit_ns, left_ns) = (0, false, 0, 0);
+        let terms =
+            Terms { participant, invocation, tenant, proven, limit_ns, left_ns, started: super::clock::ticks() };
+        self.side.announce_only(&terms, first);
+    }
+
+    /// Makes no new side stacks from now on.
+    #[cfg(test)]
+    pub(super) fn make_no_more_stacks(&mut self) {
+        self.side.stacks().make_no_more();
+    }
+
+    /// An idle invocation, preferably one that this tenant used before: it needs no clearing.
+    fn take_idle(&mut self, tenant: u64) -> Option<Invocation> {
+        /// How many to look at.
+        const LOOK: usize = 4;
+        // What its own invocation has left needs no clearing, and giving megabytes back would hold the worker up.
+        if let Some(own) = self.soiled.iter().rposition(|ended| ended.owner() == tenant) {
+            return Some(self.soiled.swap_remove(own));
+        }
+        if self.idle.is_empty() {
+            self.side.watchdog().take_spare(&mut self.idle, IDLE_INVOCATIONS / 2);
+        }
+        let last = self.idle.len().checked_sub(1)?;
+        let from = self.idle.len().saturating_sub(LOOK);
+        let own = (from..=last).rev().find(|index| self.idle[*index].owner() == tenant);
+        let taken = self.idle.swap_remove(own.unwrap_or(last));
+        // Those that are taken next, if more are begun: after hundreds they were used long ago.
+        if let [.., after, next] = self.idle.as_slice() {
+            after.prefetch();
+            next.prefetch_arena();
+        }
+        Some(taken)
+    }
+
+    /// Keeps an idle invocation; where many gather, as on a worker that steals, half of them go to those who have none.
+    fn keep_idle(&mut self, invocation: Invocation) {
+        if self.idle.len() >= IDLE_INVOCATIONS {
+            let spare = self.idle.drain(IDLE_INVOCATIONS / 2..).map(|mut idle| {
+                idle.release();
+                idle
+            });
+            self.side.watchdog().give_spare(spare);
+        }
+        self.idle.push(invocation);
+    }
+}
+
+/// What the next poll does.
+enum Next {
+    Call(Entry, *mut u8),
+    Resume(Parked),
+}
+
+/// What to do for the next poll, or how the invocation has ended.
+fn prepare(body: &mut Body, participant: &Participant, now_ms: u64, interleave: bool) -> Result<Next, Polled> {
+    let vtable = match (&body.held, body.stage) {
+        (_, Stage::Ended(outcome)) => return Err(polled(outcome, body.code)),
+        (None, _) => return Err(Polled::Killed(KillCause::Unloaded)),
+        (Some(held), _) => held.extension.library.vtable(),
+    };
+    if body.stage == Stage::Again
+        && let Some(pin) = body.pin.take()
+    {
+        // What it has read before is forgotten.
+        participant.unpin(pin);
+    }
+    if body.pin.is_none() {
+        // Not before it runs: however long it has waited for its turn, it has read nothing.
+        body.pin = Some(participant.pin());
+    }
+    let again = body.attempts.conflicts != 0;
+    // What is run again reads by the clock by which it will be judged: where this worker's is behind, a record may live here that
+    // the commit finds expired, each time. And it does not give its turn away: then only other workers' writes can come between.
+    body.abi.now_ms = if again { now_ms.max(participant.epochs().latest_commit_ms()) } else { now_ms };
+    body.abi.interleave = u32::from(interleave && !again);
+    if body.parked.is_some()
+        && let Some(parked) = body.parked.take()
+    {
+        return Ok(Next::Resume(parked));
+    }
+    Ok(match body.stage {
+        Stage::Begun | Stage::Again => Next::Call(vtable.start, body.slot),
+        _ => Next::Call(vtable.poll, body.slot),
+    })
+}
+
+/// Ends an invocation that is under way for too long. What was switched out of it is not resumed.
+#[cold]
+fn expire(body: &mut Body, overdue: &Overdue) -> Polled {
+    kill(body, overdue.cause, overdue.text.as_bytes())
+}
+
+/// Ends an invocation from outside of its code.
+fn kill(body: &mut Body, cause: KillCause, text: &[u8]) -> Polled {
+    if body.attempts.committed {
+        return committed(body);
+    }
+    body.reply.clear();
+    body.set_text(text);
+    body.stage = Stage::Ended(Outcome::Killed(cause));
+    Polled::Killed(cause)
+}
+
+/// Ends an invocation whose transaction was committed, which is the last thing that it does: whatever ended it after that, it has
+/// done what it was asked.
+#[cold]
+fn committed(body: &mut Body) -> Polled {
+    body.stage = Stage::Ended(Outcome::Done);
+    Polled::Done
+}
+
+/// How long the next run may take.
+fn terms(
+    body: &Body,
+    longest_ns: u64,
+    participant: *const Participant,
+    invocation: *mut abi::Invocation,
+    started: u64,
+) -> Terms {
+    let left_ns = body.total_ns.saturating_sub(body.spent_ns);
+    let limit_ns = body.slice_ns.min(longest_ns).min(left_ns);
+    Terms { participant, invocation, tenant: body.owner, proven: body.proven, limit_ns, left_ns, started }
+}
+
+/// What became of a poll that took so long.
+pub(super) fn conclude(body: &mut Body, ended: Ended, charge_ns: u64) -> Polled {
+    // Time that the hypervisor took does not add up to a total that the invocation never used.
+    body.spent_ns += match ended {
+        Ended::Returned(_) | Ended::SwitchedOut(_) if charge_ns > body.slice_ns && !body.attempts.tried => {
+            charge_ns.min(longest_ns(body.slice_ns))
+        }
+        // A commit is a host call that takes as long as what it reads and writes, so that time is the invocation's own.
+        _ => charge_ns,
+    };
+    body.attempts.tried = false;
+    let in_time = body.spent_ns < body.total_ns;
+    let outcome = match ended {
+        Ended::Returned(abi::POLL_DONE) => Outcome::Done,
+        Ended::Returned(abi::POLL_FAILED) => Outcome::Failed,
+        Ended::Returned(abi::POLL_AGAIN) if in_time => {
+            body.begin_again();
+            return Polled::Pending;
+        }
+        Ended::Returned(_) if in_time => {
+            body.stage = Stage::Pending;
+            return Polled::Pending;
+        }
+        Ended::SwitchedOut(_) if in_time => {
+            body.stage = Stage::Preempted;
+            return Polled::Preempted;
+        }
+        Ended::Returned(_) | Ended::SwitchedOut(_) => Outcome::Killed(KillCause::TotalBudget),
+        Ended::Landed(cause) => Outcome::Killed(cause),
+    };
+    if matches!(outcome, Outcome::Killed(_)) {
+        if body.attempts.committed {
+            return committed(body);
+        }
+        body.reply.clear();
+    }
+    body.stage = Stage::Ended(outcome);
+    polled(outcome, body.code)
+}
+
+/// Ends what was switched out and may not keep its stack: the tenant's invocations have all the memory that they may have.
+#[cold]
+fn refuse_stack(body: &mut Body) -> Polled {
+    let killed = kill(body, KillCause::OutOfMemory, PARKED_TEXT.as_bytes());
+    body.name_quota();
+    killed
+}
+
+/// What an invocation is told that is ended instead of being switched out.
+const PARKED_TEXT: &str =
+    "it computed past its slice, and there is no memory to keep its stack while others have their turn";
+
+/// The same where its tenant's invocations hold their share of the side stacks.
+const SHARE_TEXT: &str = "it computed past its slice, and too many invocations of the tenant are switched out already: they hold its \
+                          share of the side stacks";
+
+fn polled(outcome: Outcome, code: u32) -> Polled {
+    match outcome {
+        Outcome::Done => Polled::Done,
+        Outcome::Failed => Polled::Failed { code },
+        Outcome::Killed(cause) => Polled::Killed(cause),
+    }
+}

@@ -1,0 +1,577 @@
+//! An invocation: what the library sees of it, and what the host keeps behind that.
+//!
+//! Guarantees: the library's view is the first field of [`Body`], so the pointer that a host function is given is one to
+//! the body; the body does not move between `begin` and `finish`; memory that one tenant's invocation has written is
+//! zero before another tenant's begins in it.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+use sandstorm_api::abi;
+
+use super::commit::Attempts;
+use super::host::HOST_CALLS;
+use super::parking::Place;
+use super::side::Context;
+use super::stack::Mapping;
+use super::stacks::Stack;
+use crate::limits::{ARENA_HOT_BYTES, ERROR_TEXT_BYTES, REPLY_HOT_BYTES};
+use sandstorm_accounts::limits::{ARENA_CHUNK_BYTES, MEMORY_UNIT_BYTES, REPLY_FIRST_BYTES};
+use sandstorm_accounts::{MEMORY_TEXT, memory_units};
+use sandstorm_catalog::{TableEntry, TenantView};
+use sandstorm_extension::Outcome;
+use sandstorm_extension::limits::{ARENA_BYTES, ARENA_MAX_BYTES};
+use sandstorm_extension::{Budget, Extension, Transactions, kill_text};
+use sandstorm_store::Pin;
+
+/// Why an invocation cannot begin; nothing of it has run.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// Arguments and future do not fit into the memory quota.
+    #[error("arguments and future take {needed} bytes, more than the invocation's memory quota of {quota} bytes")]
+    TooLarge {
+        /// Bytes that they take.
+        needed: usize,
+        /// The quota.
+        quota: usize,
+    },
+    /// The tenant's invocations together hold as much memory as they may.
+    #[error("{}", MEMORY_TEXT)]
+    OverQuota,
+    /// The operating system gives no memory.
+    #[error("no memory for an invocation: {0}")]
+    Memory(#[from] io::Error),
+}
+
+/// What is said where memory is refused because of the invocation's own quota.
+const ARENA_TEXT: &str = "quota arena_bytes: the invocation has used all the memory that it may have";
+
+/// What whoever begins an invocation wants to know of it at its end, in words of its own. It lies with the invocation, so that what is
+/// moved from queue to queue is a pointer.
+pub type Label = [u64; 3];
+
+/// How far an invocation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Begun,
+    Pending,
+    /// Switched out.
+    Preempted,
+    /// Its transaction met the writes of others: it begins anew.
+    Again,
+    Ended(Outcome),
+}
+
+/// What was switched out: where it goes on, and the stack that it is on.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) stack: Stack,
+    pub(super) context: Context,
+    /// What its tenant is charged for it.
+    pub(super) bytes: usize,
+}
+
+/// What holds an invocation's things alive while it runs. An idle body keeps it for the next call of the same, which then
+/// need not count references, until its engine sees another state of the directory.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) view: Arc<TenantView>,
+    pub(super) extension: Arc<Extension>,
+}
+
+/// The host's side of an invocation. Library code and host functions reach it by raw pointers only. The fields are in the
+/// order of their use, by cache lines: many invocations are under way at once.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Body {
+    /// The first line, and the allocator's free lists behind it, which few invocations use.
+    pub(super) abi: CachePadded<abi::Invocation>,
+    // What polls touch.
+    pub(super) slot: *mut u8,
+    pub(super) stage: Stage,
+    pub(super) code: u32,
+    /// Polls since it is under way for longer than it may be.
+    late_polls: u32,
+    /// See [`super::extension::ExtensionStats::begun`].
+    pub(super) proven: bool,
+    /// The tenant whose invocation this is, or was last, by its serial number: another one may have its id by now. 0: none.
+    pub(super) owner: u64,
+    pub(super) slice_ns: u64,
+    pub(super) total_ns: u64,
+    pub(super) spent_ns: u64,
+    /// The processor's counter at the end of the first poll.
+    pub(super) since_ticks: u64,
+    pub(super) held: Option<Held>,
+    pub(super) parked: Option<Parked>,
+    /// Its tenant's place for a stack, from the first time that it is switched out until it ends.
+    pub(super) place: Option<Place>,
+    /// Where the arena's free bytes began.
+    first_free: *mut u8,
+    // What host calls touch.
+    /// The tenant's own table that a host call used last, by its id; the view keeps it alive.
+    pub(super) table: (u64, *const TableEntry),
+    /// Table and hash of the key whose bucket was asked for last, until its record is. Hash 0: none.
+    pub(super) asked: (u64, u64),
+    pub(super) reply: Vec<u8>,
+    pub(super) reply_limit: usize,
+    /// Bytes of the reply that its tenant is charged for, from the beginning or since.
+    pub(super) reply_paid: usize,
+    /// Memory units that the tenant is charged for beyond those of every invocation.
+    charged: u32,
+    /// Whether memory was refused last because of the tenant's quota, rather than the invocation's own.
+    pub(super) over_memory: bool,
+    pub(super) pin: Option<Pin>,
+    pub(super) attempts: Attempts,
+    // What begin and end touch.
+    arena: Mapping,
+    pub(super) text: Vec<u8>,
+    /// Bytes of the arena that may hold something of the owner's.
+    dirty: usize,
+    /// Up to where its pages, beyond those that stay with it, have yet to go back to the kernel.
+    soiled: usize,
+    /// Where in its first page the arena's use begins: arenas that all begin at a page's start would share the few places
+    /// that the processor's cache has for such addresses.
+    colour: u32,
+    /// The state of the directory in which the invocation began.
+    pub(super) generation: Option<u64>,
+    label: Label,
+}
+
+/// Bytes of an arena beside its quota, for its colour.
+const COLOURS_BYTES: usize = 4096;
+
+/// An invocation under way. It may be polled by any worker's engine, one at a time, and has to be given back to one with
+/// [`super::Engine::finish`]; dropping it instead holds the reclamation of records up for ever.
+#[derive(Debug)]
+pub struct Invocation(pub(super) NonNull<Body>);
+
+// SAFETY: the value owns its body alone, and nothing in the body is bound to a thread: library code finds its worker
+// through gs at each use, in single instructions, so it may also be switched out between any two of them.
+unsafe impl Send for Invocation {}
+
+impl Drop for Invocation {
+    fn drop(&mut self) {
+        self.body_mut().uncharge_all();
+        // SAFETY: made from a Box, owned alone.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl Invocation {
+    /// A body without an invocation.
+    pub(super) fn idle() -> io::Result<Invocation> {
+        /// Lines from one colour to the next: what a small invocation uses; odd, so that all lines get their turn.
+        const COLOUR_LINES: usize = 5;
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let colour = MADE.fetch_add(COLOUR_LINES * LINE_BYTES, Ordering::Relaxed) % COLOURS_BYTES;
+        let body = Box::new(Body {
+            abi: CachePadded::new(abi::Invocation {
+                host: &raw const HOST_CALLS,
+                args: null(),
+                args_len: 0,
+                now_ms: 0,
+                interleave: 0,
+                transaction: 0,
+                arena: abi::Arena {
+                    next: null_mut(),
+                    end: null_mut(),
+                    limit: null_mut(),
+                    free: [null_mut(); abi::ARENA_CLASSES],
+                },
+                notes: null_mut(),
+            }),
+            slot: null_mut(),
+            stage: Stage::Begun,
+            code: 0,
+            late_polls: 0,
+            proven: false,
+            owner: 0,
+            slice_ns: 0,
+            total_ns: 0,
+            spent_ns: 0,
+            since_ticks: 0,
+            held: None,
+            parked: None,
+            place: None,
+            first_free: null_mut(),
+            table: (0, null()),
+            asked: (0, 0),
+            reply: Vec::new(),
+            reply_limit: 0,
+            reply_paid: 0,
+            charged: 0,
+            over_memory: false,
+            pin: None,
+            attempts: Attempts::default(),
+            arena: Mapping::new(ARENA_BYTES + COLOURS_BYTES, 0)?,
+            text: Vec::new(),
+            dirty: 0,
+            soiled: 0,
+            colour: colour as u32,
+            generation: None,
+            label: Label::default(),
+        });
+        Ok(Invocation(NonNull::from(Box::leak(body))))
+    }
+
+    fn body(&self) -> &Body {
+        // SAFETY: owned alone; library code only runs within a poll, which borrows the value mutably.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn body_mut(&mut self) -> &mut Body {
+        // SAFETY: as in `body`.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// What was said of it last with [`Invocation::set_label`].
+    pub fn label(&self) -> Label {
+        self.body().label
+    }
+
+    /// Says something of it, for its end.
+    pub fn set_label(&mut self, label: Label) {
+        self.body_mut().label = label;
+    }
+
+    /// Asks the processor for the lines of the body that beginning and polling touch.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        let body: *const u8 = self.0.as_ptr().cast();
+        prefetch(body);
+        for line in 0..BODY_LINES {
+            prefetch(body.wrapping_add(std::mem::offset_of!(Body, slot) + line * LINE_BYTES));
+        }
+    }
+
+    /// Asks for the first lines of the arena. Reads the body, so it is worth a call once that has come.
+    #[inline]
+    pub(super) fn prefetch_arena(&self) {
+        let first = self.body().abi.args;
+        prefetch(first);
+        prefetch(first.wrapping_add(LINE_BYTES));
+    }
+
+    /// The tenant whose invocation was here last.
+    pub(super) fn owner(&self) -> u64 {
+        self.body().owner
+    }
+
+    /// What the extension has replied so far; the reply once the invocation is done.
+    pub fn reply(&self) -> &[u8] {
+        &self.body().reply
+    }
+
+    /// Takes the reply's buffer, for one who sends it later.
+    pub fn take_reply(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.body_mut().reply)
+    }
+
+    /// The text of the error that the extension returned, or why the server ended it.
+    pub fn text(&self) -> &[u8] {
+        let body = self.body();
+        match body.stage {
+            Stage::Ended(Outcome::Killed(cause)) if body.text.is_empty() => kill_text(cause).as_bytes(),
+            _ => &body.text,
+        }
+    }
+
+    /// Whether it was switched out and waits to be resumed.
+    pub fn is_switched_out(&self) -> bool {
+        self.body().parked.is_some()
+    }
+
+    /// CPU time that its polls took, nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.body().spent_ns
+    }
+
+    /// What became of its transaction, for the counters.
+    pub fn transactions(&self) -> Option<Transactions> {
+        self.body().attempts.counted()
+    }
+
+    /// The extension; `None` only after `finish`.
+    pub fn extension(&self) -> Option<&Arc<Extension>> {
+        self.body().held.as_ref().map(|held| &held.extension)
+    }
+
+    /// The tenant and its things, as they were when the invocation began; `None` only after `finish`.
+    pub fn view(&self) -> Option<&Arc<TenantView>> {
+        self.body().held.as_ref().map(|held| &held.view)
+    }
+
+    /// Makes it ready for its first poll, but for its pin. On an error it is as idle as before.
+    pub(super) fn begin(
+        &mut self,
+        view: &Arc<TenantView>,
+        extension: &Arc<Extension>,
+        args: &[u8],
+        budget: Budget,
+    ) -> Result<(), BeginError> {
+        let vtable = extension.library.vtable();
+        let body = self.body_mut();
+        body.prepare_arena(view.tenant.serial, budget.memory_bytes)?;
+        // Offsets are aligned as far as the base is.
+        let colour = if vtable.future_align <= LINE_BYTES { body.colour as usize } else { 0 };
+        let quota = budget.memory_bytes.min(body.arena.len() - COLOURS_BYTES);
+        let slot = args.len().next_multiple_of(vtable.future_align.max(MIN_ALIGN));
+        let used = (slot + vtable.future_size).next_multiple_of(MIN_ALIGN);
+        if used > quota {
+            return Err(BeginError::TooLarge { needed: used, quota });
+        }
+        let first = used.next_multiple_of(ARENA_CHUNK_BYTES).min(quota);
+        let beyond = memory_units(first.saturating_sub(ARENA_CHUNK_BYTES));
+        if beyond > 0 && !view.tenant.charge_memory(beyond) {
+            return Err(BeginError::OverQuota);
+        }
+        body.charged = beyond;
+        body.over_memory = false;
+        let base = body.arena.low().wrapping_add(colour);
+        // SAFETY: the arena holds `quota` bytes from there, of which the arguments are the first; they come from elsewhere.
+        unsafe { base.copy_from_nonoverlapping(args.as_ptr(), args.len()) };
+        let abi = &mut *body.abi;
+        (abi.args, abi.args_len) = (base, args.len());
+        abi.arena.next = base.wrapping_add(used);
+        abi.arena.end = base.wrapping_add(first);
+        abi.arena.limit = base.wrapping_add(quota);
+        body.first_free = abi.arena.next;
+        body.slot = base.wrapping_add(slot);
+        body.dirty = body.dirty.max(colour + used);
+        body.stage = Stage::Begun;
+        body.hold(view, extension);
+        body.reply_limit = budget.reply_bytes;
+        body.reply_paid = REPLY_FIRST_BYTES;
+        body.slice_ns = budget.slice_us.saturating_mul(1000);
+        body.total_ns = budget.total_us.saturating_mul(1000);
+        body.spent_ns = 0;
+        body.late_polls = 0;
+        body.asked.1 = 0;
+        body.abi.transaction = 0;
+        body.attempts = Attempts::default();
+        Ok(())
+    }
+
+    /// Makes the body idle. A future that is still there is forgotten with its memory. What it held stays.
+    pub(super) fn end(&mut self) {
+        let body = self.body_mut();
+        body.uncharge_all();
+        body.place = None;
+        body.forget_arena();
+        body.dirty = body.dirty.min(ARENA_HOT_BYTES);
+        body.reply.clear();
+        if body.reply.capacity() > REPLY_HOT_BYTES {
+            body.reply.shrink_to(REPLY_HOT_BYTES);
+        }
+        body.text.clear();
+        body.code = 0;
+    }
+
+    /// Bytes of the arena that are to go back to the kernel before the next invocation begins here.
+    pub(super) fn soiled_bytes(&self) -> usize {
+        self.body().soiled.saturating_sub(ARENA_HOT_BYTES)
+    }
+
+    /// Gives up to so many of them back.
+    pub(super) fn tidy(&mut self, bytes: usize) {
+        let (soiled_bytes, body) = (self.soiled_bytes(), self.body_mut());
+        if soiled_bytes > 0 {
+            let from = body.soiled - bytes.min(soiled_bytes);
+            // What lies in the last page that stays goes with it.
+            let from = if bytes < soiled_bytes { from.next_multiple_of(PAGE_BYTES) } else { from };
+            body.arena.give_back(from, body.soiled);
+            body.soiled = from;
+        }
+    }
+
+    /// Lets go of what an ended invocation held.
+    pub(super) fn release(&mut self) {
+        let body = self.body_mut();
+        body.table = (0, null());
+        body.held = None;
+    }
+}
+
+/// Bytes of a page of memory.
+const PAGE_BYTES: usize = 4096;
+
+/// Bytes of a line of the processor's cache.
+const LINE_BYTES: usize = 64;
+
+/// Lines of a body that come into use with every invocation, from `slot` on.
+const BODY_LINES: usize = 7;
+
+/// Asks the processor for the line of an address. Never faults, whatever the address.
+#[inline]
+fn prefetch(at: *const u8) {
+    // SAFETY: SSE is part of x86-64; a prefetch reads nothing as far as the language goes and cannot fault.
+    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast()) }
+}
+
+/// Alignment of the future and of what is allocated after it.
+const MIN_ALIGN: usize = 16;
+
+impl Body {
+    /// Notes how far the arena was used, and forgets what was allocated in it.
+    fn forget_arena(&mut self) {
+        // Where nothing was allocated, the free lists are as empty, and as much of the arena is dirty, as at the beginning.
+        if self.abi.arena.next != self.first_free {
+            self.abi.arena.free = [null_mut(); abi::ARENA_CLASSES];
+        }
+        let used = self.abi.arena.next.addr().saturating_sub(self.arena.low().addr()).min(self.arena.len());
+        // What an invocation before it left of which not all went back yet may reach further.
+        self.soiled = self.soiled.max(used);
+        self.dirty = self.dirty.max(used);
+    }
+
+    /// Forgets all but the arguments, so that the invocation can begin anew.
+    #[cold]
+    pub(super) fn begin_again(&mut self) {
+        self.forget_arena();
+        self.abi.arena.next = self.first_free;
+        self.abi.transaction = 0;
+        self.asked.1 = 0;
+        self.reply.clear();
+        self.text.clear();
+        self.code = 0;
+        self.stage = Stage::Again;
+    }
+
+    /// Counts a poll after the end of the invocation's life, of which it may have so many; whether that was one too many.
+    #[cold]
+    pub(super) fn is_too_late(&mut self, late_polls: u32) -> bool {
+        self.late_polls = self.late_polls.saturating_add(1);
+        self.late_polls > late_polls
+    }
+
+    /// Charges the tenant for `bytes` more that the invocation holds, rounded up to units; `false`, and nothing is charged, if
+    /// the tenant's quota does not allow them. What is charged is given back when the invocation ends at the latest.
+    #[cold]
+    pub(super) fn charge(&mut self, bytes: usize) -> bool {
+        let units = memory_units(bytes);
+        let charged = self.held.as_ref().is_some_and(|held| held.view.tenant.charge_memory(units));
+        self.over_memory = !charged;
+        if charged {
+            self.charged += units;
+        }
+        charged
+    }
+
+    /// Gives back what was charged for `bytes` that the invocation no longer holds: as many as in one call of
+    /// [`Body::charge`].
+    #[cold]
+    pub(super) fn uncharge(&mut self, bytes: usize) {
+        let units = memory_units(bytes).min(self.charged);
+        self.charged -= units;
+        if let Some(held) = &self.held {
+            held.view.tenant.uncharge_memory(units);
+        }
+    }
+
+    /// Charges for the stack that the invocation takes along when it is switched out. What was said last of memory stays said.
+    #[cold]
+    pub(super) fn charge_parked(&mut self, bytes: usize) -> bool {
+        let said = self.over_memory;
+        let charged = self.charge(bytes);
+        self.over_memory |= said;
+        charged
+    }
+
+    /// Gives back all that was charged beyond what every invocation is.
+    #[inline]
+    fn uncharge_all(&mut self) {
+        if self.charged > 0 {
+            self.uncharge(self.charged as usize * MEMORY_UNIT_BYTES);
+        }
+    }
+
+    /// Moves the arena's end up until `bytes` lie between its first free byte and it; `false`, and nothing has changed, if a
+    /// quota does not allow that.
+    pub(super) fn grow_arena(&mut self, bytes: usize) -> bool {
+        let arena = &self.abi.arena;
+        let (next, end, limit) = (arena.next.addr(), arena.end.addr(), arena.limit.addr());
+        self.over_memory = false;
+        let Some(wanted) = next.checked_add(bytes).filter(|wanted| *wanted <= limit) else { return false };
+        if wanted <= end {
+            return true;
+        }
+        let more = (wanted - end).next_multiple_of(ARENA_CHUNK_BYTES).min(limit - end);
+        if !self.charge(more) {
+            return false;
+        }
+        self.abi.arena.end = self.abi.arena.end.wrapping_add(more);
+        true
+    }
+
+    /// Makes room for a reply that is `more` bytes longer, and charges for it. `false` if the tenant's quota or the system
+    /// does not allow that.
+    #[inline]
+    pub(super) fn grow_reply(&mut self, more: usize) -> bool {
+        let len = self.reply.len() + more;
+        len <= self.reply_paid || self.pay_reply(len)
+    }
+
+    /// In steps that double, so that a reply put together of small pieces is moved a few times only.
+    #[cold]
+    fn pay_reply(&mut self, len: usize) -> bool {
+        let wanted =
+            len.max(self.reply_paid.saturating_mul(2).min(self.reply_limit)).next_multiple_of(MEMORY_UNIT_BYTES);
+        if !self.charge(wanted - self.reply_paid) {
+            return false;
+        }
+        self.reply_paid = wanted;
+        self.reply.try_reserve_exact(wanted - self.reply.len()).is_ok()
+    }
+
+    /// Makes the arena large enough, and free of another tenant's bytes.
+    fn prepare_arena(&mut self, tenant: u64, bytes: usize) -> io::Result<()> {
+        let len = self.arena.len() - COLOURS_BYTES;
+        if bytes > len && len < ARENA_MAX_BYTES {
+            self.arena = Mapping::new(bytes.min(ARENA_MAX_BYTES) + COLOURS_BYTES, 0)?;
+            (self.dirty, self.soiled) = (0, 0);
+        }
+        if self.owner != tenant {
+            self.arena.clear(self.dirty);
+            self.owner = tenant;
+            self.dirty = 0;
+        }
+        Ok(())
+    }
+
+    /// Holds what the invocation needs, if it does not from an earlier one.
+    fn hold(&mut self, view: &Arc<TenantView>, extension: &Arc<Extension>) {
+        let same = |held: &Held| Arc::ptr_eq(&held.view, view) && Arc::ptr_eq(&held.extension, extension);
+        if !self.held.as_ref().is_some_and(same) {
+            self.table = (0, null());
+            self.held = Some(Held { view: Arc::clone(view), extension: Arc::clone(extension) });
+        }
+    }
+
+    /// Says after the text of an allocation that failed which quota did not allow it.
+    pub(super) fn name_quota(&mut self) {
+        let quota = match (self.over_memory, self.text.is_empty()) {
+            (true, _) => MEMORY_TEXT,
+            (false, false) => ARENA_TEXT,
+            (false, true) => return,
+        };
+        if !self.text.is_empty() {
+            self.text.extend_from_slice(b"; ");
+        }
+        self.text.extend_from_slice(quota.as_bytes());
+    }
+
+    /// Keeps a text for the caller, cut to its limit.
+    pub(super) fn set_text(&mut self, text: &[u8]) {
+        let mut len = text.len().min(ERROR_TEXT_BYTES);
+        // Not in the middle of a character.
+        while len < text.len() && len > 0 && text[len] & 0xc0 == 0x80 {
+            len -= 1;
+        }
+        self.text.clear();
+        self.text.extend_from_slice(&text[..len]);
+    }
+}

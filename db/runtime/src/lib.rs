@@ -1,0 +1,43 @@
+//! Tenants' compiled code: loading it, running it next to the data, ending it when it exceeds its budget.
+//!
+//! The core concepts:
+//! - A [`Library`] is checked machine code; an [`Extension`] is a tenant's name and version for it; an invocation is one
+//!   call of it.
+#![deny(unsafe_code)]
+
+//! - An [`Engine`], one per worker, polls invocations on a side stack. A poll that exceeds its slice of CPU time is switched
+//!   out by the [`Watchdog`]'s signal and goes on later, on any worker; an invocation that exceeds its total is not resumed.
+//!   Faults of the library's code, its panics and an exhausted memory quota land the worker back in its own code. Nothing of
+//!   the invocation is left behind.
+//! - Host functions run on the side stack too; a switch waits for their return, so no lock or half-done write is left.
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
+compile_error!(
+    "extensions run on x86_64 Linux (gnu) only: the stack switch and the signal handlers are written for it"
+);
+
+mod block;
+mod clock;
+mod commit;
+mod engine;
+mod host;
+mod invocation;
+mod judge;
+pub mod limits;
+mod meter;
+mod parking;
+mod range;
+mod side;
+mod signals;
+mod stack;
+mod stacks;
+mod switch;
+#[cfg(test)]
+mod tests;
+mod watchdog;
+mod xstate;
+
+pub use engine::{Engine, Polled};
+pub use invocation::{BeginError, Invocation, Label};
+pub use signals::install;
+pub use watchdog::Watchdog;

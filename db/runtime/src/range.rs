@@ -1,0 +1,139 @@
+//! The host's functions that read a range of an ordered table, or its keys, and what a commit is told of ranges.
+//!
+//! Guarantees: as `host.rs`; the ends of a range that the library gets back are keys of records, which stay until the invocation's
+//! pin ends. What the library names is bounded before it is read.
+#![allow(unsafe_code)]
+
+use sandstorm_api::abi::{self, CALL_RANGE, RawKeys, RawRange, RawRangeRead, RawRecord};
+use sandstorm_api::limits::{TRANSACTION_ROW_BYTES, TRANSACTION_ROWS};
+
+use super::commit::{list, table};
+use super::host::{bytes, call, raw, status};
+use super::invocation::Body;
+use sandstorm_store::limits::MAX_KEY_BYTES;
+use sandstorm_store::transactions::RangeRead;
+use sandstorm_store::{Looks, Participant, Progress, RecordRef, Span};
+
+/// Bytes that an end of a range may have: the key that comes after the longest one is longer by a byte.
+const END_BYTES: usize = MAX_KEY_BYTES + 1;
+
+/// The span that is left of a range.
+///
+/// # Safety
+/// The range's ends outlive `'k`.
+unsafe fn span_of<'k>(asked: &RawRange) -> Result<Span<'k>, u32> {
+    // SAFETY: this function's contract.
+    let (from, to) =
+        unsafe { (bytes(asked.from, asked.from_len, END_BYTES)?, bytes(asked.to, asked.to_len, END_BYTES)?) };
+    Ok(Span { past: asked.past != 0, ..Span::new(from, to, asked.backward != 0) })
+}
+
+pub(super) unsafe extern "C" fn range(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    range: *mut RawRange,
+    out: *mut RawRecord,
+    limit: usize,
+    filled: *mut usize,
+) -> u32 {
+    // SAFETY: the library's range and its ends, its results (room for `limit` records) and count outlive the call; the records, and
+    // with them the ends that it is given, stay until the invocation's pin ends.
+    let read = |body: &mut Body, _: &Participant| unsafe {
+        filled.write(0);
+        let now_ms = body.abi.now_ms;
+        let table = body.table(table)?;
+        let asked = *range;
+        let mut span = span_of(&asked)?;
+        let mut count = 0;
+        let mut add = |record: RecordRef<'_>| {
+            out.add(count).write(raw(&record));
+            count += 1;
+        };
+        let limit = if asked.finished == 0 { limit.min(CALL_RANGE) } else { 0 };
+        let progress = table.range_pinned(&mut span, limit, now_ms, &mut { Looks::CALL }, &mut add);
+        let progress = progress.map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        filled.write(count);
+        // Before the empty key there is nothing, and as an end it would stand for none.
+        let at_start = span.backward && span.to.is_some_and(<[u8]>::is_empty);
+        let to = span.to.unwrap_or_default();
+        range.write(RawRange {
+            from: span.from.as_ptr(),
+            from_len: span.from.len(),
+            to: to.as_ptr(),
+            to_len: to.len(),
+            past: u32::from(span.past),
+            finished: u32::from(asked.finished != 0 || progress == Progress::Finished || at_start),
+            ..asked
+        });
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, participant| status(read(body, participant))) }
+}
+
+pub(super) unsafe extern "C" fn range_keys(
+    invocation: *mut abi::Invocation,
+    table: u64,
+    range: *mut RawRange,
+    out: *mut RawKeys,
+) -> u32 {
+    // SAFETY: the library's range and its ends, and the room that it tells of, outlive the call.
+    let read = |body: &mut Body| unsafe {
+        let room = *out;
+        (*out).filled = 0;
+        let (table, asked) = (body.table(table)?, *range);
+        let span = span_of(&asked)?;
+        let limit = if asked.finished == 0 { room.ends_len.min(CALL_RANGE) } else { 0 };
+        let (mut count, mut used) = (0, 0);
+        let mut add = |key: &[u8]| {
+            let fits = key.len() <= room.bytes_len - used;
+            if fits {
+                room.bytes.add(used).copy_from_nonoverlapping(key.as_ptr(), key.len());
+                used += key.len();
+                room.ends.add(count).write(used);
+                count += 1;
+            }
+            fits
+        };
+        let progress = table.range_keys(&span, limit, &mut add).map_err(|_| abi::STATUS_NOT_ORDERED)?;
+        (*out).filled = count;
+        (*range).finished = u32::from(asked.finished != 0 || progress == Progress::Finished);
+        Ok(())
+    };
+    // SAFETY: this is a host function.
+    unsafe { call(invocation, |body, _| status(read(body))) }
+}
+
+/// The ranges that a transaction has read.
+///
+/// # Safety
+/// Their ends, rows, and the rows' keys outlive the call, which is 'a.
+pub(super) unsafe fn ranges_read<'a>(body: &'a Body, raw: &'a [RawRangeRead]) -> Result<Vec<RangeRead<'a>>, u32> {
+    let (mut rows_left, mut bytes_left) = (TRANSACTION_ROWS, TRANSACTION_ROW_BYTES);
+    let mut ranges = Vec::with_capacity(raw.len());
+    for range in raw {
+        let table = table(body, range.table, false)?;
+        if !table.is_ordered() {
+            return Err(abi::STATUS_NOT_ORDERED);
+        }
+        let mut key = |first, len| {
+            bytes_left = usize::checked_sub(bytes_left, len).ok_or(abi::STATUS_TOO_LARGE)?;
+            // SAFETY: this function's contract.
+            unsafe { bytes(first, len, END_BYTES) }
+        };
+        let (from, to) = (key(range.from, range.from_len)?, key(range.to, range.to_len)?);
+        let mut span = Span::new(from, to, range.backward != 0);
+        if range.included != 0 {
+            (span.to, span.included) = (Some(to), true);
+        }
+        // SAFETY: this function's contract.
+        let raw_rows = unsafe { list(range.rows, range.rows_len, rows_left) }?;
+        rows_left -= raw_rows.len();
+        let mut rows = Vec::with_capacity(raw_rows.len());
+        for row in raw_rows {
+            rows.push((key(row.key, row.key_len)?, row.version));
+        }
+        ranges.push(RangeRead { table, span, rows });
+    }
+    Ok(ranges)
+}

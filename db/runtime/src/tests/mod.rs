@@ -1,0 +1,160 @@
+//! Tests of the extension runtime. Here: a small world to run invocations in, with this program's own functions or with
+//! compiled sources as extensions.
+//!
+//! Guarantees: unsafe code is in functions that stand for a library's, bad ones among them, and only touches the invocation
+//! that they are given or memory that is not there.
+#![allow(unsafe_code)]
+
+mod ahead;
+mod budget;
+mod calls;
+mod grants;
+mod isolation;
+mod judging;
+mod kills;
+mod library;
+mod memory;
+mod naps;
+mod parking;
+mod preempt;
+mod ranges;
+mod transactions;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use super::switch::Entry;
+use super::*;
+use sandstorm_builder as builder;
+use sandstorm_catalog::{Directory, NewTable, NewTenant, TableEntry, TenantView};
+use sandstorm_extension::{
+    Budget, BudgetOverride, Extension, KillCause, Library, LoadError, Transactions, Vtable, kill_text,
+};
+use sandstorm_store::{Epochs, Participant, Write};
+
+/// Milliseconds since the Unix epoch, as the tests' invocations see it.
+const NOW_MS: u64 = 1_700_000_000_000;
+
+/// A tenant with one table, and what a worker needs. The engine stays on the thread that made it.
+struct World {
+    engine: Engine,
+    participant: Participant,
+    view: Arc<TenantView>,
+    shared: Arc<SharedWorld>,
+}
+
+/// What several workers share.
+struct SharedWorld {
+    watchdog: Arc<Watchdog>,
+    epochs: Arc<Epochs>,
+    directory: Arc<Directory>,
+}
+
+impl SharedWorld {
+    fn new() -> Arc<SharedWorld> {
+        let epochs = Epochs::new();
+        let directory = Directory::new(Arc::clone(&epochs));
+        for name in ["ada", "bob"] {
+            directory.create_tenant(NewTenant { open: false, ..NewTenant::named(name) }).unwrap();
+            directory
+                .create_table(name, NewTable { quota_bytes: Some(64 << 20), ..NewTable::named("numbers") })
+                .unwrap();
+        }
+        Arc::new(SharedWorld { watchdog: Watchdog::spawn().unwrap(), epochs, directory })
+    }
+
+    fn view(&self, tenant: &str) -> Arc<TenantView> {
+        Arc::clone(self.directory.snapshot().by_name(tenant).unwrap())
+    }
+}
+
+impl World {
+    fn new() -> World {
+        World::on(SharedWorld::new(), 0)
+    }
+
+    fn on(shared: Arc<SharedWorld>, worker: usize) -> World {
+        let engine = Engine::new(&shared.watchdog, worker).unwrap();
+        World { engine, participant: shared.epochs.register(), view: shared.view("ada"), shared }
+    }
+
+    fn table(&self) -> &TableEntry {
+        self.view.table_by_name("numbers").unwrap()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) {
+        let table = &self.table().table;
+        table.put(&self.participant, table.hash(key), key, value, &Write::default(), NOW_MS).unwrap();
+    }
+
+    fn begin(&mut self, extension: &Arc<Extension>, args: &[u8], budget: Budget) -> Invocation {
+        self.engine.begin(&self.view, extension, args, budget).unwrap()
+    }
+
+    fn poll(&mut self, invocation: &mut Invocation) -> Polled {
+        self.engine.poll(&self.participant, invocation, NOW_MS, true)
+    }
+
+    /// Polls until the end.
+    fn complete(&mut self, invocation: &mut Invocation) -> Polled {
+        loop {
+            match self.poll(invocation) {
+                Polled::Pending | Polled::Preempted => {}
+                end => return end,
+            }
+        }
+    }
+
+    /// Runs one invocation; answers how it ended, its reply and its text.
+    fn run(&mut self, extension: &Arc<Extension>, args: &[u8], budget: Budget) -> (Polled, Vec<u8>, String) {
+        let mut invocation = self.begin(extension, args, budget);
+        let end = self.complete(&mut invocation);
+        let answer = (end, invocation.reply().to_vec(), String::from_utf8(invocation.text().to_vec()).unwrap());
+        self.engine.finish(&self.participant, invocation);
+        answer
+    }
+}
+
+/// A small budget, for kinds that run into it.
+fn short() -> Budget {
+    Budget { slice_us: 50, total_us: 500, ..Budget::default() }
+}
+
+/// A budget that nothing but endless code uses up, however slow the machine.
+fn long() -> Budget {
+    Budget { slice_us: 2_000_000, total_us: 10_000_000, ..Budget::default() }
+}
+
+/// An extension whose every poll is a call of `entry`.
+fn native(entry: Entry) -> Arc<Extension> {
+    native_with(entry, entry, 64, 16)
+}
+
+/// One whose first poll is a call of `start` and whose later ones are calls of `poll`, with a future of that shape.
+fn native_with(start: Entry, poll: Entry, future_size: usize, future_align: usize) -> Arc<Extension> {
+    let vtable = Vtable { future_size, future_align, start, poll };
+    Arc::new(Extension::new("native", 1, Library::of_this_program(vtable), BudgetOverride::default()))
+}
+
+/// Compiles and loads an extension; the toolchain is prepared once per test run.
+fn compiled(name: &str, text: &str) -> Arc<Extension> {
+    let library = Library::load(&compile(name, text), builder::api_fingerprint()).unwrap();
+    Arc::new(Extension::new(name, 1, library, BudgetOverride::default()))
+}
+
+fn compile(name: &str, text: &str) -> Vec<u8> {
+    try_compile(name, text).unwrap()
+}
+
+fn try_compile(name: &str, text: &str) -> Result<Vec<u8>, builder::BuildError> {
+    static TOOLCHAIN: OnceLock<builder::Toolchain> = OnceLock::new();
+    let toolchain = TOOLCHAIN.get_or_init(|| {
+        let state = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/extension-tests");
+        builder::Toolchain::prepare(&builder::ToolchainConfig { state, ..Default::default() }).unwrap()
+    });
+    let manifest = format!("name = \"{name}\"\nversion = \"1.0.0\"\nedition = \"2024\"\napi = 1\n");
+    let file = builder::SourceFile { path: "src/lib.rs".into(), text: text.into() };
+    let source = builder::Source::new(&manifest, vec![file]).unwrap();
+    let job = builder::Job { launcher: builder::Launcher::Unsandboxed, limits: builder::CompileLimits::default() };
+    builder::compile(toolchain, &source, &job)
+}

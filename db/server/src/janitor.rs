@@ -1,0 +1,102 @@
+//! The janitor: a thread that sweeps expired records out of the tables, a few slots at a time, so that what nobody reads
+//! any more does not keep its memory, and gives free memory back to the kernel. It also ends the graces of old tokens, which the
+//! control port does sooner where there is one, looks at extensions whose calls keep being killed, and at a device.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::limits::{SWEEP_EVERY_MS, SWEEP_SLOTS};
+use sandstorm_catalog::limits::CONDUCT_EVERY_MS;
+use sandstorm_catalog::{Conduct, Directory};
+use sandstorm_metrics::Metrics;
+use sandstorm_store::Epochs;
+
+/// The running thread; stops when dropped.
+pub struct Janitor {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Janitor {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(directory: Arc<Directory>, epochs: Arc<Epochs>, metrics: Arc<Metrics>) -> io::Result<Janitor> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("janitor".into()).spawn(move || {
+            let mut participant = epochs.register();
+            participant.offline();
+            let (mut conduct, mut swept_ms, mut told) = (Conduct::default(), 0, None);
+            while !stopped.load(Relaxed) {
+                let now_ms = now_ms();
+                if now_ms.abs_diff(swept_ms) >= SWEEP_EVERY_MS {
+                    swept_ms = now_ms;
+                    directory.end_graces();
+                    participant.online();
+                    sweep(&directory, &mut participant);
+                    participant.offline();
+                    sandstorm_store::give_back_free();
+                    look_at_device(&metrics, &mut told);
+                }
+                conduct.look(&directory, metrics.kills(), now_ms);
+                std::thread::park_timeout(Duration::from_millis(CONDUCT_EVERY_MS));
+            }
+        })?;
+        Ok(Janitor { stop, thread: Some(thread) })
+    }
+}
+
+/// Sweeps a part of every table.
+fn sweep(directory: &Directory, participant: &mut sandstorm_store::Participant) {
+    for view in directory.snapshot().iter() {
+        for entry in view.tables.values() {
+            entry.flush_if_due(participant, now_ms());
+            entry.table.sweep(participant, now_ms(), SWEEP_SLOTS);
+            participant.quiescent();
+        }
+    }
+}
+
+/// What of a device was logged last: whether its link is up, what wakes workers, and why it reads no more of the tables.
+type Told = Option<(bool, String, Option<String>)>;
+
+/// Logs when the link of the workers' device, if they have one, goes down or comes up, when something else wakes them than before, and when it cannot
+/// be told of more memory, or can again.
+fn look_at_device(metrics: &Metrics, told: &mut Told) {
+    let Some(state) = metrics.device() else { return };
+    let now = (state.up, state.wakes.clone(), state.refused.clone());
+    if told.as_ref() == Some(&now) {
+        return;
+    }
+    let before = told.replace(now);
+    let other_wakes = before.as_ref().is_some_and(|(_, wakes, _)| *wakes != state.wakes);
+    let refuses = state.refused.is_some() && before.is_none_or(|(.., refused)| refused != state.refused);
+    // Where a process is at the other end, that it is not there yet, or any more, is nothing to warn of.
+    if (state.up || state.comes_and_goes) && !other_wakes && !refuses {
+        tracing::info!("network: {state}");
+    } else {
+        tracing::warn!("network: {state}");
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+impl Drop for Janitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the janitor had panicked");
+            }
+        }
+    }
+}

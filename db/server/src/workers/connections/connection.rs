@@ -1,0 +1,186 @@
+//! One connection: its stream, its conversation, what has come and was not used up, what was answered and has not left.
+
+use sandstorm_net::driver::{Interest, Moved};
+
+use super::wire::Wire;
+use crate::limits::connections::{KEPT_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
+use sandstorm_dialects::Conversation;
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Reads and runs.
+    Talks,
+    /// Waits for an invocation.
+    Invokes,
+    /// Ends when its answers have left.
+    Ends,
+}
+
+/// One connection.
+pub(super) struct Connection {
+    pub(super) wire: Wire,
+    pub(super) conversation: Conversation,
+    pub(super) state: State,
+    /// What has come, from `used` on not used up. Without an allocation while there is nothing.
+    pub(super) input: Vec<u8>,
+    pub(super) used: usize,
+    /// Bytes of it that are there when it is worth to look at them again.
+    pub(super) needed: usize,
+    /// Answers, from `sent` on not sent.
+    out: Vec<u8>,
+    sent: usize,
+    /// What the selector looks for.
+    pub(super) interest: Interest,
+    /// Nothing is received: its handshake waits for its turn.
+    pub(super) held_back: bool,
+    /// Whether it stands in the line of those that have something to do.
+    pub(super) queued: bool,
+    /// Bytes that it took when it was last asked whether it may take more than before.
+    pub(super) judged: usize,
+    /// The tenant that it counts for; 0: not known yet.
+    pub(super) tenant: u32,
+    /// When it came; when it last took a byte of what waits for it. In the workers' microseconds.
+    pub(super) since_us: u64,
+}
+
+impl Connection {
+    pub(super) fn new(wire: Wire, conversation: Conversation, now_us: u64) -> Connection {
+        Connection {
+            wire,
+            conversation,
+            state: State::Talks,
+            input: Vec::new(),
+            used: 0,
+            needed: 1,
+            out: Vec::new(),
+            sent: 0,
+            interest: Interest::READ,
+            held_back: false,
+            queued: false,
+            judged: 0,
+            tenant: 0,
+            since_us: now_us,
+        }
+    }
+
+    /// Bytes that wait to be sent, at least.
+    #[inline]
+    pub(super) fn unsent(&self) -> usize {
+        self.out.len() - self.sent + usize::from(self.wire.is_unsent())
+    }
+
+    /// Bytes that its buffers take, and what its conversation keeps: a transaction that has only begun, for instance.
+    pub(super) fn buffered(&self) -> usize {
+        self.input.capacity() + self.out.capacity() + self.conversation.held_bytes() + self.wire.held_bytes()
+    }
+
+    /// Whether it may read and run more.
+    pub(super) fn goes_on(&self) -> bool {
+        self.state == State::Talks && self.unsent() <= UNSENT_PAUSE_BYTES
+    }
+
+    /// What the selector should look for.
+    pub(super) fn wanted(&self) -> Interest {
+        Interest { readable: self.goes_on() && !self.held_back, writable: self.unsent() > 0 }
+    }
+
+    /// Keeps what was not used up of what has come.
+    pub(super) fn keep(&mut self, rest: &[u8]) {
+        if self.used > 0 {
+            self.input.drain(..self.used);
+            self.used = 0;
+        }
+        self.input.extend_from_slice(rest);
+    }
+
+    /// Uses bytes of the input up; gives the buffer back once it is empty.
+    pub(super) fn use_up(&mut self, bytes: usize) {
+        self.used += bytes;
+        if self.used >= self.input.len() {
+            self.input = Vec::new();
+            self.used = 0;
+        } else if self.used > KEPT_BUFFER_BYTES && self.input.len() - self.used <= self.used {
+            // A large value has gone; the beginning of what follows needs no such room.
+            self.input = self.input.split_off(self.used);
+            self.input.shrink_to_fit();
+            self.used = 0;
+        }
+    }
+
+    /// Puts `answers` behind what waits, to be sent with the connection's next turn.
+    pub(super) fn append(&mut self, answers: &mut Vec<u8>, now_us: u64) {
+        if self.unsent() == 0 {
+            self.since_us = now_us;
+        }
+        self.out.append(answers);
+    }
+
+    /// Sends `answers` behind what waits; what there is no room for waits. `answers` is empty then. False: the connection is broken.
+    pub(super) fn send(&mut self, answers: &mut Vec<u8>, now_us: u64) -> bool {
+        if self.unsent() > 0 {
+            self.out.append(answers);
+            return self.send_waiting(now_us);
+        }
+        if answers.is_empty() {
+            return true;
+        }
+        let sent = match self.wire.send(&answers[..answers.len().min(SEND_BYTES)]) {
+            Moved::Bytes(sent) if sent == answers.len() => {
+                answers.clear();
+                if self.wire.is_unsent() {
+                    self.since_us = now_us;
+                }
+                return true;
+            }
+            Moved::Bytes(sent) => sent,
+            Moved::Later => 0,
+            Moved::Ended => {
+                // Nobody hears them; the buffer is the next connection's.
+                answers.clear();
+                return false;
+            }
+        };
+        self.since_us = now_us;
+        if answers.capacity() > KEPT_BUFFER_BYTES {
+            self.out = std::mem::take(answers);
+            self.sent = sent;
+        } else {
+            self.out.extend_from_slice(&answers[sent..]);
+            self.sent = 0;
+            answers.clear();
+        }
+        true
+    }
+
+    /// Tells the client that the server is shutting down; the connection ends when it has heard that. False: it is broken.
+    pub(super) fn turn_away(&mut self, received: &[u8], now_us: u64) -> bool {
+        let mut answer = Vec::new();
+        let waits = self.input.get(self.used..).filter(|waits| !waits.is_empty());
+        self.conversation.stops(waits.unwrap_or(received), &mut answer);
+        (self.input, self.used, self.state) = (Vec::new(), 0, State::Ends);
+        self.send(&mut answer, now_us)
+    }
+
+    /// Sends what waits, as far as there is room, and as much as is given to the kernel in one turn. False: the connection is broken.
+    pub(super) fn send_waiting(&mut self, now_us: u64) -> bool {
+        let end = self.out.len().min(self.sent + SEND_BYTES);
+        while self.sent < end || self.wire.is_unsent() {
+            match self.wire.send(&self.out[self.sent..end]) {
+                Moved::Bytes(sent) => {
+                    self.sent += sent;
+                    self.since_us = now_us;
+                }
+                Moved::Later => break,
+                Moved::Ended => return false,
+            }
+        }
+        if self.unsent() == 0 {
+            (self.out, self.sent) = (Vec::new(), 0);
+        } else if self.sent > KEPT_BUFFER_BYTES && self.sent > self.out.len() / 2 {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+        true
+    }
+}

@@ -1,0 +1,155 @@
+//! TLS handshakes: one in a turn, and no more of a worker's time than a tenth. Whoever connects may ask for one before it has shown anything, so those
+//! that wait take turns by address.
+
+use std::hash::{BuildHasher, RandomState};
+use std::mem;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use sandstorm_net::driver::{Moved, Stream};
+
+use super::Connections;
+use super::inbox::Name;
+use super::line::Line;
+use super::turn::Fate;
+use crate::limits::ports::{TLS_HANDSHAKE_BURST_NS, TLS_HANDSHAKE_NS_PER_S, TLS_HANDSHAKES_AT_ONCE};
+use crate::workers::Worker;
+use sandstorm_metrics::ConnectionReason;
+
+/// What handshakes may still take of a worker, and those that wait.
+pub(super) struct Handshakes {
+    /// By address.
+    line: Line,
+    hashes: RandomState,
+    /// CPU time that they may take; below 0 what they took beyond it.
+    credit_ns: i64,
+    /// When that was last looked at, in the workers' microseconds.
+    looked_us: u64,
+    /// Of this turn.
+    begun: usize,
+}
+
+impl Default for Handshakes {
+    fn default() -> Handshakes {
+        let credit_ns = TLS_HANDSHAKE_BURST_NS as i64;
+        Handshakes { line: Line::default(), hashes: RandomState::new(), credit_ns, looked_us: 0, begun: 0 }
+    }
+}
+
+const NS_PER_US: u64 = TLS_HANDSHAKE_NS_PER_S / 1_000_000;
+
+impl Handshakes {
+    /// Whether one may go on now.
+    fn may(&mut self, now_us: u64) -> bool {
+        let gained_ns = now_us.saturating_sub(self.looked_us).saturating_mul(NS_PER_US).min(TLS_HANDSHAKE_BURST_NS * 2);
+        self.looked_us = now_us;
+        self.credit_ns = (self.credit_ns + gained_ns as i64).min(TLS_HANDSHAKE_BURST_NS as i64);
+        self.credit_ns > 0 && self.begun < TLS_HANDSHAKES_AT_ONCE
+    }
+
+    fn charge(&mut self, ns: u64) {
+        self.begun += 1;
+        self.credit_ns = self.credit_ns.saturating_sub_unsigned(ns);
+    }
+
+    /// When those that wait may go on, if there are some.
+    pub(super) fn due_us(&self) -> Option<u64> {
+        let owed_ns = u64::try_from(-self.credit_ns).unwrap_or(0);
+        (self.line.len() > 0).then(|| self.looked_us + owed_ns / NS_PER_US + 1)
+    }
+
+    /// A lane for each address (of IPv6: each /64); Unix sockets have one.
+    fn lane(&self, stream: &Stream) -> u32 {
+        let ip = stream.peer().map(|peer| peer.ip().to_canonical());
+        let network = match ip {
+            Some(IpAddr::V6(ip)) => Some(u128::from(ip) >> 64),
+            Some(IpAddr::V4(ip)) => Some(u128::from(u32::from(ip)) << 64),
+            None => None,
+        };
+        self.hashes.hash_one(network) as u32
+    }
+}
+
+impl Connections {
+    /// Goes on with handshakes that had to wait. Tells how many.
+    pub(super) fn shake_more_hands(&mut self, worker: &mut Worker) -> usize {
+        self.handshakes.begun = 0;
+        let mut done = 0;
+        while self.handshakes.line.len() > 0
+            && self.handshakes.may(worker.now_us)
+            && let Some(name) = self.handshakes.line.pop()
+        {
+            done += 1;
+            if let Some(connection) = self.places.get(name) {
+                connection.held_back = false;
+                self.shake_hands(name, worker);
+            }
+        }
+        done
+    }
+
+    /// A connection that has no keys yet has something to say: at once, or when its turn has come.
+    pub(super) fn shake_hands(&mut self, name: Name, worker: &mut Worker) {
+        let Some(connection) = self.places.get(name) else { return };
+        if connection.held_back {
+            return;
+        }
+        if !self.handshakes.may(worker.now_us) {
+            connection.held_back = true;
+            let lane = self.handshakes.lane(connection.wire.stream());
+            self.handshakes.line.push(lane, name);
+            return self.watch(name);
+        }
+        let before = (connection.unsent(), connection.buffered());
+        let mut received = mem::take(&mut self.received);
+        let begun = Instant::now();
+        let moved = connection.wire.receive(&mut received);
+        self.handshakes.charge(begun.elapsed().as_nanos() as u64);
+        let is_over = !connection.wire.is_handshaking();
+        if is_over {
+            connection.since_us = worker.now_us;
+        }
+        let fate = match moved {
+            Moved::Bytes(bytes) => {
+                worker.take_directory();
+                self.converse(name, Some(&received[..bytes]), 1, worker)
+            }
+            // Whose it is may be known without a word.
+            Moved::Later if is_over => self.converse(name, Some(&[]), 1, worker),
+            Moved::Later => Fate::Stays,
+            Moved::Ended => Fate::Ends,
+        };
+        self.received = received;
+        self.settle(name, before, fate, worker);
+        if moved == Moved::Ended && !is_over {
+            super::note(&worker.counters, ConnectionReason::Handshake);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_take_a_tenth_of_a_worker_and_one_a_turn() {
+        let mut handshakes = Handshakes::default();
+        let (mut spent_ns, cost_ns) = (0, 1_000_000);
+        for at_us in (0..10_000_000).step_by(100) {
+            handshakes.begun = 0;
+            if handshakes.may(at_us) {
+                handshakes.charge(cost_ns);
+                spent_ns += cost_ns;
+                assert!(!handshakes.may(at_us), "one in a turn");
+            }
+        }
+        let most_ns = 10 * TLS_HANDSHAKE_NS_PER_S + TLS_HANDSHAKE_BURST_NS;
+        assert!((most_ns - cost_ns..=most_ns + cost_ns).contains(&spent_ns), "{spent_ns}");
+        assert_eq!(handshakes.due_us(), None, "nobody waits");
+        handshakes.line.push(1, Name::from_word(0));
+        handshakes.charge(cost_ns);
+        let due_us = handshakes.due_us().expect("one waits");
+        handshakes.begun = 0;
+        assert!(!handshakes.may(due_us - 20) && handshakes.may(due_us));
+    }
+}

@@ -1,0 +1,163 @@
+//! What the workers' datagrams come and go through: kernel sockets, packet sockets, or the queues of a device.
+
+use sandstorm_net::driver::{AnyDriver, Driver, UdpDriver, UdpOptions};
+use sandstorm_net::kept::Kept;
+use sandstorm_net::stack::{InterfaceOptions, open_interface};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::start::{WorkerOptions, WorkerStartError};
+use sandstorm_metrics::AskDevice;
+#[cfg(feature = "dpdk")]
+use sandstorm_metrics::DeviceState;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub enum NetworkOptions {
+    /// A kernel socket for each worker.
+    Sockets(UdpOptions),
+    /// A packet socket for each worker. Its port and number of workers are the workers'.
+    Packets(InterfaceOptions),
+    /// A pair of a device's queues for each worker. Its port, number of workers and whether they sleep are the workers'.
+    #[cfg(feature = "dpdk")]
+    Device(sandstorm_net::dpdk::DeviceOptions),
+}
+
+/// The network, open.
+pub(super) struct Opened {
+    /// One for each worker.
+    pub(super) drivers: Vec<AnyDriver>,
+    /// The buffers of each one's queue in which values may stay; for a device alone.
+    pub(super) kept: Vec<Option<Arc<Kept>>>,
+    /// What it is, and who brings packets to their workers, in words.
+    pub(super) about: String,
+    pub(super) device: KeptDevice,
+}
+
+/// What has to stay while the drivers are used.
+#[cfg(feature = "dpdk")]
+pub(super) type KeptDevice = Option<sandstorm_net::dpdk::Device>;
+/// Nothing has to.
+#[cfg(not(feature = "dpdk"))]
+pub(super) type KeptDevice = ();
+
+/// Asks the device how it stands.
+#[cfg(feature = "dpdk")]
+pub(super) fn ask(device: &KeptDevice) -> Option<AskDevice> {
+    use sandstorm_net::dpdk::{NoInterrupts, PortCounters, PortState};
+    let device = device.as_ref()?;
+    let (watch, comes_and_goes) = (device.watch(), device.info().is_shared_memory());
+    Some(Box::new(move || {
+        let PortState { up, refused, counters, without_interrupts } = watch.look()?;
+        let PortCounters { missed, no_buffer, receive_errors, send_errors, kept, not_kept, .. } = counters;
+        let PortCounters { in_place, copied, reads_bytes, interrupts, .. } = counters;
+        let wakes = match without_interrupts {
+            None => "interrupt".to_owned(),
+            Some(NoInterrupts::Unasked) => "nothing (workers never sleep)".to_owned(),
+            Some(why) => format!("clock ({why})"),
+        };
+        Some(DeviceState {
+            up,
+            comes_and_goes,
+            wakes,
+            missed,
+            no_buffer,
+            receive_errors,
+            send_errors,
+            kept,
+            not_kept,
+            in_place,
+            copied,
+            reads_bytes,
+            refused: refused.map(|why| why.to_string()),
+            interrupts,
+        })
+    }))
+}
+
+/// There is none.
+#[cfg(not(feature = "dpdk"))]
+pub(super) fn ask(_device: &KeptDevice) -> Option<AskDevice> {
+    None
+}
+
+/// Packet buffers that are out.
+#[cfg(feature = "dpdk")]
+pub(super) fn buffers_in_use(device: &KeptDevice) -> Option<u32> {
+    device.as_ref().map(sandstorm_net::dpdk::Device::buffers_in_use)
+}
+
+/// There are none.
+#[cfg(not(feature = "dpdk"))]
+pub(super) fn buffers_in_use((): &KeptDevice) -> Option<u32> {
+    None
+}
+
+impl NetworkOptions {
+    /// How further sockets are opened: the ports for clients of memcached are the kernel's in any case.
+    pub(super) fn udp(&self) -> UdpOptions {
+        match self {
+            NetworkOptions::Sockets(udp) => *udp,
+            _ => UdpOptions::default(),
+        }
+    }
+}
+
+/// Opens a driver for each worker.
+pub(super) fn open(options: &WorkerOptions) -> Result<Opened, WorkerStartError> {
+    match &options.network {
+        NetworkOptions::Sockets(udp) => {
+            let drivers = bind_all(options, *udp)?.into_iter().map(AnyDriver::from).collect();
+            Ok(Opened { drivers, kept: Vec::new(), about: "kernel sockets".to_owned(), device: KeptDevice::default() })
+        }
+        NetworkOptions::Packets(interface) => {
+            let (port, workers) = (options.address.port(), options.workers);
+            let (about, drivers) = open_interface(&InterfaceOptions { port, workers, ..interface.clone() })?;
+            let about = format!("packet sockets, {about}");
+            tracing::info!("network: {about}");
+            let drivers = drivers.into_iter().map(AnyDriver::other).collect();
+            Ok(Opened { drivers, kept: Vec::new(), about, device: KeptDevice::default() })
+        }
+        #[cfg(feature = "dpdk")]
+        NetworkOptions::Device(device) => {
+            let (port, workers) = (options.address.port(), options.workers);
+            let sleeps = !options.poll;
+            let wanted = sandstorm_net::dpdk::DeviceOptions { port, workers, sleeps, ..device.clone() };
+            let (device, drivers) = sandstorm_net::dpdk::Device::open(&wanted)?;
+            if let Some(dma) = device.dma() {
+                sandstorm_store::take_extents_from(Arc::<sandstorm_net::dpdk::Dma>::clone(dma));
+            }
+            let about = format!("DPDK, {device}");
+            tracing::info!("network: {about}");
+            let kept = drivers.iter().map(|driver| driver.port().kept().cloned()).collect();
+            let drivers = drivers.into_iter().map(AnyDriver::other).collect();
+            Ok(Opened { drivers, kept, about, device: Some(device) })
+        }
+    }
+}
+
+/// Sockets in a row for a base port of 0, tries: a free port's neighbours are mostly free, too.
+const FREE_PORT_TRIES: usize = 32;
+
+fn bind_all(options: &WorkerOptions, udp: UdpOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
+    let tries = if options.address.port() == 0 { FREE_PORT_TRIES } else { 1 };
+    let mut last = WorkerStartError::Workers(options.workers);
+    for _ in 0..tries {
+        match bind_row(options.address, options.workers, udp) {
+            Ok(drivers) => return Ok(drivers),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn bind_row(address: SocketAddr, workers: usize, udp: UdpOptions) -> Result<Vec<UdpDriver>, WorkerStartError> {
+    let first = UdpDriver::bind(address, udp)?;
+    let mut address = first.local();
+    let mut drivers = vec![first];
+    while drivers.len() < workers {
+        address.set_port(address.port().checked_add(1).ok_or(WorkerStartError::Workers(workers))?);
+        drivers.push(UdpDriver::bind(address, udp)?);
+    }
+    Ok(drivers)
+}

@@ -1,0 +1,237 @@
+//! A port: one worker's socket, or queues of a device, and what belongs to its peers. Its worker serves it; an idle neighbour may, too, under the
+//! same lock. The lock is never held while tenant code runs.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use sandstorm_net::driver::{AnyDriver, Burst, Driver, Outbox, Waiter, Waker};
+use sandstorm_net::kept::Kept;
+use sandstorm_net::once::OnceWindow;
+use sandstorm_net::r2p2::{Peer, Request, ServerEndpoint};
+use sandstorm_net::seal::{Doorkeeper, ServerSeal, Verifier, is_to_be_opened, session_of};
+use sandstorm_net::share::Share;
+
+use super::assembly::{Assembly, Origin, Ticket, start_response};
+use super::known::Known;
+use super::refusals::Refusals;
+use super::sessions::Sessions;
+use crate::limits::{POOLED_RESPONSE_BYTES, SESSIONS_PER_PORT};
+use sandstorm_catalog::Snapshot;
+
+/// A response that is being written.
+#[derive(Default)]
+pub(super) struct Response {
+    pub(super) bytes: Vec<u8>,
+    /// The value behind them, if it is to be sent from where it is stored.
+    pub(super) tail: Option<Share>,
+}
+
+/// What a port remembers of its peers, and the way to them.
+pub(super) struct PortState {
+    pub(super) driver: AnyDriver,
+    pub(super) desk: Desk,
+}
+
+/// Everything of a port but its driver: what requests are admitted against and responses leave through.
+pub(super) struct Desk {
+    pub(super) endpoint: ServerEndpoint,
+    pub(super) once: OnceWindow,
+    /// What stands between the outbox and the rest for peers that are sealed sessions.
+    pub(super) seal: ServerSeal,
+    pub(super) sessions: Sessions<Peer>,
+    pub(super) assembly: Assembly<Peer>,
+    pub(super) outbox: Outbox,
+    /// Addresses that have shown a token.
+    pub(super) known: Known,
+    /// Answers to those that have not.
+    pub(super) refusals: Refusals,
+    /// Messages that the door has refused since this was last read.
+    pub(super) refused: u64,
+    /// Buffers of its queue in which values may stay; none if it has no such.
+    pub(super) kept: Option<Arc<Kept>>,
+    /// What the endpoint had thrown out when it was last asked.
+    malformed: u64,
+    /// When a throttle is to be looked at again, in the workers' microseconds.
+    pub(super) lift_us: Option<u64>,
+    /// When the endpoint wants to be looked at next, in the workers' microseconds.
+    pub(super) timer_us: Option<u64>,
+    /// Where a response of several parts is put together.
+    response: Vec<u8>,
+    /// Where an answer is written.
+    answer: Vec<u8>,
+}
+
+/// One worker's socket, shared with the workers that may steal from it.
+pub(super) struct Port {
+    state: Mutex<PortState>,
+    /// To sleep on until a packet or a signal comes.
+    pub(super) waiter: Waiter,
+    /// To end that sleep.
+    pub(super) waker: Waker,
+}
+
+impl Port {
+    pub(super) fn new(driver: AnyDriver, desk: Desk) -> Port {
+        Port { waiter: driver.waiter(), waker: driver.waker(), state: Mutex::new(PortState { driver, desk }) }
+    }
+
+    /// Opens the port: its own worker waits for a neighbour to be done, a neighbour does not wait.
+    pub(super) fn open(&self, own: bool) -> Option<MutexGuard<'_, PortState>> {
+        if own { Some(self.state.lock()) } else { self.state.try_lock() }
+    }
+}
+
+impl Desk {
+    pub(super) fn new(
+        endpoint: ServerEndpoint,
+        once: OnceWindow,
+        seal: ServerSeal,
+        sessions: Sessions<Peer>,
+        outbox: Outbox,
+        kept: Option<Arc<Kept>>,
+    ) -> Desk {
+        Desk {
+            endpoint,
+            once,
+            seal,
+            sessions,
+            assembly: Assembly::new(),
+            outbox,
+            known: Known::new(SESSIONS_PER_PORT),
+            refusals: Refusals::default(),
+            refused: 0,
+            kept,
+            malformed: 0,
+            lift_us: None,
+            timer_us: None,
+            response: Vec::new(),
+            answer: Vec::new(),
+        }
+    }
+
+    /// Sends a response, and remembers it if its request must not run twice.
+    pub(super) fn answer(&mut self, now_us: u64, origin: &Origin<Peer>, response: &[u8]) {
+        if origin.remembered {
+            let header = &origin.header;
+            self.once.complete(origin.peer, header.tenant, header.session, header.sequence, response);
+        }
+        let tx = &mut self.seal.through(&mut self.outbox);
+        self.endpoint.respond(now_us, origin.peer, origin.request_id, response, tx);
+    }
+
+    /// Sends a response to somebody who has not shown who it is: once, and nothing of it is held.
+    pub(super) fn refuse(&mut self, origin: &Origin<Peer>, response: &[u8]) {
+        let tx = &mut self.seal.through(&mut self.outbox);
+        self.endpoint.respond_once(origin.peer, origin.request_id, response, tx);
+    }
+
+    /// Sends a response that ends with a value where it is stored. Nothing of it is remembered.
+    pub(super) fn answer_shared(&mut self, now_us: u64, origin: &Origin<Peer>, response: &[u8], tail: Share) {
+        debug_assert!(!origin.remembered, "it would be remembered without its end");
+        let tx = &mut self.seal.through(&mut self.outbox);
+        self.endpoint.respond_shared(now_us, origin.peer, origin.request_id, (response, tail), tx);
+    }
+
+    /// Has the answer to one operation of a waiting response written; sends the response if nothing else of it is missing.
+    pub(super) fn deliver(&mut self, now_us: u64, ticket: Ticket, part: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut answer = std::mem::take(&mut self.answer);
+        if let Some(origin) = self.assembly.take_alone(ticket) {
+            start_response(&origin.header, 1, &mut answer);
+            write(&mut answer);
+            self.answer(now_us, &origin, &answer);
+        } else {
+            answer.clear();
+            write(&mut answer);
+            let mut response = std::mem::take(&mut self.response);
+            if let Some(origin) = self.assembly.part(ticket, part, &answer, &mut response) {
+                self.answer(now_us, &origin, &response);
+            }
+            pooled(&mut response);
+            self.response = response;
+        }
+        pooled(&mut answer);
+        self.answer = answer;
+    }
+
+    /// Takes a datagram that was opened if it had been sealed. Gives the request that it completes, if it does.
+    ///
+    /// # Errors
+    /// It was thrown out: it is no packet, or not what it says.
+    #[inline(always)]
+    pub(super) fn receive<'p>(
+        &mut self,
+        now_us: u64,
+        peer: Peer,
+        datagram: &'p [u8],
+    ) -> Result<Option<Request<'p>>, ThrownOut> {
+        let owner = || self.known.whose(peer, now_us).unwrap_or(0);
+        let request = self.endpoint.receive_of(now_us, peer, datagram, &mut self.seal.through(&mut self.outbox), owner);
+        if request.is_none() {
+            let malformed = self.endpoint.counters().malformed.total();
+            if std::mem::replace(&mut self.malformed, malformed) != malformed {
+                return Err(ThrownOut);
+            }
+        }
+        Ok(request)
+    }
+
+    /// Lets the endpoint resend what was not acknowledged in time, and handshakes go on.
+    pub(super) fn timers(&mut self, now_us: u64) {
+        self.seal.work(now_us, &mut self.outbox);
+        let resend_us = self.endpoint.poll_timers(now_us, &mut self.seal.through(&mut self.outbox));
+        self.timer_us = [resend_us, self.seal.timer_us(now_us), self.lift_us].into_iter().flatten().min();
+    }
+
+    /// Opens a sealed packet of a burst where it stands, if it is one. From here on it comes from its session's address, from
+    /// which no other packet may come. Tells how many were thrown out, which is one at most.
+    #[inline]
+    pub(super) fn open_sealed(&mut self, now_us: u64, burst: &mut Burst, index: usize, snapshot: &Snapshot) -> u64 {
+        let sealed = burst.get(index).is_some_and(|(peer, datagram)| is_to_be_opened(peer, datagram));
+        if !sealed {
+            return 0;
+        }
+        let before = self.seal.counters().refused();
+        burst.open(index, |peer, datagram| {
+            if session_of(peer).is_some() {
+                return None;
+            }
+            let opened = self.seal.receive(now_us, peer, datagram, &Tokens(snapshot), &mut self.outbox)?;
+            if let Some((tenant, _)) = session_of(opened.0) {
+                self.known.note(peer, tenant, now_us);
+            }
+            Some(opened)
+        });
+        self.seal.counters().refused() - before
+    }
+}
+
+/// A datagram was none of R2P2's, or not what it said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ThrownOut;
+
+/// The tenants' tokens, as sealed sessions want them.
+struct Tokens<'s>(&'s Snapshot);
+
+impl Doorkeeper for Tokens<'_> {
+    fn verifier(&self, tenant: u32, which: usize) -> Option<(Verifier, u64)> {
+        let (credential, token) = self.0.tenant(tenant)?.tenant.verifiers().nth(which)?;
+        Some((*token.verifier(), credential))
+    }
+}
+
+impl PortState {
+    /// Sends what is queued.
+    pub(super) fn transmit(&mut self) {
+        if !self.desk.outbox.is_empty() {
+            self.driver.transmit(&mut self.desk.outbox);
+        }
+    }
+}
+
+/// Makes a buffer ready to be kept for the next use: not larger than what most responses take.
+pub(super) fn pooled(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > POOLED_RESPONSE_BYTES {
+        buffer.clear();
+        buffer.shrink_to(POOLED_RESPONSE_BYTES);
+    }
+}

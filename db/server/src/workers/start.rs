@@ -1,0 +1,299 @@
+//! Starting and stopping the workers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_deque::Worker as Deque;
+use sandstorm_net::driver::{AnyDriver, BindError, Driver, ListenError};
+use sandstorm_net::kept::Kept;
+use sandstorm_net::limits as net_limits;
+use sandstorm_net::once::OnceWindow;
+use sandstorm_net::r2p2::ServerEndpoint;
+use sandstorm_net::seal::{SealLimits, ServerSeal};
+use tokio_rustls::rustls::ServerConfig;
+
+use super::asked::Asked;
+use super::connections::{Connections, Room};
+use super::intake::Intake;
+use super::listening::{Doors, ListenAt, listen};
+use super::network::{self, KeptDevice, NetworkOptions, Opened};
+use super::overload::Overload;
+use super::port::{Desk, Port, Response};
+use super::run_queue::RunQueue;
+use super::sessions::Sessions;
+use super::spin::Spin;
+use super::steal::Offer;
+use super::{Shared, Worker};
+use crate::limits::{BURST, SESSIONS_PER_PORT};
+use crate::processors;
+use sandstorm_catalog::Directory;
+use sandstorm_dialects::Facts;
+use sandstorm_metrics::limits::MAX_WORKERS;
+use sandstorm_metrics::{AskDevice, Metrics};
+use sandstorm_runtime::{Engine, Watchdog};
+use sandstorm_store::Epochs;
+
+/// How the workers are to run.
+#[derive(Clone, Debug)]
+pub struct WorkerOptions {
+    /// Number of workers, 1 to [`MAX_WORKERS`].
+    pub workers: usize,
+    /// Address of the first worker's port; worker `n` has this port plus `n`. Port 0: any that are free, in a row.
+    pub address: SocketAddr,
+    /// Bind each worker to a processor.
+    pub pin: bool,
+    /// Never sleep: lowest latency, a whole processor each.
+    pub poll: bool,
+    /// Whether idle workers take work over from others.
+    pub steal: bool,
+    /// Invocations that wait for a record take turns.
+    pub interleave: bool,
+    /// Large values are sent from where they are stored.
+    pub zero_copy: bool,
+    /// What datagrams come and go through.
+    pub network: NetworkOptions,
+    /// Whether other machines may use closed tenants' data without a sealed session.
+    pub allow_plaintext: bool,
+    /// Ports for connections; every worker listens there.
+    pub listen: Vec<ListenAt>,
+    /// TLS of those that have it.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// Why the workers did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerStartError {
+    /// A port cannot be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A port for connections could not be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The interface cannot be used.
+    #[error(transparent)]
+    Interface(#[from] sandstorm_net::stack::InterfaceError),
+    /// The device cannot be used.
+    #[cfg(feature = "dpdk")]
+    #[error(transparent)]
+    Device(#[from] sandstorm_net::dpdk::DeviceError),
+    /// A number of workers that cannot be.
+    #[error("{0} workers asked for: choose 1 to {MAX_WORKERS}, with {0} ports in a row from the first")]
+    Workers(usize),
+    /// A port with TLS, and no certificate for it.
+    #[error("{0}: a port with TLS needs a certificate; say --port-tls, or name one")]
+    NoCertificate(String),
+    /// The system refused something that a worker needs.
+    #[error("cannot start a worker: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The running workers.
+pub struct Workers {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    listening: Vec<SocketAddr>,
+    listen: Vec<ListenAt>,
+    threads: Vec<JoinHandle<()>>,
+    about: String,
+    /// Goes after the threads.
+    device: KeptDevice,
+}
+
+impl Workers {
+    /// Binds the ports and starts the threads.
+    ///
+    /// # Errors
+    /// [`WorkerStartError`]: a port in use, a number out of range, or what the system refused; no thread is left behind.
+    pub fn start(
+        options: &WorkerOptions,
+        directory: Arc<Directory>,
+        epochs: &Arc<Epochs>,
+        watchdog: &Arc<Watchdog>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Workers, WorkerStartError> {
+        if options.workers == 0 || options.workers > MAX_WORKERS {
+            return Err(WorkerStartError::Workers(options.workers));
+        }
+        let Opened { drivers, kept, about, device } = network::open(options)?;
+        let address = drivers[0].local();
+        let kept = kept.into_iter().chain(std::iter::repeat(None));
+        let (listen, doors) = listen(options)?;
+        let listening = listen.iter().filter_map(ListenAt::tcp).collect();
+        let room = Room::new();
+        let facts = Facts {
+            slow_us: crate::limits::SLOW_US,
+            metrics: Arc::clone(metrics),
+            workers: options.workers,
+            started_ms: clock_ms(),
+            connections: room.limit(),
+        };
+        let restart = (rand::random::<u32>().max(1), directory.was_there_before());
+        let deques: Vec<Deque<_>> = drivers.iter().map(|_| Deque::new_lifo()).collect();
+        let shared = Arc::new(Shared {
+            stealers: deques.iter().map(Deque::stealer).collect(),
+            held_up: drivers.iter().map(|_| Default::default()).collect(),
+            inboxes: drivers.iter().map(|_| Default::default()).collect(),
+            room,
+            facts,
+            ports: drivers.into_iter().zip(kept).map(|(driver, kept)| port(driver, kept, restart)).collect(),
+            directory,
+            idle: Default::default(),
+            stop: AtomicBool::new(false),
+            epoch: Instant::now(),
+            start: restart.0,
+            poll: options.poll,
+            steal: options.steal,
+            interleave: options.interleave,
+            zero_copy: options.zero_copy,
+            allow_plaintext: options.allow_plaintext,
+        });
+        let waking = Arc::downgrade(&shared);
+        shared.directory.wake_on_change(move || {
+            if let Some(shared) = waking.upgrade() {
+                shared.ports.iter().for_each(|port| port.waker.wake());
+            }
+        });
+        let mut workers = Workers { shared, address, listening, listen, threads: Vec::new(), about, device };
+        for (index, (offered, doors)) in deques.into_iter().zip(doors).enumerate() {
+            // Started one by one: what fails on the new thread is told to this one, and the others are stopped.
+            workers.start_one(index, (offered, doors), options.pin, epochs, watchdog, metrics)?;
+        }
+        Ok(workers)
+    }
+
+    fn start_one(
+        &mut self,
+        index: usize,
+        (offered, doors): (Deque<super::tasks::Task>, Doors),
+        pin: bool,
+        epochs: &Arc<Epochs>,
+        watchdog: &Arc<Watchdog>,
+        metrics: &Metrics,
+    ) -> Result<(), WorkerStartError> {
+        let (shared, epochs, watchdog) = (Arc::clone(&self.shared), Arc::clone(epochs), Arc::clone(watchdog));
+        let counters = metrics.worker(index).cloned().unwrap_or_default();
+        let (report, started) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+            if let Err(error) = if pin { processors::bind_worker(index) } else { Ok(()) } {
+                tracing::warn!(worker = index, %error, "cannot bind the worker to a processor; it runs where the kernel puts it");
+            }
+            let mut engine = match Engine::new(&watchdog, index) {
+                Ok(engine) => engine,
+                Err(error) => return drop(report.send(Err(error))),
+            };
+            let Doors { gates, wickets } = doors;
+            let connections = match (!gates.is_empty()).then(|| Connections::new(gates, wickets)).transpose() {
+                Ok(connections) => connections,
+                Err(error) => return drop(report.send(Err(error))),
+            };
+            let snapshot = shared.directory.snapshot();
+            engine.sees(snapshot.generation());
+            let worker = Worker {
+                index,
+                participant: epochs.register(),
+                engine,
+                counters,
+                snapshot,
+                queue: RunQueue::new(),
+                asked: Asked::default(),
+                offered,
+                offer: Offer::default(),
+                ended: Vec::new(),
+                live: 0,
+                stops: false,
+                connections: connections.map(Box::new),
+                last_turn_was_long: false,
+                polls_are_short: false,
+                uncounted: 0,
+                kept_back: false,
+                overload: Overload::new(),
+                now_us: 0,
+                now_ms: 0,
+                dated_us: 0,
+                spin: Spin::new(),
+                idle_since_us: 0,
+                has_slept: false,
+                was_busy: false,
+                roused_us: 0,
+                responses: (0..BURST).map(|_| Response::default()).collect(),
+                answer: Vec::new(),
+                shared,
+            };
+            let _starter_waits = report.send(Ok(()));
+            worker.run(Intake::new());
+        })?;
+        self.threads.push(thread);
+        started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended before it began")))?;
+        Ok(())
+    }
+
+    /// The address of the first worker's port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The addresses of TCP of the ports for connections, in the order in which they were asked for.
+    pub fn listening(&self) -> &[SocketAddr] {
+        &self.listening
+    }
+
+    /// All ports for connections, at the addresses that were bound.
+    pub fn ports(&self) -> &[ListenAt] {
+        &self.listen
+    }
+
+    /// What the workers' datagrams come and go through, and who brings them to their workers, in words.
+    pub fn network(&self) -> &str {
+        &self.about
+    }
+
+    /// Asks the device that the workers' datagrams come and go through how it stands, if they do through one.
+    pub fn device(&self) -> Option<AskDevice> {
+        network::ask(&self.device)
+    }
+
+    /// Packet buffers of the network's device that are out: in its queues, or held. None without such a device.
+    pub fn packet_buffers(&self) -> Option<u32> {
+        network::buffers_in_use(&self.device)
+    }
+
+    /// Number of workers.
+    pub fn count(&self) -> usize {
+        self.shared.ports.len()
+    }
+}
+
+impl Drop for Workers {
+    /// Stops the workers and waits until they have finished what is under way.
+    fn drop(&mut self) {
+        self.shared.stop.store(true, SeqCst);
+        self.shared.ports.iter().for_each(|port| port.waker.wake());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a worker had panicked");
+            }
+        }
+    }
+}
+
+fn clock_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A port of that start of the server; whether there was one before.
+fn port(driver: AnyDriver, kept: Option<Arc<Kept>>, (start, was_there_before): (u32, bool)) -> Port {
+    let (max_datagram, largest_datagram) = (driver.usual_datagram(), driver.max_datagram());
+    let limits = net_limits::ServerLimits { max_datagram, largest_datagram, ..Default::default() };
+    let endpoint = ServerEndpoint::new(limits).of_start(start);
+    let once = OnceWindow::new(net_limits::OnceLimits::default()).of_start(0, start, was_there_before);
+    // The workers' microseconds start now; handshakes bridge what the clocks of two machines differ by.
+    let seal = ServerSeal::new(SealLimits::default(), clock_ms());
+    let outbox = driver.outbox();
+    Port::new(driver, Desk::new(endpoint, once, seal, Sessions::new(SESSIONS_PER_PORT), outbox, kept))
+}

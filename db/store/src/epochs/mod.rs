@@ -1,0 +1,392 @@
+//! Quiescent-state reclamation: replaced records stay until nobody can be reading them.
+//!
+//! A worker announces a quiescent point once a loop turn, which costs about a nanosecond; readers do nothing else.
+//! Invocations outlive loop turns and move between threads, so each takes a [`Pin`] of its own. The protocol, its
+//! memory orderings and the proof are in `core`; `model.rs` checks it with loom, as a test program of its own (`epochs`);
+//! its twins, with a rule broken on purpose, must fail.
+//!
+//! Garbage lies in a queue of the thread that unlinked it. A thread that goes offline or away frees what it can and hands
+//! the rest to a common queue, from which every thread takes at its quiescent points.
+
+mod core;
+mod garbage;
+mod holds;
+mod sync;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+use self::core::{Core, LAG, Member};
+pub(super) use self::garbage::{Charge, Garbage, OwnedRecord, Piecemeal, Tally};
+pub(super) use self::holds::Holds;
+use crate::limits::{
+    COMMIT_AHEAD_MS, CROWDED_BYTES, RECLAIM_OFFLINE_ROUNDS, RECLAIM_PER_TURN, TURNS_PER_SIZE_GIVEN_BACK,
+};
+use crate::slabs;
+
+/// Quiescent-state reclamation, shared by all threads that read or write tables.
+pub struct Epochs {
+    core: Core,
+    orphans: Mutex<Limbo>,
+    /// Length of `orphans`, to look at without the lock.
+    orphan_count: AtomicU64,
+    limbo_items: AtomicU64,
+    limbo_bytes: AtomicU64,
+    freed_items: AtomicU64,
+    freed_bytes: AtomicU64,
+    /// Bytes of records that wait to be freed, beside what threads retired since their last quiescent point. Without what
+    /// is freed piece by piece: a large table that was dropped waits for the time that takes, not for a reader.
+    waiting_bytes: CachePadded<AtomicU64>,
+    /// The latest time that a commit has gone by, milliseconds since the Unix epoch.
+    commit_ms: AtomicU64,
+}
+
+/// What reclamation holds back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EpochStats {
+    /// The epoch: grows while there is garbage and threads announce quiescent points.
+    pub epoch: u64,
+    /// Registered participants.
+    pub participants: u64,
+    /// Things that were replaced and wait to be freed.
+    pub limbo_items: u64,
+    /// Their bytes.
+    pub limbo_bytes: u64,
+    /// Pins that are held.
+    pub pins: u64,
+}
+
+/// Garbage, the epoch in which it was unlinked, and who is charged for it.
+struct Waiting {
+    stamp: u64,
+    garbage: Garbage,
+    charge: Charge,
+}
+
+impl Waiting {
+    /// What it counts of [`Epochs::waiting_bytes`].
+    fn waiting_bytes(&self) -> u64 {
+        if matches!(self.garbage, Garbage::Record(_)) { self.charge.bytes() } else { 0 }
+    }
+}
+
+/// Bytes that garbage takes beside itself while it waits.
+pub(super) const WAITING_BYTES: u64 = size_of::<Waiting>() as u64;
+
+/// Garbage, oldest first (nearly: handed-over queues are appended).
+type Limbo = VecDeque<Waiting>;
+
+impl std::fmt::Debug for Epochs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.stats().fmt(f)
+    }
+}
+
+impl Epochs {
+    /// No participants yet.
+    pub fn new() -> Arc<Epochs> {
+        Arc::new(Epochs {
+            core: Core::new(),
+            orphans: Mutex::default(),
+            orphan_count: AtomicU64::new(0),
+            limbo_items: AtomicU64::new(0),
+            limbo_bytes: AtomicU64::new(0),
+            freed_items: AtomicU64::new(0),
+            freed_bytes: AtomicU64::new(0),
+            waiting_bytes: CachePadded::default(),
+            commit_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// A participant for the calling thread: any thread that reads or writes tables needs one. It starts online.
+    pub fn register(self: &Arc<Self>) -> Participant {
+        let member = self.core.join();
+        member.online(&self.core);
+        Participant {
+            epochs: Arc::clone(self),
+            member,
+            limbo: RefCell::default(),
+            retired: Cell::new(0),
+            counted: Cell::new(0),
+            uncounted_bytes: Cell::new(0),
+            uncounted_waiting: Cell::new(0),
+            turns: 0,
+        }
+    }
+
+    /// Whether so many replaced records wait to be freed that whoever has been reading for long should stop.
+    pub fn is_crowded(&self) -> bool {
+        self.waiting_bytes.load(Ordering::Relaxed) > CROWDED_BYTES
+    }
+
+    /// The time that a commit goes by whose thread brings `now_ms`: never before that of a commit that was over when it began, so
+    /// that no transaction finds a record that an earlier one found expired.
+    ///
+    /// But for a system's clock that was ahead and was put back: then commits go by a time that is ahead of it until it has caught up,
+    /// and records expire for them so much earlier. By no more than [`COMMIT_AHEAD_MS`]: beyond that, time goes back here, too.
+    pub(super) fn commit_time(&self, now_ms: u64) -> u64 {
+        let time = |latest_ms: u64| latest_ms.clamp(now_ms, now_ms.saturating_add(COMMIT_AHEAD_MS));
+        let later = |latest_ms| Some(time(latest_ms)).filter(|time_ms| *time_ms != latest_ms);
+        let (Ok(latest_ms) | Err(latest_ms)) = self.commit_ms.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+        time(latest_ms)
+    }
+
+    /// The latest time that a commit has gone by. What reads by this has the clock by which its commit is judged.
+    pub fn latest_commit_ms(&self) -> u64 {
+        self.commit_ms.load(Ordering::Acquire)
+    }
+
+    /// What reclamation holds back, but for what threads retired since their last quiescent point.
+    pub fn stats(&self) -> EpochStats {
+        let (participants, pins) = self.core.counts();
+        // Freed first: it never counts what limbo does not.
+        let freed_items = self.freed_items.load(Ordering::Acquire);
+        let freed_bytes = self.freed_bytes.load(Ordering::Acquire);
+        EpochStats {
+            epoch: self.core.epoch(),
+            participants,
+            limbo_items: self.limbo_items.load(Ordering::Acquire).wrapping_sub(freed_items),
+            limbo_bytes: self.limbo_bytes.load(Ordering::Acquire).wrapping_sub(freed_bytes),
+            pins,
+        }
+    }
+
+    /// Takes garbage from a thread that is no participant.
+    pub(super) fn retire_from_outside(&self, garbage: Garbage) {
+        let stamp = self.core.epoch_between_steps();
+        self.count(1, garbage.bytes() as u64, 0);
+        let mut orphans = self.orphans.lock();
+        orphans.push_back(Waiting { stamp, garbage, charge: Charge::NONE });
+        self.orphan_count.store(orphans.len() as u64, Ordering::Relaxed);
+    }
+
+    fn count(&self, items: u64, bytes: u64, waiting_bytes: u64) {
+        self.waiting_bytes.fetch_add(waiting_bytes, Ordering::Relaxed);
+        self.limbo_items.fetch_add(items, Ordering::Relaxed);
+        self.limbo_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Frees what is old enough from the front of a queue, up to `units` records' worth.
+    fn free_ready(&self, limbo: &mut Limbo, units: usize) {
+        let epoch = self.core.epoch();
+        let (mut left, mut items, mut bytes, mut waiting_bytes) = (units, 0, 0, 0);
+        let mut charge = Charge::NONE;
+        while left > 0 {
+            match limbo.front_mut() {
+                Some(Waiting { stamp, garbage, .. }) if *stamp + LAG <= epoch => {
+                    if let Garbage::Piecemeal(garbage) = garbage {
+                        let used = garbage.free_some(left);
+                        left = left.saturating_sub(used.max(1));
+                        if used != 0 {
+                            continue;
+                        }
+                    }
+                }
+                _ => break,
+            }
+            if let Some(freed) = limbo.pop_front() {
+                left = left.saturating_sub(1);
+                items += 1;
+                bytes += freed.garbage.bytes() as u64;
+                waiting_bytes += freed.waiting_bytes();
+                drop(freed.garbage);
+                charge.join(freed.charge);
+            }
+        }
+        drop(charge);
+        if items != 0 {
+            self.waiting_bytes.fetch_sub(waiting_bytes, Ordering::Relaxed);
+            self.freed_items.fetch_add(items, Ordering::Release);
+            self.freed_bytes.fetch_add(bytes, Ordering::Release);
+        }
+    }
+
+    fn free_orphans(&self, units: usize) {
+        if self.orphan_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Some(mut orphans) = self.orphans.try_lock() else { return };
+        self.free_ready(&mut orphans, units);
+        self.orphan_count.store(orphans.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// One thread's part in reclamation. `Send`, not `Sync`. When it is dropped, its garbage goes to the others.
+pub struct Participant {
+    epochs: Arc<Epochs>,
+    member: Member,
+    limbo: RefCell<Limbo>,
+    /// Items retired so far.
+    retired: Cell<u64>,
+    /// Of these, those that are in the common counters, which are touched once a turn, not once a write.
+    counted: Cell<u64>,
+    uncounted_bytes: Cell<u64>,
+    uncounted_waiting: Cell<u64>,
+    /// Quiescent points, modulo 2^32.
+    turns: u32,
+}
+
+impl std::fmt::Debug for Participant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Participant").field("epoch", &self.member.seen()).finish_non_exhaustive()
+    }
+}
+
+/// Proof that the thread is online and announces no quiescent point while this lives. No destructor.
+#[derive(Clone, Copy, Debug)]
+pub struct Guard<'p> {
+    participant: &'p Participant,
+}
+
+impl Guard<'_> {
+    /// The epochs that the guard belongs to.
+    pub(super) fn epochs(&self) -> &Arc<Epochs> {
+        &self.participant.epochs
+    }
+}
+
+/// An invocation's own epoch: what it reads stays until [`Participant::unpin`]. Plain data without a destructor; one that
+/// is lost holds reclamation up for ever.
+#[derive(Debug)]
+#[must_use = "a pin that is not given to unpin holds reclamation up for ever"]
+pub struct Pin {
+    /// Address of the epochs that it belongs to.
+    epochs: usize,
+    parity: usize,
+}
+
+impl Participant {
+    /// Announces that this thread holds no reference to a record, except under pins; frees what is safe, bounded work
+    /// per call. Takes `&mut self`, so that no [`Guard`] can be alive.
+    pub fn quiescent(&mut self) {
+        self.member.quiescent(&self.epochs.core);
+        let waiting = self.limbo.get_mut().len();
+        if waiting != 0 || self.epochs.orphan_count.load(Ordering::Relaxed) != 0 {
+            self.reclaim(RECLAIM_PER_TURN + waiting / 8);
+        }
+        // A thread that never sleeps would keep a few objects, and the slabs that they are of, of each size that it ever used.
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(TURNS_PER_SIZE_GIVEN_BACK) {
+            slabs::give_back_size((self.turns / TURNS_PER_SIZE_GIVEN_BACK) as usize);
+        }
+    }
+
+    /// Before sleeping: this thread no longer holds reclamation up. What it cannot free goes to the others, and so does the memory that
+    /// it keeps at hand.
+    pub fn offline(&mut self) {
+        self.hand_over();
+        slabs::give_back_cached();
+    }
+
+    fn hand_over(&mut self) {
+        self.member.offline();
+        for _ in 0..RECLAIM_OFFLINE_ROUNDS {
+            if self.limbo.get_mut().is_empty() && self.epochs.orphan_count.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            self.reclaim(8 * RECLAIM_PER_TURN);
+        }
+        let limbo = self.limbo.get_mut();
+        if !limbo.is_empty() {
+            let mut orphans = self.epochs.orphans.lock();
+            orphans.append(limbo);
+            self.epochs.orphan_count.store(orphans.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// After sleeping. Forgetting it costs nothing but speed: a guard, a pin or a write comes online by itself.
+    pub fn online(&mut self) {
+        self.enter();
+    }
+
+    /// Permission to read.
+    pub fn guard(&self) -> Guard<'_> {
+        self.enter();
+        Guard { participant: self }
+    }
+
+    /// Pins the current epoch for an invocation: every record that it reads from now on, through [`super::Table::get_pinned`]
+    /// or a guard, stays until the pin ends.
+    pub fn pin(&self) -> Pin {
+        self.enter();
+        Pin { epochs: Arc::as_ptr(&self.epochs).addr(), parity: self.member.pin() }
+    }
+
+    /// Ends a pin; any participant may end any pin of the same [`Epochs`].
+    ///
+    /// # Panics
+    /// When it is a pin of other epochs: counted here, it would let go of somebody else's.
+    pub fn unpin(&self, pin: Pin) {
+        assert_eq!(
+            pin.epochs,
+            Arc::as_ptr(&self.epochs).addr(),
+            "the pin belongs to other epochs than the participant"
+        );
+        self.member.unpin(pin.parity);
+    }
+
+    /// The epochs that this participant is part of.
+    pub fn epochs(&self) -> &Arc<Epochs> {
+        &self.epochs
+    }
+
+    fn enter(&self) {
+        if !self.member.is_online() {
+            self.member.online(&self.epochs.core);
+        }
+    }
+
+    fn reclaim(&mut self, units: usize) {
+        self.count();
+        self.epochs.core.try_step();
+        self.member.quiescent(&self.epochs.core);
+        self.epochs.free_ready(self.limbo.get_mut(), units);
+        self.epochs.free_orphans(units);
+    }
+
+    fn count(&self) {
+        let retired = self.retired.get();
+        let (items, bytes) = (retired - self.counted.replace(retired), self.uncounted_bytes.take());
+        if items != 0 {
+            self.epochs.count(items, bytes, self.uncounted_waiting.take());
+        }
+    }
+
+    /// Records and the like that this thread has retired so far: what a write has replaced, deleted or evicted is in the difference.
+    #[inline]
+    pub fn retired(&self) -> u64 {
+        self.retired.get()
+    }
+
+    /// Frees what can be freed in the middle of a turn: this thread announces nothing, so what it may be reading stays, as
+    /// with any other reader.
+    pub(super) fn reclaim_early(&self) {
+        self.count();
+        self.epochs.core.try_step();
+        self.epochs.free_ready(&mut self.limbo.borrow_mut(), 8 * RECLAIM_PER_TURN);
+        self.epochs.free_orphans(8 * RECLAIM_PER_TURN);
+    }
+
+    /// Keeps `garbage` until nobody can be reading it. It was unlinked before, by this thread, under a guard. What is
+    /// charged for it is given back then.
+    pub(super) fn retire(&self, garbage: Garbage, charge: Charge) {
+        self.enter();
+        let waiting = Waiting { stamp: self.member.seen(), garbage, charge };
+        self.retired.set(self.retired.get() + 1);
+        self.uncounted_bytes.set(self.uncounted_bytes.get() + waiting.garbage.bytes() as u64);
+        self.uncounted_waiting.set(self.uncounted_waiting.get() + waiting.waiting_bytes());
+        self.limbo.borrow_mut().push_back(waiting);
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        self.offline();
+        self.epochs.core.leave(&self.member);
+    }
+}

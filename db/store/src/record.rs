@@ -1,0 +1,548 @@
+//! One record: one allocation, immutable but for two bytes that eviction needs.
+//!
+//! ```text
+//! version u64 | value_len u32 | key_len u16 | touched u8 | bits u8 | [expires_at_ms u64] | [flags u32] | key | value | [holds u64]
+//! ```
+//! The header is 16 bytes; expiry and flags take room only in records that have them. Records with a large value
+//! ([`HELD_VALUE_BYTES`]) end with the count of who holds them, in the last eight bytes, which are aligned. A value may stay where it came, in a
+//! packet's buffer: then a [`Share`] of it, aligned, stands in place of value and count ([`OUTSIDE`]). What this module guarantees:
+//! a [`RecordPtr`] made by [`RecordPtr::allocate`] points at a fully written record until it is given to
+//! [`RecordPtr::free`] and no share of it is left; everything but `touched`, `bits` and the count never changes in between, so that shared slices
+//! of key and value may be handed out for as long as the record is kept (which is the business of `epochs`, and of shares).
+#![allow(unsafe_code)]
+
+use super::epochs::Holds;
+use super::{Marks, slabs};
+use crate::limits::{HELD_VALUE_BYTES, RECORD_CHARGE_BYTES};
+use sandstorm_net::share::{Keeper, Share};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const HAS_EXPIRY: u8 = 1;
+const HAS_FLAGS: u8 = 2;
+const LONG_KEY: u8 = 4;
+const IN_MAIN_QUEUE: u8 = 8;
+const STALE: u8 = 16;
+const SENT: u8 = 32;
+/// It came from the system's allocator, although it is small.
+const PLAIN: u8 = 64;
+/// Its value is elsewhere; a share of it is here.
+const OUTSIDE: u8 = 128;
+
+/// Values of `touched`: it was read; and so that memcached's clients may ask for it.
+const TOUCHED: u8 = 1;
+const FETCHED: u8 = 2;
+
+/// The fixed part of a record.
+#[repr(C)]
+pub(super) struct Header {
+    version: u64,
+    value_len: u32,
+    key_len: u16,
+    /// Not 0 once the record was read since eviction last looked; written by readers, only when that is new.
+    touched: AtomicU8,
+    /// `HAS_EXPIRY | HAS_FLAGS | LONG_KEY | PLAIN | OUTSIDE` never change; the others are written under the lock of the stripe.
+    bits: AtomicU8,
+}
+
+const HEADER_BYTES: usize = size_of::<Header>();
+const _: () = assert!(HEADER_BYTES == 16 && align_of::<Header>() == 8);
+const HOLDS_BYTES: usize = size_of::<Holds>();
+const _: () = assert!(HOLDS_BYTES == 8 && align_of::<Holds>() <= 8);
+const SHARE_BYTES: usize = size_of::<Share>();
+const _: () = assert!(align_of::<Share>() <= align_of::<Header>());
+
+/// Records in memory whose key starts with `counted:`, for the test that none is lost; and with `held:`, for those of held ones.
+#[cfg(test)]
+pub(super) static COUNTED: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+#[cfg(test)]
+pub(super) static COUNTED_HELD: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+
+/// Counts a record that comes, or goes.
+#[cfg(test)]
+fn count(key: &[u8], change: i64) {
+    let counted = [(&b"counted:"[..], &COUNTED), (b"held:", &COUNTED_HELD)];
+    for (_, counted) in counted.into_iter().filter(|(prefix, _)| key.starts_with(prefix)) {
+        counted.fetch_add(change, Ordering::SeqCst);
+    }
+}
+
+/// An owned pointer to a record, as slots and garbage bags hold it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecordPtr(NonNull<Header>);
+
+// SAFETY: a record is immutable but for its two atomic bytes; who may free it is settled by `epochs`, not by thread.
+unsafe impl Send for RecordPtr {}
+// SAFETY: as above.
+unsafe impl Sync for RecordPtr {}
+
+/// Parts of which a value may be put together without a copy beforehand: what stays before, what is new, what stays after.
+pub(super) const VALUE_PARTS: usize = 3;
+
+/// Bytes of a value of these parts.
+pub(super) fn parts_len(parts: [&[u8]; VALUE_PARTS]) -> usize {
+    parts.iter().map(|part| part.len()).fold(0, usize::saturating_add)
+}
+
+/// What a record's value is made of.
+#[derive(Clone, Copy)]
+pub(super) enum Content<'a> {
+    /// These bytes, one part after the other.
+    Parts([&'a [u8]; VALUE_PARTS]),
+    /// What is shared, where it lies.
+    Outside(&'a Share),
+}
+
+impl<'a> From<&'a [u8]> for Content<'a> {
+    #[inline]
+    fn from(value: &'a [u8]) -> Self {
+        Content::Parts([value, b"", b""])
+    }
+}
+
+impl Content<'_> {
+    /// Bytes of the value.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Content::Parts(parts) => parts_len(*parts),
+            Content::Outside(share) => share.len(),
+        }
+    }
+}
+
+/// Bytes that a record of these takes, with what its allocation is rounded up by; the same wherever its value lies.
+pub(super) fn allocation_bytes(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
+    slabs::taken_bytes(length(key_len, value_len, flags, expires_at_ms))
+}
+
+/// Bytes of a record.
+fn length(key_len: usize, value_len: usize, flags: u32, expires_at_ms: u64) -> usize {
+    let optional = if expires_at_ms != 0 { 8 } else { 0 } + if flags != 0 { 4 } else { 0 };
+    with_holds(HEADER_BYTES + optional + key_len + value_len, value_len)
+}
+
+/// Bytes of a record whose value ends after so many.
+fn with_holds(bytes: usize, value_len: usize) -> usize {
+    if value_len < HELD_VALUE_BYTES { bytes } else { bytes.next_multiple_of(HOLDS_BYTES) + HOLDS_BYTES }
+}
+
+/// Which of its parts a record has that not all have.
+#[inline]
+fn bits_of(key_len: usize, flags: u32, expires_at_ms: u64) -> u8 {
+    let set = |bit, on| if on { bit } else { 0 };
+    let long_key = set(LONG_KEY, key_len > usize::from(u16::MAX));
+    set(HAS_EXPIRY, expires_at_ms != 0) | set(HAS_FLAGS, flags != 0) | long_key
+}
+
+/// Where the share stands in a record whose key ends after so many bytes.
+fn share_at(bytes: usize) -> usize {
+    bytes.next_multiple_of(align_of::<Share>())
+}
+
+impl RecordPtr {
+    /// Allocates and writes a record; `None` when memory is out or a length does not fit (keys to 128 KiB - 1, values to 4 GiB - 1; the table's
+    /// own limits are far lower).
+    pub(super) fn allocate(
+        version: u64,
+        key: &[u8],
+        value: Content<'_>,
+        flags: u32,
+        expires_at_ms: u64,
+    ) -> Option<RecordPtr> {
+        let value_bytes = value.len();
+        let value_len = u32::try_from(value_bytes).ok()?;
+        if key.len() > (1 << 17) - 1 {
+            return None;
+        }
+        let mut bits = bits_of(key.len(), flags, expires_at_ms);
+        let bytes = match value {
+            Content::Parts(_) => length(key.len(), value_bytes, flags, expires_at_ms),
+            Content::Outside(_) => {
+                bits |= OUTSIDE;
+                share_at(length(key.len(), 0, flags, expires_at_ms)) + SHARE_BYTES
+            }
+        };
+        let (base, is_plain) = slabs::allocate_record(bytes)?;
+        if is_plain {
+            bits |= PLAIN;
+        }
+        let header = Header {
+            version,
+            value_len,
+            key_len: (key.len() & 0xffff) as u16,
+            touched: AtomicU8::new(0),
+            bits: AtomicU8::new(bits),
+        };
+        // SAFETY: `base` is aligned for a Header (to 8), and so for a Share, and owns `bytes` bytes, which is the sum of what is written
+        // below, in this order; none of the sources overlaps the fresh allocation.
+        unsafe {
+            base.cast::<Header>().write(header);
+            let mut at = base.add(HEADER_BYTES);
+            if expires_at_ms != 0 {
+                at.cast::<[u8; 8]>().write(expires_at_ms.to_ne_bytes());
+                at = at.add(8);
+            }
+            if flags != 0 {
+                at.cast::<[u8; 4]>().write(flags.to_ne_bytes());
+                at = at.add(4);
+            }
+            at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            at = at.add(key.len());
+            match value {
+                Content::Parts(parts) => {
+                    for part in parts {
+                        at.copy_from_nonoverlapping(NonNull::from(part).cast(), part.len());
+                        at = at.add(part.len());
+                    }
+                    if value_bytes >= HELD_VALUE_BYTES {
+                        base.add(bytes - HOLDS_BYTES).cast::<Holds>().write(Holds::one());
+                    }
+                }
+                Content::Outside(share) => base.add(bytes - SHARE_BYTES).cast::<Share>().write(share.clone()),
+            }
+        }
+        #[cfg(test)]
+        count(key, 1);
+        Some(RecordPtr(base.cast()))
+    }
+
+    /// The record as a slot stores it.
+    pub(super) fn as_ptr(self) -> *mut u8 {
+        self.0.as_ptr().cast()
+    }
+
+    /// The inverse of [`RecordPtr::as_ptr`]; `None` for null.
+    ///
+    /// # Safety
+    /// `ptr` is null or came from [`RecordPtr::as_ptr`] of a record that is not freed.
+    pub(super) unsafe fn from_ptr(ptr: *mut u8) -> Option<RecordPtr> {
+        NonNull::new(ptr.cast()).map(RecordPtr)
+    }
+
+    /// Bytes that the record takes, with what its allocation is rounded up by.
+    ///
+    /// # Safety
+    /// The record is not freed.
+    pub(super) unsafe fn bytes(self) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { self.as_ref() }.taken_bytes()
+    }
+
+    /// The record, for as long as the caller knows it to be kept.
+    ///
+    /// # Safety
+    /// The record is not freed during `'a`.
+    pub(super) unsafe fn as_ref<'a>(self) -> RecordRef<'a> {
+        RecordRef { record: self.0, kept: PhantomData }
+    }
+
+    /// Frees the record, or leaves that to the last of its shares.
+    ///
+    /// # Safety
+    /// Nobody reads the record any more or will, but through shares of it, and it is freed once.
+    pub(super) unsafe fn free(self) {
+        // SAFETY: the record is alive up to here (caller); this is the hold that it was made with.
+        unsafe {
+            if self.holds().is_none_or(Holds::let_go) {
+                self.destroy();
+            }
+        }
+    }
+
+    /// The count of holds; none of a record that nobody can hold.
+    ///
+    /// # Safety
+    /// The record is not destroyed during `'a`.
+    unsafe fn holds<'a>(self) -> Option<&'a Holds> {
+        // SAFETY: the caller's promise; `allocate` has written a count at the end of records of such a length, which are aligned to 8.
+        unsafe {
+            let record = self.as_ref();
+            if record.value_len() < HELD_VALUE_BYTES || record.is_outside() {
+                return None;
+            }
+            Some(self.0.cast::<u8>().add(record.length() - HOLDS_BYTES).cast::<Holds>().as_ref())
+        }
+    }
+
+    /// Gives the record's memory back.
+    ///
+    /// # Safety
+    /// Nothing holds the record any more.
+    unsafe fn destroy(self) {
+        // SAFETY: the record is alive up to here (caller); its length is the one of `allocate`.
+        unsafe {
+            #[cfg(test)]
+            count(self.as_ref().key(), -1);
+            let (mut bytes, bits) = (self.as_ref().length(), self.as_ref().bits());
+            if bits & OUTSIDE != 0 {
+                let at = self.as_ref().share_place();
+                self.0.cast::<u8>().add(at).cast::<Share>().drop_in_place();
+                bytes = at + SHARE_BYTES;
+            }
+            if bits & PLAIN != 0 {
+                slabs::free_plain(self.0.cast(), bytes);
+            } else {
+                slabs::free(self.0.cast(), bytes);
+            }
+        }
+    }
+}
+
+/// Holds a record once more.
+///
+/// # Safety
+/// It is one that counts its holders, and is held.
+unsafe extern "C" fn hold(record: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(record) = RecordPtr::from_ptr(record.cast())
+            && let Some(holds) = record.holds()
+        {
+            holds.hold();
+        }
+    }
+}
+
+/// Lets go of a record, and frees it if nothing else holds it. On any thread: slabs take back what another one has allocated.
+///
+/// # Safety
+/// It is one that counts its holders, and this hold is the caller's, which it gives up.
+unsafe extern "C" fn release(record: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(record) = RecordPtr::from_ptr(record.cast()) {
+            record.free();
+        }
+    }
+}
+
+static KEEPER: Keeper = Keeper { hold, release };
+
+/// A borrowed record. Key and value are slices of the record itself, or of what it shares: no copy, no count, no destructor.
+#[derive(Clone, Copy)]
+pub struct RecordRef<'a> {
+    record: NonNull<Header>,
+    kept: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: shared access to immutable bytes and two atomics.
+unsafe impl Send for RecordRef<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for RecordRef<'_> {}
+
+impl std::fmt::Debug for RecordRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordRef")
+            .field("key", &self.key())
+            .field("value_len", &self.value_len())
+            .field("version", &self.version())
+            .finish()
+    }
+}
+
+impl<'a> RecordRef<'a> {
+    fn header(&self) -> &'a Header {
+        // SAFETY: a RecordRef<'a> is only made (`RecordPtr::as_ref`) for a record that is kept during 'a.
+        unsafe { self.record.as_ref() }
+    }
+
+    fn bits(&self) -> u8 {
+        self.header().bits.load(Ordering::Relaxed)
+    }
+
+    /// Offset and length of the key.
+    #[inline]
+    fn key_place(&self) -> (usize, usize) {
+        self.key_place_by(self.bits())
+    }
+
+    /// The same by one look at the bits, which the compiler would not make one of several.
+    #[inline]
+    fn key_place_by(&self, bits: u8) -> (usize, usize) {
+        let len = usize::from(self.header().key_len);
+        // Most have none of these, and whoever asks for one of them further on need not.
+        if bits & (HAS_EXPIRY | HAS_FLAGS | LONG_KEY | OUTSIDE) == 0 {
+            return (HEADER_BYTES, len);
+        }
+        let before = if bits & HAS_EXPIRY != 0 { 8 } else { 0 } + if bits & HAS_FLAGS != 0 { 4 } else { 0 };
+        (HEADER_BYTES + before, len | if bits & LONG_KEY != 0 { 1 << 16 } else { 0 })
+    }
+
+    fn value_len(&self) -> usize {
+        self.header().value_len as usize
+    }
+
+    fn is_outside(&self) -> bool {
+        self.bits() & OUTSIDE != 0
+    }
+
+    /// Where the share of a value stands that is outside.
+    fn share_place(&self) -> usize {
+        let (at, len) = self.key_place();
+        share_at(at + len)
+    }
+
+    /// The share of a value that is outside.
+    fn outside(&self) -> Option<&'a Share> {
+        // SAFETY: `allocate` has written a share there in records with this bit; it lives as long as the record, which is kept during 'a.
+        self.is_outside().then(|| unsafe { self.record.cast::<u8>().add(self.share_place()).cast::<Share>().as_ref() })
+    }
+
+    /// Bytes of the record with its value in it, as they count wherever that lies.
+    fn length(&self) -> usize {
+        let (at, len) = self.key_place();
+        with_holds(at + len + self.value_len(), self.value_len())
+    }
+
+    /// The value, to be kept for as long as one likes, whatever becomes of the key. It keeps the whole record, which counts for no table any more
+    /// when it was replaced: how much is kept so is the holder's to bound. None of a value that is shorter than [`HELD_VALUE_BYTES`],
+    /// or than its key.
+    pub fn hold(&self) -> Option<Share> {
+        let (key, value) = self.key_and_value();
+        if let Some(share) = self.outside() {
+            return (value.len() >= HELD_VALUE_BYTES.max(key.len())).then(|| share.clone());
+        }
+        let record = RecordPtr(self.record);
+        // SAFETY: the record is kept during 'a, so the hold of its table or of the garbage is there: it goes after that only.
+        let holds = unsafe { record.holds() }.filter(|_| value.len() >= key.len())?;
+        holds.hold();
+        // SAFETY: the value is the record's, which is destroyed with its last hold; one was added for this share.
+        Some(unsafe { Share::new(NonNull::from(value), self.record.cast(), &KEEPER) })
+    }
+
+    /// Bytes that the record takes, with what its allocation is rounded up by.
+    pub(super) fn taken_bytes(&self) -> usize {
+        slabs::taken_bytes(self.length())
+    }
+
+    /// Bytes that the record counts against its table's quota.
+    pub fn charged_bytes(&self) -> u64 {
+        self.taken_bytes() as u64 + RECORD_CHARGE_BYTES
+    }
+
+    fn slice(&self, offset: usize, len: usize) -> &'a [u8] {
+        // SAFETY: offset + len lies within the allocation for the (offset, len) pairs used below: they repeat the layout
+        // written by `allocate`; those bytes never change while the record is kept, which it is during 'a.
+        unsafe { std::slice::from_raw_parts(self.record.cast::<u8>().add(offset).as_ptr(), len) }
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        let (at, len) = self.key_place();
+        self.slice(at, len)
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &'a [u8] {
+        self.key_and_value().1
+    }
+
+    /// Both.
+    #[inline]
+    pub fn key_and_value(&self) -> (&'a [u8], &'a [u8]) {
+        let bits = self.bits();
+        let (at, len) = self.key_place_by(bits);
+        let value = match bits & OUTSIDE {
+            0 => self.slice(at + len, self.value_len()),
+            _ => self.outside().map_or(&[][..], Share::as_ref),
+        };
+        (self.slice(at, len), value)
+    }
+
+    /// The version: grows with every write of the key, also across delete and re-insert.
+    pub fn version(&self) -> u64 {
+        self.header().version
+    }
+
+    /// The caller's flags of the last write.
+    pub fn flags(&self) -> u32 {
+        let bits = self.bits();
+        if bits & HAS_FLAGS == 0 {
+            return 0;
+        }
+        let at = HEADER_BYTES + if bits & HAS_EXPIRY != 0 { 8 } else { 0 };
+        self.slice(at, 4).try_into().map_or(0, u32::from_ne_bytes)
+    }
+
+    /// Milliseconds since the Unix epoch from which on the record counts as absent; 0: never.
+    pub fn expires_at_ms(&self) -> u64 {
+        if self.bits() & HAS_EXPIRY == 0 {
+            return 0;
+        }
+        self.slice(HEADER_BYTES, 8).try_into().map_or(0, u64::from_ne_bytes)
+    }
+
+    /// Whether the record counts as absent at `now_ms`.
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        let at = self.expires_at_ms();
+        at != 0 && at <= now_ms
+    }
+
+    /// Notes for eviction that the record was read: one store, and only if the note is not there yet.
+    pub(super) fn touch(&self) {
+        let touched = &self.header().touched;
+        if touched.load(Ordering::Relaxed) == 0 {
+            touched.store(TOUCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the record was read by who may be asked about it: one store, and only if the note is not there yet.
+    #[inline]
+    pub fn note_fetched(&self) {
+        let touched = &self.header().touched;
+        if touched.load(Ordering::Relaxed) & FETCHED == 0 {
+            touched.store(TOUCHED | FETCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// What the record remembers beside its value.
+    #[inline]
+    pub fn marks(&self) -> Marks {
+        let bits = self.bits();
+        let fetched = self.header().touched.load(Ordering::Relaxed) & FETCHED != 0;
+        Marks { stale: bits & STALE != 0, sent: bits & SENT != 0, fetched }
+    }
+
+    /// Changes that; that it was read is noted, not taken back. Under the lock of the stripe: within [`super::Table::update_marked`].
+    pub fn set_marks(&self, marks: Marks) {
+        let set = |bit, on| if on { bit } else { 0 };
+        let kept = self.bits() & !(STALE | SENT);
+        self.header().bits.store(kept | set(STALE, marks.stale) | set(SENT, marks.sent), Ordering::Relaxed);
+        if marks.fetched {
+            self.note_fetched();
+        }
+    }
+
+    /// Whether the record was read since the last call; forgets it.
+    pub(super) fn take_touched(&self) -> bool {
+        let touched = &self.header().touched;
+        let was = touched.load(Ordering::Relaxed) != 0;
+        if was {
+            touched.store(0, Ordering::Relaxed);
+        }
+        was
+    }
+
+    /// Whether eviction holds the record in its main queue (else: in the small one). Under the lock of the stripe.
+    pub(super) fn in_main_queue(&self) -> bool {
+        self.bits() & IN_MAIN_QUEUE != 0
+    }
+
+    /// Notes that eviction holds the record in its main queue. Under the lock of the stripe: the only writer of `bits`.
+    pub(super) fn set_in_main_queue(&self) {
+        self.header().bits.store(self.bits() | IN_MAIN_QUEUE, Ordering::Relaxed);
+    }
+
+    /// Takes over what eviction knows about the record that this one replaces.
+    pub(super) fn inherit(&self, replaced: RecordRef<'_>) {
+        if replaced.in_main_queue() {
+            self.set_in_main_queue();
+        }
+        self.touch();
+    }
+}

@@ -1,0 +1,373 @@
+//! Memory of records: slabs of objects of one size, so that a record takes what it has, rounded up to eight bytes, and no more.
+//!
+//! The system's allocator adds a word to each and rounds up to sixteen, which was a tenth of a record of 130 bytes; it knows nothing of
+//! huge pages, and keeps what it once had. Here memory comes in extents of a huge page each ([`extents`]), cut into slabs
+//! ([`depot`]), and every thread keeps a few free objects of each size at hand, so that it seldom takes a lock. Any thread may free
+//! what another one has allocated. What is larger than the largest size comes from [`spans`], and the largest from [`mapped`].
+//!
+//! Under miri and the sanitizers all of it comes from there (`--cfg sanitized`), so that they see each record's end; `depot` and
+//! `extents` have tests of their own for them.
+//!
+//! What this module guarantees: [`allocate`] answers as much memory as was asked for, aligned to 8 (64 bytes: to 64), which is nobody
+//! else's until it is handed to [`free`].
+#![allow(unsafe_code)]
+
+mod depot;
+mod extents;
+mod mapped;
+mod spans;
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sandstorm_net::extents::ExtentSource;
+
+use self::depot::{Chain, Depot, LARGEST_BYTES, SIZES, STEP, size_bytes, size_of_bytes};
+use self::extents::Extent;
+use self::mapped::{Mapped, mapped_bytes};
+use self::spans::Spans;
+use crate::limits::{CACHED_BYTES_PER_SIZE, EXTENT_BYTES, LONGEST_SPAN_BYTES, SLAB_WASTE_BYTES, SPAN_STEP_BYTES};
+
+/// Whether everything comes from the system's allocator.
+const PLAIN: bool = cfg!(any(miri, sanitized));
+
+/// The system's allocator, as far as is known: a word before each, and all is rounded up to this.
+const SYSTEM_STEP: usize = 16;
+
+static DEPOT: Depot = Depot::new(SLAB_WASTE_BYTES);
+
+/// Larger records.
+static SPANS: Mutex<Spans> = Mutex::new(Spans::new(SLAB_WASTE_BYTES));
+
+/// Extents of theirs that are empty: for the next that is needed, or the kernel, to which the janitor gives them. A device's go back at once.
+static EMPTY: Mutex<Vec<Extent>> = Mutex::new(Vec::new());
+
+/// The largest records.
+static MAPPED: Mutex<Mapped> = Mutex::new(Mapped::new());
+
+thread_local! {
+    static CACHE: RefCell<Cache> = const { RefCell::new(Cache([const { Chain::EMPTY }; SIZES])) };
+}
+
+/// Free objects that a thread keeps at hand.
+struct Cache([Chain; SIZES]);
+
+impl Cache {
+    fn give_back(&mut self) {
+        for (size, chain) in self.0.iter_mut().enumerate().filter(|(_, chain)| chain.len() != 0) {
+            // SAFETY: free objects of this size, all from the depot.
+            unsafe { DEPOT.give(size, chain, 0) };
+        }
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// How many objects of a size are fetched at once; a thread keeps up to twice as many.
+fn batch(size: usize) -> usize {
+    (CACHED_BYTES_PER_SIZE / 2 / size_bytes(size)).clamp(2, 64)
+}
+
+/// Bytes that an allocation takes, with all that is lost to rounding.
+pub(super) const fn taken_bytes(bytes: usize) -> usize {
+    if bytes <= LARGEST_BYTES {
+        return size_bytes(size_of_bytes(bytes));
+    }
+    // Of the system's allocator, and of a span or a mapping.
+    let system = (bytes + STEP).next_multiple_of(SYSTEM_STEP);
+    let ours = if bytes > LONGEST_SPAN_BYTES { mapped_bytes(bytes) } else { bytes.next_multiple_of(SPAN_STEP_BYTES) };
+    if system > ours { system } else { ours }
+}
+
+/// Bytes that the records of all tables have of the kernel, in slabs and, larger ones, beside them; free ones included.
+pub fn slab_bytes() -> usize {
+    held().0
+}
+
+/// Of these, those that are free.
+pub fn slab_free_bytes() -> usize {
+    held().1
+}
+
+fn held() -> (usize, usize) {
+    let slabs = DEPOT.bytes();
+    let spans = { SPANS.lock() };
+    let spans = (spans.bytes(), spans.free_bytes());
+    let (empty, mapped) = (EMPTY.lock().len() * EXTENT_BYTES, MAPPED.lock().bytes());
+    (slabs.0 + spans.0 + empty + mapped.0, slabs.1 + spans.1 + empty + mapped.1)
+}
+
+/// Gives the kernel what is free, beyond some for what comes next: in pieces, and not by a thread that others wait for.
+pub fn give_back_free() {
+    let empty = std::mem::take(&mut *EMPTY.lock());
+    drop(empty);
+    while let Some(piece) = { MAPPED.lock().surplus() } {
+        drop(piece);
+    }
+}
+
+/// Has records lie in memory from there, as long as it has some: where a device reads them by itself. Before there are any; of several sources in one
+/// process the first counts.
+pub fn take_extents_from(source: Arc<dyn ExtentSource>) {
+    if !PLAIN {
+        extents::take_from(source);
+    }
+}
+
+/// Memory of some length, for [`free`]; `None` when there is none. Not inlined, as [`free`] is not: the address of a variable of the
+/// thread must not be computed in a function in whose middle tenant code runs, which another thread may go on with.
+#[inline(never)]
+pub(super) fn allocate(bytes: usize) -> Option<NonNull<u8>> {
+    #[cfg(test)]
+    if !scarce::take() {
+        return None;
+    }
+    if PLAIN || bytes > LARGEST_BYTES { allocate_plain(bytes) } else { from_slab(bytes, true) }
+}
+
+/// The same, and whether it is for [`free_plain`]: while slabs are mostly empty, nobody gets a new one for records.
+#[inline(never)]
+pub(super) fn allocate_record(bytes: usize) -> Option<(NonNull<u8>, bool)> {
+    if PLAIN || bytes > LARGEST_BYTES {
+        return allocate_plain(bytes).map(|at| (at, false));
+    }
+    let from_slab = from_slab(bytes, false).map(|at| (at, false));
+    from_slab.or_else(|| allocate_plain(bytes).map(|at| (at, true)))
+}
+
+fn from_slab(bytes: usize, is_must: bool) -> Option<NonNull<u8>> {
+    let size = size_of_bytes(bytes);
+    let cached = CACHE.try_with(|cache| {
+        let chain = &mut cache.borrow_mut().0[size];
+        if chain.len() == 0 {
+            *chain = DEPOT.take(size, batch(size), is_must);
+        }
+        chain.pop()
+    });
+    // A thread that is ending has no cache any more.
+    cached.unwrap_or_else(|_| DEPOT.take(size, 1, is_must).pop())
+}
+
+#[cold]
+fn from_span(bytes: usize) -> Option<NonNull<u8>> {
+    let may_grow = {
+        let mut spans = SPANS.lock();
+        if let Some(at) = spans.take(bytes) {
+            return Some(at);
+        }
+        spans.may_grow(bytes)
+    };
+    if !may_grow {
+        return None;
+    }
+    // Not under the lock: the kernel may have to make a huge page, or a device be told of it. Others may do the same meanwhile; then it is not needed.
+    let extent = match extents::has_source() {
+        true => Extent::of_source()?,
+        false => { EMPTY.lock().pop() }.or_else(Extent::map)?,
+    };
+    let mut spans = SPANS.lock();
+    if let Some(at) = spans.take(bytes) {
+        drop(spans);
+        drop(extent);
+        return Some(at);
+    }
+    spans.add(extent);
+    spans.take(bytes)
+}
+
+fn allocate_plain(bytes: usize) -> Option<NonNull<u8>> {
+    if !PLAIN && bytes > LONGEST_SPAN_BYTES {
+        return from_mapped(bytes);
+    }
+    if !PLAIN
+        && bytes > LARGEST_BYTES
+        && let Some(at) = from_span(bytes)
+    {
+        return Some(at);
+    }
+    let layout = Layout::from_size_align(bytes, align(bytes)).ok().filter(|layout| layout.size() != 0)?;
+    // SAFETY: the layout is not empty.
+    NonNull::new(unsafe { alloc(layout) })
+}
+
+#[cold]
+fn from_mapped(bytes: usize) -> Option<NonNull<u8>> {
+    if let Some((at, rest)) = { MAPPED.lock().take(bytes) } {
+        // The kernel takes it back: not under the lock.
+        drop(rest);
+        return Some(at);
+    }
+    let at = mapped::map(bytes)?;
+    MAPPED.lock().count(bytes);
+    Some(at)
+}
+
+/// Gives back what came from the system's allocator, although it is small, or is too large for a slab.
+///
+/// # Safety
+/// `at` came from [`allocate_record`] of as many bytes, which answered true; nobody uses it any more, and it is given back once.
+pub(super) unsafe fn free_plain(at: NonNull<u8>, bytes: usize) {
+    if !PLAIN && bytes > LONGEST_SPAN_BYTES {
+        // SAFETY: the caller's promise; all as long as this come from there.
+        return unsafe { MAPPED.lock().give(at, bytes) };
+    }
+    if !PLAIN && bytes > LARGEST_BYTES {
+        let mut spans = SPANS.lock();
+        if spans.has(at) {
+            // SAFETY: the caller's promise; what lies in one of these extents came from there.
+            let empty = unsafe { spans.give(at, bytes) };
+            drop(spans);
+            match empty {
+                Some(empty) if !extents::has_source() => EMPTY.lock().push(empty),
+                // Without the lock: the device has to forget it.
+                empty => drop(empty),
+            }
+            return;
+        }
+    }
+    // SAFETY: the caller's promise; the layout is the one of `allocate_plain`.
+    unsafe { dealloc(at.as_ptr(), Layout::from_size_align_unchecked(bytes, align(bytes))) }
+}
+
+/// Hands what this thread keeps at hand to the depot: a few objects of many slabs would keep these while it sleeps.
+#[inline(never)]
+pub(super) fn give_back_cached() {
+    let _a_thread_that_ends_has_none = CACHE.try_with(|cache| cache.borrow_mut().give_back());
+}
+
+/// The same of one size, of which any number stands for one.
+#[inline(never)]
+pub(super) fn give_back_size(number: usize) {
+    let size = number % SIZES;
+    let _a_thread_that_ends_has_none = CACHE.try_with(|cache| {
+        let chain = &mut cache.borrow_mut().0[size];
+        if chain.len() != 0 {
+            // SAFETY: free objects of this size, all from the depot.
+            unsafe { DEPOT.give(size, chain, 0) };
+        }
+    });
+}
+
+/// Objects that this thread keeps at hand.
+#[cfg(test)]
+pub(super) fn cached_objects() -> usize {
+    CACHE.with(|cache| cache.borrow().0.iter().map(Chain::len).sum())
+}
+
+/// Gives memory back.
+///
+/// # Safety
+/// `at` came from [`allocate`] of as many bytes, or from [`allocate_record`] that answered false, nobody uses it any more, and it is given back once.
+#[inline(never)]
+pub(super) unsafe fn free(at: NonNull<u8>, bytes: usize) {
+    if PLAIN || bytes > LARGEST_BYTES {
+        // SAFETY: the caller's promise, and it did not come from a slab.
+        return unsafe { free_plain(at, bytes) };
+    }
+    let size = size_of_bytes(bytes);
+    let give = |chain: &mut Chain, most: usize, kept: usize| {
+        // SAFETY: an object of this size of the depot (caller), as are all of the chain.
+        unsafe {
+            chain.push(at);
+            if chain.len() > most {
+                DEPOT.give(size, chain, kept);
+            }
+        }
+    };
+    let batch = batch(size);
+    let cached = CACHE.try_with(|cache| give(&mut cache.borrow_mut().0[size], 2 * batch, batch));
+    if cached.is_err() {
+        let mut alone = Chain::EMPTY;
+        give(&mut alone, 0, 0);
+    }
+}
+
+fn align(bytes: usize) -> usize {
+    if bytes == 64 { 64 } else { STEP }
+}
+
+/// Asks the kernel for huge pages, which spare most lookups of translations; it may decline.
+pub(super) fn advise_huge(at: NonNull<u8>, bytes: usize) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // SAFETY: advice about a mapping of the caller's changes none of its contents.
+    unsafe {
+        let _ = rustix::mm::madvise(at.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage);
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = (at, bytes);
+}
+
+/// For tests: a thread to which [`allocate`] answers that there is no memory, after so many times.
+#[cfg(test)]
+pub(super) mod scarce {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+
+    pub(super) fn take() -> bool {
+        LEFT.with(|left| {
+            let had = left.get();
+            left.set(had.saturating_sub(usize::from(had != usize::MAX)));
+            had != 0
+        })
+    }
+
+    /// Does `f` with memory for so many more objects.
+    pub(crate) fn with<T>(objects: usize, f: impl FnOnce() -> T) -> T {
+        LEFT.with(|left| left.set(objects));
+        let answer = f();
+        LEFT.with(|left| left.set(usize::MAX));
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads that allocate, hand half of it to the others, and free what they were handed.
+    #[test]
+    fn what_one_thread_allocates_another_one_frees() {
+        let (rounds, lengths) = (if cfg!(miri) { 50 } else { 20_000 }, [1usize, 16, 64, 146, 500, 1500, 8184, 9000]);
+        let (sender, receiver) = std::sync::mpsc::channel::<(usize, usize, u8)>();
+        let receiver = std::sync::Mutex::new(receiver);
+        // SAFETY: each piece is written by whoever allocated it, handed over once, and freed by whoever was handed it.
+        let check_and_free = |(address, bytes, mark): (usize, usize, u8)| unsafe {
+            let at = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(address)).expect("not null");
+            let all = std::slice::from_raw_parts(at.as_ptr(), bytes);
+            assert!(all.iter().all(|byte| *byte == mark), "somebody else has written to it");
+            free(at, bytes);
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let (sender, receiver) = (sender.clone(), &receiver);
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        let bytes = lengths[(round + usize::from(thread)) % lengths.len()];
+                        let at = allocate(bytes).expect("memory");
+                        assert!(at.as_ptr().addr().is_multiple_of(align(bytes)));
+                        let mark = thread ^ round as u8;
+                        // SAFETY: just allocated.
+                        unsafe { at.as_ptr().write_bytes(mark, bytes) };
+                        sender.send((at.as_ptr().expose_provenance(), bytes, mark)).expect("the test still runs");
+                        if round % 2 == 0 {
+                            let handed = receiver.lock().expect("no panic").try_recv();
+                            handed.into_iter().for_each(check_and_free);
+                        }
+                    }
+                });
+            }
+        });
+        drop(sender);
+        receiver.into_inner().expect("no panic").into_iter().for_each(check_and_free);
+    }
+}

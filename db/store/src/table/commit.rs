@@ -1,0 +1,286 @@
+//! What a transaction does to one table: it looks at versions, makes sure that all of its changes fit, installs them, and
+//! has readers wait meanwhile. What it does to several tables, and in which order: `store::transactions`.
+
+use std::sync::atomic::Ordering;
+
+use super::buckets::{BUCKET_BYTES, Spares, stripe_of};
+use super::locked::{Found, Fresh, Locked, charge};
+use super::{Exclusive, Stripes, Table};
+use crate::limits::{COMMIT_EVICTION_ROUNDS, STRIPES};
+use crate::transactions::{KeyChange, core};
+use crate::{Guard, Mode, Participant, StoreError};
+
+/// While this lives, whoever looks for a key of these stripes waits for their locks.
+pub(crate) struct Installing<'t> {
+    table: &'t Table,
+    stripes: Stripes,
+}
+
+impl Drop for Installing<'_> {
+    fn drop(&mut self) {
+        self.table.installing.take_back(self.stripes.0);
+    }
+}
+
+/// All that a table's part of a commit needs: what was accounted for, and the new records in the order of the changes.
+pub(crate) struct Prepared {
+    /// Bytes. What is less than none is accounted for when it is certain: others might take the room meanwhile.
+    growth: i64,
+    records: Vec<Option<Fresh>>,
+    /// Memory for the overflow buckets that they need, all of them accounted for.
+    spares: Spares,
+}
+
+/// What changes take together.
+struct Growth {
+    /// Bytes that the table has more when all of them are made.
+    bytes: i64,
+    /// Bytes of what is new alone.
+    new: u64,
+    /// Overflow buckets among it.
+    buckets: usize,
+}
+
+/// How many inserts of one commit, which come in the order of their hashes, meet in a chain of buckets, and in a bucket and the one before it.
+#[derive(Default)]
+struct ChainTally {
+    /// The stripe and the chain of the insert before.
+    chain: Option<(usize, (bool, usize))>,
+    /// Those in that chain so far.
+    inserts: usize,
+    /// The bucket of the insert before, and those in it so far.
+    bucket: (usize, usize),
+    /// Those in the bucket before that one.
+    before: usize,
+}
+
+impl ChainTally {
+    /// One more: whether there is room for it, and whether a bucket has to be added.
+    fn add(&mut self, locked: &Locked<'_>, hash: u64) -> Option<bool> {
+        let (room, bucket) = (locked.room(hash), locked.buckets.index_of(hash));
+        let chain = Some((locked.index, room.chain));
+        self.inserts = if self.chain == chain { self.inserts + 1 } else { 1 };
+        self.chain = chain;
+        if self.bucket.0 != bucket {
+            self.before = if self.bucket.0 + 1 == bucket { self.bucket.1 } else { 0 };
+            self.bucket = (bucket, 0);
+        }
+        self.bucket.1 += 1;
+        let fits = room.takes(self.inserts) && !locked.is_crowded(hash, self.before + self.bucket.1);
+        fits.then(|| room.adds_for(self.inserts))
+    }
+}
+
+impl Table {
+    /// Waits until the commit that is writing to the stripe of `hash`, if any, has installed all of its changes: it holds
+    /// the stripe's lock until then, and waits for nothing itself. Takes its variables of the thread here, within the call.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wait_for_commit(&self, hash: u64) {
+        let stripe = stripe_of(hash);
+        self.installing.wait(stripe, &self.stripes[stripe].state);
+    }
+
+    /// Has readers of some stripes wait, whose locks the caller holds.
+    pub(crate) fn announce(&self, stripes: Stripes) -> Installing<'_> {
+        self.installing.add(stripes.0);
+        Installing { table: self, stripes }
+    }
+
+    /// Whether somebody is writing to the stripe of `hash`. If not, then what was written before the caller's last fence is
+    /// seen by what the caller reads next.
+    pub(crate) fn is_written(&self, hash: u64) -> bool {
+        core::is_written(&self.stripes[stripe_of(hash)].state)
+    }
+
+    /// Whether readers of the key of that hash are to wait.
+    #[cfg(test)]
+    pub(crate) fn is_announced(&self, hash: u64) -> bool {
+        self.installing.has(stripe_of(hash))
+    }
+
+    /// The version of the live record of `key` at this moment, also in the middle of a commit.
+    pub(crate) fn version_now(&self, guard: &Guard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
+        self.check(guard.epochs());
+        // SAFETY: protected by the guard; the record is not kept.
+        unsafe { self.look(hash, key, now_ms) }.map(|record| record.version())
+    }
+
+    /// What as many writes do for the growth of the table, one lock at a time: a larger array is made while nobody waits.
+    pub(crate) fn grow_with(&self, participant: &Participant, changes: &[KeyChange<'_>]) {
+        for change in changes {
+            let _nothing = self.write(participant, change.hash, change.key, |_| Ok(()));
+        }
+    }
+
+    /// Refuses keys and values that the table does not take.
+    pub(crate) fn check_change(&self, change: &KeyChange<'_>) -> Result<(), StoreError> {
+        self.check_key(change.hash, change.key)?;
+        match &change.becomes {
+            Some(new) if new.value.len() > self.config.max_value_len => Err(StoreError::ValueTooLarge),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'t> Exclusive<'t> {
+    /// The version of the live record of `key`, which stays while this lives.
+    pub(crate) fn version(&mut self, hash: u64, key: &[u8], now_ms: u64) -> Option<u64> {
+        let index = self.index_of(hash)?;
+        let found = self.locked[index].find(hash, key)?;
+        Some(found.record).filter(|record| !record.is_expired(now_ms)).map(|record| record.version())
+    }
+
+    /// Takes room and memory for all changes, which are in the order of their hashes and of stripes that are held; or for none.
+    pub(crate) fn prepare(&mut self, changes: &[KeyChange<'_>]) -> Result<Prepared, StoreError> {
+        // From here to `install` with the arrays of this moment: a larger one may be put in place meanwhile, but nothing moves
+        // there out of stripes that are held.
+        for locked in &mut self.locked {
+            self.table.refresh(locked);
+        }
+        if changes.iter().any(|change| change.becomes.is_some())
+            && let Some(locked) = self.locked.first_mut()
+        {
+            locked.bound_garbage()?;
+        }
+        let Growth { bytes: growth, buckets, .. } = self.reserve(changes)?;
+        let records = self.records_of(changes, buckets).inspect_err(|_| self.give_back(growth));
+        records.map(|(records, spares)| Prepared { growth, records, spares })
+    }
+
+    /// Gives back what was prepared.
+    pub(crate) fn abandon(&self, prepared: Prepared) {
+        self.give_back(prepared.growth);
+    }
+
+    /// Makes the changes that were prepared.
+    pub(crate) fn install(&mut self, mut prepared: Prepared, changes: &[KeyChange<'_>], now_ms: u64) {
+        self.account(prepared.growth.min(0));
+        let (accounted, mut added) = (prepared.spares.left(), 0);
+        // First what is new: a bucket that deletes empty would be unlinked, and was counted as room.
+        for (change, record) in changes.iter().zip(&mut prepared.records) {
+            if let Some((record, index)) = record.take().zip(self.index_of(change.hash)) {
+                let found = self.found(index, change, now_ms);
+                let locked = &mut self.locked[index];
+                added += usize::from(locked.publish_fresh(change.hash, record, found, &mut prepared.spares));
+            }
+        }
+        self.table.account_buckets(added, accounted);
+        for change in changes.iter().filter(|change| change.becomes.is_none()) {
+            if let Some(index) = self.index_of(change.hash)
+                && let Some(found) = self.found(index, change, now_ms)
+            {
+                self.locked[index].take_out(change.hash, found);
+            }
+        }
+    }
+
+    /// The record that a change replaces or removes, counted if it has expired.
+    fn found(&self, index: usize, change: &KeyChange<'_>, now_ms: u64) -> Option<Found<'t>> {
+        let locked = &self.locked[index];
+        let found = locked.find(change.hash, change.key);
+        if found.is_some_and(|found| found.record.is_expired(now_ms)) {
+            locked.stripe.expirations.add(1);
+        }
+        found
+    }
+
+    fn account(&self, growth: i64) -> u64 {
+        let growth = growth as u64;
+        self.table.bytes.fetch_add(growth, Ordering::Relaxed).wrapping_add(growth)
+    }
+
+    /// Undoes what `reserve` accounted for.
+    fn give_back(&self, growth: i64) {
+        self.account(-growth.max(0));
+    }
+
+    /// Accounts for what the table grows by, making room in a cache.
+    fn reserve(&mut self, changes: &[KeyChange<'_>]) -> Result<Growth, StoreError> {
+        let config = &self.table.config;
+        for _ in 0..COMMIT_EVICTION_ROUNDS {
+            let growth = self.growth_of(changes)?;
+            if growth.bytes <= 0 || self.account(growth.bytes) <= config.quota_bytes {
+                return Ok(growth);
+            }
+            self.give_back(growth.bytes);
+            // For all that is new: what is evicted may be what was to be replaced. So it is added up again, too.
+            if config.mode != Mode::Cache || growth.new > config.quota_bytes || !self.evict(growth.new) {
+                break;
+            }
+        }
+        if let Some(locked) = self.locked.first() {
+            locked.stripe.refusals.add(1);
+        }
+        Err(StoreError::OutOfMemory)
+    }
+
+    /// What the changes take, if there is room for each new record in its chain.
+    fn growth_of(&self, changes: &[KeyChange<'_>]) -> Result<Growth, StoreError> {
+        let (mut old_bytes, mut new_bytes, mut buckets) = (0, 0, 0);
+        let mut tally = ChainTally::default();
+        for change in changes {
+            let locked = self.index_of(change.hash).and_then(|index| self.locked.get(index));
+            let locked = locked.ok_or(StoreError::WrongServer)?;
+            let found = locked.find(change.hash, change.key);
+            // Of a record that stays under its key, the key counts before and after.
+            let key_bytes = self.table.key_charge(change.key.len());
+            old_bytes += found.map_or(0, |found| found.record.charged_bytes() + key_bytes);
+            if let Some(new) = &change.becomes {
+                new_bytes += charge(change.key.len(), new.value.len(), new.flags, new.expires_at_ms) + key_bytes;
+                if found.is_none() {
+                    buckets += usize::from(tally.add(locked, change.hash).ok_or(StoreError::OutOfMemory)?);
+                }
+            }
+        }
+        new_bytes += (buckets * BUCKET_BYTES) as u64;
+        Ok(Growth { bytes: new_bytes as i64 - old_bytes as i64, new: new_bytes, buckets })
+    }
+
+    /// Evicts until there is room for so many bytes, from the stripes that are held first; whether anything was.
+    fn evict(&mut self, bytes: u64) -> bool {
+        /// No hash, so that no record is spared.
+        const NONE: u64 = 0;
+        let (table, participant, held) = (self.table, self.participant, self.stripes);
+        let full = || table.bytes.load(Ordering::Relaxed).saturating_add(bytes) > table.config.quota_bytes;
+        let most = table.evictions_per_write();
+        let mut left = most;
+        let mut evict = |locked: &mut Locked<'_>| {
+            while left != 0 && full() && locked.evict_one(NONE) {
+                left -= 1;
+            }
+        };
+        self.locked.iter_mut().for_each(&mut evict);
+        for other in (0..STRIPES).filter(|stripe| !held.contains(*stripe)) {
+            // Never waits for a further lock, so that no two wait for each other.
+            if let Some(mut locked) = full().then(|| table.try_lock_stripe(participant, other)).flatten() {
+                evict(&mut locked);
+            }
+        }
+        left != most
+    }
+
+    /// The new records, and memory for the buckets that have to be added for them.
+    fn records_of(
+        &mut self,
+        changes: &[KeyChange<'_>],
+        buckets: usize,
+    ) -> Result<(Vec<Option<Fresh>>, Spares), StoreError> {
+        let (mut records, mut spares) = (Vec::with_capacity(changes.len()), Spares::default());
+        if !(0..buckets).all(|_| spares.add()) {
+            return Err(self.locked.first().map_or(StoreError::NoMemory, Locked::no_memory));
+        }
+        for change in changes {
+            let Some(new) = &change.becomes else {
+                records.push(None);
+                continue;
+            };
+            let locked = self.index_of(change.hash).and_then(|index| self.locked.get_mut(index));
+            let locked = locked.ok_or(StoreError::WrongServer)?;
+            let is_new = locked.find(change.hash, change.key).is_none();
+            let record = locked.fresh((change.key, is_new), new.value, new.flags, new.expires_at_ms);
+            records.push(Some(record.ok_or_else(|| locked.no_memory())?));
+        }
+        Ok((records, spares))
+    }
+}

@@ -1,0 +1,186 @@
+//! The keys of an ordered table in their order, beside the hash table, which stays what decides whether a record is there.
+//!
+//! How the two agree: whoever adds or removes a record holds the lock of its stripe. It enters the key here before the record can be
+//! found, and removes it after the record cannot be found any more; so every record that is there has its key here, and what is here
+//! without a record is passed by. Who overwrites a record, or moves it to a larger array, has nothing to do here. A clear puts
+//! an empty set in place while all stripes are locked; the old one is emptied piece by piece.
+//!
+//! Each key is a copy of its own: records are replaced, and those of a key that stays would have to be followed. A short one lies in the
+//! tree's node itself, so that a search that compares six keys in each of six nodes does not miss the caches thirty times.
+//!
+//! A balanced tree under one lock, which is the innermost: whoever holds it takes no other, and runs nothing but this file. It is held
+//! for one key's place, or to copy a bounded batch of keys. What is removed is freed at once; no sequence of keys makes the tree deep.
+
+use std::collections::{BTreeSet, Bound};
+
+use arrayvec::ArrayVec;
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use crate::epochs::Piecemeal;
+use crate::limits::{INDEX_CHARGE_BYTES, INDEX_INLINE_KEY_BYTES, RANGE_LOOKS_PER_CALL};
+
+/// A key in the order.
+pub(super) type Entry = SmallVec<[u8; INDEX_INLINE_KEY_BYTES]>;
+type Keys = BTreeSet<Entry>;
+
+/// The keys of an ordered table.
+pub(super) struct Index(RwLock<Keys>);
+
+impl Index {
+    pub(super) fn new() -> Index {
+        Index(RwLock::new(Keys::new()))
+    }
+
+    /// Enters a key, for which [`copy_of`] has taken memory. The stripe of the key is locked.
+    pub(super) fn insert(&self, key: Entry) {
+        self.0.write().insert(key);
+    }
+
+    /// Removes a key. The stripe of the key is locked.
+    pub(super) fn remove(&self, key: &[u8]) {
+        let taken = self.0.write().take(key);
+        // Freed when the lock is let go.
+        drop(taken);
+    }
+
+    /// Puts an empty set in place. All stripes are locked. What is answered must be retired.
+    pub(super) fn clear(&self) -> Box<dyn Piecemeal> {
+        let old = std::mem::take(&mut *self.0.write());
+        Box::new(Emptied(old.into_iter()))
+    }
+
+    /// Copies the first keys of a span in its order, after what was in the batch before: up to `limit` of them, and, but for the last
+    /// one, of up to `bytes` bytes.
+    pub(super) fn read(&self, span: &Span<'_>, limit: usize, bytes: usize, batch: &mut Batch) {
+        batch.clear();
+        if span.is_empty() {
+            batch.is_last = true;
+            return;
+        }
+        let keys = self.0.read();
+        // One end is looked for in the tree, the other by the keys that are met: most spans hold few.
+        let mut keys = keys.range::<[u8], _>(span.first_end());
+        while batch.ends.len() < limit.min(RANGE_LOOKS_PER_CALL) && batch.keys.len() < bytes {
+            let key = if span.backward { keys.next_back() } else { keys.next() };
+            let Some(key) = key.filter(|key| !span.is_beyond(key)) else {
+                batch.is_last = true;
+                return;
+            };
+            batch.keys.extend_from_slice(key);
+            batch.ends.push(batch.keys.len());
+        }
+    }
+}
+
+/// A copy of a key for the index; `None` when memory is out.
+pub(super) fn copy_of(key: &[u8]) -> Option<Entry> {
+    let mut copy = Entry::new();
+    copy.try_reserve_exact(key.len()).ok()?;
+    copy.extend_from_slice(key);
+    Some(copy)
+}
+
+/// Copies of keys that follow each other.
+#[derive(Default)]
+pub(super) struct Batch {
+    keys: Vec<u8>,
+    ends: ArrayVec<usize, RANGE_LOOKS_PER_CALL>,
+    /// Nothing of the span comes after them.
+    pub(super) is_last: bool,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.ends.clear();
+        self.is_last = false;
+    }
+
+    /// Bytes of the keys.
+    pub(super) fn bytes(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The keys, in the span's order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.keys[start..*end])
+    }
+}
+
+/// Bytes that the key of a record counts against the quota beside the record.
+pub(super) fn charge(key_len: usize) -> u64 {
+    key_len as u64 + INDEX_CHARGE_BYTES
+}
+
+/// What is left of a set that nobody looks at any more.
+struct Emptied(std::collections::btree_set::IntoIter<Entry>);
+
+impl Piecemeal for Emptied {
+    fn free_some(&mut self, units: usize) -> usize {
+        self.0.by_ref().take(units).count()
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// A stretch of keys, and from which end it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'k> {
+    /// The smallest key that may be part of it.
+    pub from: &'k [u8],
+    /// `from` itself is no part of it.
+    pub past: bool,
+    /// The key at which it ends; `None`: it goes on to the largest key.
+    pub to: Option<&'k [u8]>,
+    /// `to` itself is part of it.
+    pub included: bool,
+    /// The largest key comes first.
+    pub backward: bool,
+}
+
+impl<'k> Span<'k> {
+    /// The keys with `from <= key < to`; an empty `to` stands for no end.
+    pub fn new(from: &'k [u8], to: &'k [u8], backward: bool) -> Span<'k> {
+        Span { from, past: false, to: Some(to).filter(|to| !to.is_empty()), included: false, backward }
+    }
+
+    /// Whether no key can be part of it.
+    pub fn is_empty(&self) -> bool {
+        let both = self.included && !self.past;
+        self.to.is_some_and(|to| to < self.from || to == self.from && !both)
+    }
+
+    /// Takes away everything up to a key that was met, from the end at which it is read.
+    pub fn advance(&mut self, met: &'k [u8]) {
+        if self.backward {
+            (self.to, self.included) = (Some(met), false);
+        } else {
+            (self.from, self.past) = (met, true);
+        }
+    }
+
+    /// The end at which it is read, as ordered collections take it, and none at the other.
+    fn first_end(&self) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
+        let end = match self.to {
+            _ if !self.backward && self.past => Bound::Excluded(self.from),
+            _ if !self.backward => Bound::Included(self.from),
+            None => Bound::Unbounded,
+            Some(to) if self.included => Bound::Included(to),
+            Some(to) => Bound::Excluded(to),
+        };
+        if self.backward { (Bound::Unbounded, end) } else { (end, Bound::Unbounded) }
+    }
+
+    /// Whether a key that is met on the way lies behind the end at which it stops.
+    fn is_beyond(&self, key: &[u8]) -> bool {
+        if self.backward {
+            key < self.from || self.past && key == self.from
+        } else {
+            self.to.is_some_and(|to| key > to || !self.included && key == to)
+        }
+    }
+}

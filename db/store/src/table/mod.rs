@@ -1,0 +1,577 @@
+//! The table: one tenant's named map from keys to records.
+//!
+//! Reads take no lock and write nothing (but, in a cache, one bit of a record, when it is not set yet). Writes take the
+//! lock of one of 64 stripes. The bucket array grows without a stall: a larger one is put in place, and every write moves
+//! a few buckets; meanwhile reads look in both. See `buckets` for what makes that right, `locked` for the writes.
+//!
+//! What this module guarantees: its safe functions are sound for every caller. A [`Guard`] or a borrowed [`Participant`] of
+//! the table's own epochs (checked) is what *protected* means in `buckets`: no quiescent point happens while it is borrowed, so the
+//! arrays and records that are reached stay. What leaves the table is retired, never freed at once.
+#![allow(unsafe_code)]
+
+mod absences;
+mod ahead;
+mod buckets;
+mod commit;
+mod growth;
+mod index;
+mod locked;
+mod numbers;
+mod page;
+mod pages;
+mod queues;
+mod range;
+mod stripe;
+mod tablets;
+mod update;
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
+pub use self::absences::Seen;
+pub use self::ahead::BATCH_AHEAD;
+use self::buckets::{Buckets, Discarded, Retired, stripe_of};
+pub(crate) use self::commit::{Installing, Prepared};
+use self::index::Index;
+pub use self::index::Span;
+use self::locked::Locked;
+use self::page::Page;
+pub use self::pages::bucket_array_bytes;
+pub(crate) use self::range::ExpiredLeft;
+pub use self::range::{Looks, NotOrdered, Progress};
+use self::stripe::{State, Stripe};
+pub use self::tablets::Tablet;
+use self::tablets::Tablets;
+pub use self::update::{Change, Exclusive, Stripes, Value};
+use super::epochs::{Charge, Garbage, Tally};
+use super::record::RecordRef;
+use super::transactions::core::Announced;
+use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
+use crate::limits::{
+    BUCKETS_MOVED_PER_WRITE, BUCKETS_MOVED_WHEN_FULL, DOUBLING_BUCKETS, GARBAGE_MIN_BYTES, GARBAGE_ONE_IN,
+    SCAN_BUCKETS_PER_CALL, STRIPES, SWEEP_SLOTS_PER_MOVED_BUCKET,
+};
+
+/// Lines of a record that are asked for ahead of a read before anything is known of what is in the table.
+const FIRST_LINES: usize = 2;
+
+/// One tenant's named map from keys to records.
+///
+/// Calls take the key's hash, [`Table::hash`], which callers compute once. A wrong one finds nothing, harms nobody.
+pub struct Table {
+    config: TableConfig,
+    secrets: RapidSecrets,
+    epochs: Arc<Epochs>,
+    tablets: Tablets,
+    current: AtomicPtr<Buckets>,
+    /// Stripes that a transaction is writing to: a set as in [`Stripes`]. Whoever looks for a key of theirs waits, so that it
+    /// sees all of what the transaction writes or nothing. Beside `current`, so that looking here costs no cache line.
+    installing: Announced,
+    /// Address and size of the current array, for `prefetch_bucket`: read without protection, never followed.
+    base: AtomicPtr<u8>,
+    count: AtomicUsize,
+    /// Lines of a record that are worth asking for ahead of a read; see `ahead`.
+    record_lines: AtomicUsize,
+    stripes: Box<[Stripe]>,
+    growth: Mutex<()>,
+    growths: AtomicU64,
+    /// Hash at which the next sweep goes on.
+    sweep_at: AtomicU64,
+    /// The stripe to which writers lend a hand while the table grows.
+    helped: AtomicUsize,
+    bytes: CachePadded<AtomicU64>,
+    /// The keys in order, of an ordered table.
+    index: Option<Index>,
+    /// Bytes of what left the table and is not freed yet.
+    garbage: Tally,
+    /// What they may be before nothing is put any more.
+    garbage_limit: u64,
+    /// Absent keys that are watched; made by the first watch.
+    absences: OnceLock<Arc<absences::Absences>>,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// An empty table with a random hash seed. Takes 12 KiB.
+    pub fn new(config: TableConfig, epochs: Arc<Epochs>) -> Table {
+        Table::with_seed(config, epochs, rand::random())
+    }
+
+    /// An empty table with a given hash seed, for tests and figures that must repeat.
+    pub fn with_seed(config: TableConfig, epochs: Arc<Epochs>, seed: u64) -> Table {
+        let buckets = Table::first_buckets(1);
+        Table {
+            config,
+            secrets: RapidSecrets::seed(seed),
+            epochs,
+            tablets: Tablets::all(),
+            base: AtomicPtr::new(buckets.base()),
+            count: AtomicUsize::new(buckets.count()),
+            record_lines: AtomicUsize::new(FIRST_LINES),
+            current: AtomicPtr::new(Box::into_raw(buckets)),
+            installing: Announced::new(),
+            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            growth: Mutex::new(()),
+            growths: AtomicU64::new(0),
+            sweep_at: AtomicU64::new(0),
+            helped: AtomicUsize::new(0),
+            bytes: CachePadded::new(AtomicU64::new(0)),
+            index: config.ordered.then(Index::new),
+            garbage: Tally::new(),
+            garbage_limit: (config.quota_bytes / GARBAGE_ONE_IN).max(GARBAGE_MIN_BYTES),
+            absences: OnceLock::new(),
+        }
+    }
+
+    fn first_buckets(generation: u64) -> Box<Buckets> {
+        match Buckets::new(STRIPES, generation, ptr::null_mut()) {
+            Some(buckets) => buckets,
+            // As any other small allocation that fails.
+            None => std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; 64 * STRIPES]>()),
+        }
+    }
+
+    /// The table's keyed hash of a key; never 0.
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        rapidhash_v3_seeded(key, &self.secrets).max(1)
+    }
+
+    /// Whether this server owns the tablet in which `hash` lies.
+    pub fn owns(&self, hash: u64) -> bool {
+        self.tablets.owns(hash)
+    }
+
+    /// The live record of `key`. `hash` is [`Table::hash`] of the key.
+    pub fn get<'g>(&'g self, guard: &'g Guard<'_>, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'g>> {
+        self.check(guard.epochs());
+        // SAFETY: protected by the guard, which is borrowed during 'g.
+        unsafe { self.get_pinned(hash, key, now_ms) }
+    }
+
+    /// The same for an invocation, without a guard.
+    ///
+    /// # Safety
+    /// The caller holds a [`super::Pin`] of the table's epochs, and keeps it during 'a.
+    pub unsafe fn get_pinned<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
+        if self.installing.any() {
+            self.wait_for_commit(hash);
+        }
+        // SAFETY: the caller's promise.
+        let record: RecordRef<'a> = unsafe { self.look(hash, key, now_ms) }?;
+        if self.config.mode == Mode::Cache {
+            record.touch();
+        }
+        Some(record)
+    }
+
+    /// The live record of `key` as it is at this moment, also in the middle of a commit.
+    ///
+    /// # Safety
+    /// As for [`Table::get_pinned`].
+    #[inline(always)]
+    unsafe fn look<'a>(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<RecordRef<'a>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.find_now(hash, key) }.filter(|record| !record.is_expired(now_ms))
+    }
+
+    /// The same, expired or not.
+    ///
+    /// # Safety
+    /// As for [`Table::get_pinned`].
+    #[inline(always)]
+    unsafe fn find_now<'a>(&self, hash: u64, key: &[u8]) -> Option<RecordRef<'a>> {
+        loop {
+            // SAFETY: protected by the pin (caller), and the table lives during the call.
+            let (found, buckets) = unsafe {
+                let buckets = self.current();
+                (buckets.find(hash, |record| record.key() == key), ptr::from_ref(buckets))
+            };
+            if let Some((_, record)) = found {
+                // SAFETY: a record that was found stays while the pin is held, which is during 'a (caller).
+                return Some(unsafe { record.as_ref() });
+            }
+            // Had the record been moved to another array while we looked, then `current` would have changed before it.
+            if ptr::eq(self.current.load(Ordering::Acquire), buckets) {
+                return None;
+            }
+        }
+    }
+
+    /// Writes a record; answers its version.
+    ///
+    /// # Errors
+    /// `KeyTooLarge`, `ValueTooLarge`, `WrongServer`; `Conflict` if the condition does not hold; `OutOfMemory` at the
+    /// quota of a store, or when a cache cannot make room within its bound of work; `StillRead`.
+    pub fn put(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        write: &Write,
+        now_ms: u64,
+    ) -> Result<u64, StoreError> {
+        if value.len() > self.config.max_value_len {
+            return Err(StoreError::ValueTooLarge);
+        }
+        self.write(participant, hash, key, |locked| locked.put(hash, key, value.into(), write, now_ms))
+    }
+
+    /// Deletes the record of `key`; answers whether there was a live one.
+    ///
+    /// # Errors
+    /// `Conflict` if the condition does not hold (`Always` holds without a record, too); `WrongServer`.
+    pub fn delete(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        condition: Condition,
+        now_ms: u64,
+    ) -> Result<bool, StoreError> {
+        self.write(participant, hash, key, |locked| locked.delete(hash, key, condition, now_ms))
+    }
+
+    /// Adds to a decimal ASCII value (absent: 0), which keeps its flags and expiry; answers the sum and the new version.
+    ///
+    /// # Errors
+    /// `NotANumber` if the value is none or the sum does not fit; otherwise as [`Table::put`].
+    pub fn increment(
+        &self,
+        participant: &Participant,
+        hash: u64,
+        key: &[u8],
+        delta: i64,
+        now_ms: u64,
+    ) -> Result<(i64, u64), StoreError> {
+        self.write(participant, hash, key, |locked| locked.increment(hash, key, delta, now_ms))
+    }
+
+    /// What all writes have in common: checks, the stripe's lock, and the growth of the table.
+    fn write<'t, T>(
+        &'t self,
+        participant: &'t Participant,
+        hash: u64,
+        key: &[u8],
+        f: impl FnOnce(&mut Locked<'t>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.check_key(hash, key)?;
+        let mut locked = self.lock_stripe(participant, stripe_of(hash));
+        let result = f(&mut locked);
+        let is_full = locked.is_full();
+        if locked.buckets.is_growing() {
+            let buckets = if is_full { BUCKETS_MOVED_WHEN_FULL } else { BUCKETS_MOVED_PER_WRITE };
+            let own = locked.index;
+            if !self.help(participant, buckets, |stripe| stripe == own) && !locked.move_some(buckets) {
+                self.pass_on(own);
+            }
+        } else if is_full {
+            drop(locked);
+            self.grow(participant);
+        }
+        result
+    }
+
+    fn check_key(&self, hash: u64, key: &[u8]) -> Result<(), StoreError> {
+        if key.len() > self.config.max_key_len {
+            return Err(StoreError::KeyTooLarge);
+        }
+        if !self.owns(hash) {
+            return Err(StoreError::WrongServer);
+        }
+        Ok(())
+    }
+
+    /// Puts a larger array in place if the table is three quarters full, and not growing already.
+    fn grow(&self, participant: &Participant) {
+        if let Some(_growth) = self.growth.try_lock() {
+            self.grow_locked(participant);
+        }
+    }
+
+    /// The same for who holds the lock of growth.
+    fn grow_locked(&self, participant: &Participant) {
+        let guard = participant.guard();
+        // SAFETY: protected by the guard.
+        let buckets = unsafe { self.current() };
+        let records: u64 = self.stripes.iter().map(|stripe| stripe.records.get()).sum();
+        if buckets.is_growing() || records * 4 <= buckets.slots() as u64 * 3 {
+            return;
+        }
+        self.note_record_lines(records);
+        let count = buckets.count();
+        let larger = if count < DOUBLING_BUCKETS { count * 2 } else { count + count / 2 };
+        let previous = self.current.load(Ordering::Relaxed);
+        // Without memory for a larger array, chains grow instead, up to their bound.
+        let Some(larger) = Buckets::new(larger, buckets.generation + 1, previous) else { return };
+        self.helped.store(0, Ordering::Relaxed);
+        self.install(larger);
+        self.growths.fetch_add(1, Ordering::Relaxed);
+        let _ = guard;
+    }
+
+    fn install(&self, buckets: Box<Buckets>) {
+        self.count.store(buckets.count(), Ordering::Relaxed);
+        self.base.store(buckets.base(), Ordering::Relaxed);
+        self.current.store(Box::into_raw(buckets), Ordering::Release);
+    }
+
+    /// Shows up to `limit` live records (at least one) from `cursor` on (0: the start); answers the next cursor, `None`
+    /// at the end. Records that stay unchanged during a whole scan are shown at least once, in the order of their hashes,
+    /// while other threads write and the table grows. Visits a bounded number of buckets, so a call may show fewer records than
+    /// `limit`, or none, without being at the end.
+    pub fn scan<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        cursor: u64,
+        limit: usize,
+        now_ms: u64,
+        f: &mut dyn FnMut(RecordRef<'g>),
+    ) -> Option<u64> {
+        self.check(guard.epochs());
+        let (mut at, mut shown) = (cursor, 0);
+        let mut page = Page::default();
+        for _ in 0..SCAN_BUCKETS_PER_CALL {
+            let end = self.fill_page(guard, at, &mut page);
+            for (hash, record) in page.in_order() {
+                // SAFETY: a record of the table stays while the guard is borrowed, which is during 'g.
+                let record: RecordRef<'g> = unsafe { record.as_ref() };
+                if record.is_expired(now_ms) {
+                    continue;
+                }
+                if shown >= limit.max(1) {
+                    // A cursor that stood still would never end: more than `limit` equal hashes do not occur.
+                    return Some(if hash == cursor { hash.saturating_add(1) } else { hash });
+                }
+                shown += 1;
+                f(record);
+            }
+            at = u64::try_from(end).ok()?;
+            if shown >= limit.max(1) {
+                break;
+            }
+        }
+        Some(at)
+    }
+
+    /// Collects the records from `first` to the end of its bucket; answers the end.
+    fn fill_page(&self, _guard: &Guard<'_>, first: u64, page: &mut Page) -> u128 {
+        loop {
+            // SAFETY: protected by the guard.
+            let buckets = unsafe { self.current() };
+            let end = buckets.first_hash(buckets.index_of(first) + 1);
+            page.clear();
+            // SAFETY: as above.
+            unsafe { buckets.collect(first, end, &mut |hash, record| page.push(hash, record)) };
+            if ptr::eq(self.current.load(Ordering::Acquire), buckets) {
+                return end;
+            }
+        }
+    }
+
+    /// Removes expired records among the next `slots` slots, going on where the last call ended and stopping at the end of
+    /// the table; answers how many. Parts of the table in which nothing will expire are skipped. A table that grows is helped.
+    pub fn sweep(&self, participant: &Participant, now_ms: u64, slots: usize) -> usize {
+        if self.is_growing(&participant.guard()) {
+            self.help_idle(participant, slots / SWEEP_SLOTS_PER_MOVED_BUCKET);
+        }
+        let mut at = self.sweep_at.load(Ordering::Relaxed);
+        let mut removed = 0;
+        for _ in 0..slots.div_ceil(4) {
+            let stripe = stripe_of(at);
+            let end = if self.stripes.get(stripe).is_none_or(|stripe| stripe.expiring.get() == 0) {
+                (stripe as u128 + 1) << (64 - STRIPES.trailing_zeros())
+            } else {
+                self.sweep_bucket(participant, at, now_ms, &mut removed)
+            };
+            let Ok(next) = u64::try_from(end) else {
+                at = 0;
+                break;
+            };
+            at = next;
+        }
+        self.sweep_at.store(at, Ordering::Relaxed);
+        removed
+    }
+
+    fn sweep_bucket(&self, participant: &Participant, at: u64, now_ms: u64, removed: &mut usize) -> u128 {
+        let mut locked = self.lock_stripe(participant, stripe_of(at));
+        let mut page = Page::default();
+        let end = locked.buckets.first_hash(locked.buckets.index_of(at) + 1);
+        // SAFETY: protected, as all of `Locked` is.
+        unsafe { locked.buckets.collect(at, end, &mut |hash, record| page.push(hash, record)) };
+        for (hash, record) in page.in_order() {
+            // SAFETY: nobody else removes records while the stripe is locked.
+            let record: RecordRef<'_> = unsafe { record.as_ref() };
+            if record.is_expired(now_ms)
+                && let Some(found) = locked.find(hash, record.key())
+            {
+                locked.expire(hash, found);
+                *removed += 1;
+            }
+        }
+        end
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> TableStats {
+        let mut stats = TableStats {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            quota_bytes: self.config.quota_bytes,
+            garbage_bytes: self.garbage.bytes(),
+            capacity: self.count.load(Ordering::Relaxed) as u64 * 4,
+            growths: self.growths.load(Ordering::Relaxed),
+            ..TableStats::default()
+        };
+        for stripe in &self.stripes {
+            stats.records += stripe.records.get();
+            stats.evictions += stripe.evictions.get();
+            stats.expirations += stripe.expirations.get();
+            stats.refusals += stripe.refusals.get();
+            stats.held_back += stripe.held_back.get();
+            stats.without_memory += stripe.without_memory.get();
+        }
+        stats
+    }
+
+    /// Whether records are being moved to a larger bucket array.
+    pub fn is_growing(&self, guard: &Guard<'_>) -> bool {
+        self.check(guard.epochs());
+        // SAFETY: protected by the guard.
+        unsafe { self.current() }.is_growing()
+    }
+
+    /// Bytes of the previous array that went back, or wait to, before the rest of it.
+    #[cfg(test)]
+    pub(super) fn bytes_given_back(&self, _guard: &Guard<'_>) -> usize {
+        // SAFETY: protected by the guard.
+        unsafe { self.current().bytes_given_back() }
+    }
+
+    /// Buckets of the longest chain.
+    #[cfg(test)]
+    pub(super) fn longest_chain(&self, _guard: &Guard<'_>) -> usize {
+        // SAFETY: protected by the guard.
+        unsafe { self.current().longest_chain() }
+    }
+
+    /// Overflow buckets.
+    #[cfg(test)]
+    pub(super) fn overflow_buckets(&self, _guard: &Guard<'_>) -> usize {
+        // SAFETY: protected by the guard.
+        unsafe { self.current().overflow_buckets() }
+    }
+
+    /// What an overflow bucket counts that a new record of that hash would need; else 0.
+    #[cfg(test)]
+    pub(super) fn bucket_charge(&self, participant: &Participant, hash: u64) -> u64 {
+        self.lock_stripe(participant, stripe_of(hash)).bucket_charge(hash)
+    }
+
+    /// Removes every record, at once for whoever looks; the memory is given back piece by piece.
+    pub fn clear(&self, participant: &Participant) {
+        self.exclusive(participant, Stripes::ALL).clear();
+    }
+
+    /// The same for who holds the locks of growth and of all stripes.
+    fn clear_locked<'s>(&self, participant: &Participant, states: impl Iterator<Item = &'s mut State>) {
+        let guard = participant.guard();
+        self.check(guard.epochs());
+        let old = self.current.load(Ordering::Relaxed);
+        // SAFETY: protected by the guard.
+        let generation = unsafe { &*old }.generation + 1;
+        self.install(Table::first_buckets(generation));
+        // All stripes are locked, so no write is between its accounting and its slot.
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        for (stripe, state) in self.stripes.iter().zip(states) {
+            stripe.records.set(0);
+            stripe.expiring.set(0);
+            state.queues = Default::default();
+            state.crowded = false;
+        }
+        // First, so that it is freed before the records, with which the charge goes back.
+        if let Some(index) = &self.index {
+            participant.retire(Garbage::Piecemeal(index.clear()), Charge::NONE);
+        }
+        if let Some(old) = NonNull::new(old) {
+            // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
+            let discarded = Discarded::new(unsafe { Retired::new(old) }, bytes as usize);
+            // In part: who empties a full table fills it again at once. Who does so over and over is stopped.
+            let charge = self.garbage.charge(bytes.min(self.garbage_limit / 4));
+            participant.retire(Garbage::Piecemeal(Box::new(discarded)), charge);
+        }
+    }
+
+    /// The current array.
+    ///
+    /// # Safety
+    /// The caller's thread is protected (a guard or a pin of the table's epochs) during 'a.
+    unsafe fn current<'a>(&self) -> &'a Buckets {
+        // SAFETY: never null; it is retired after it was replaced.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    fn lock_stripe<'t>(&'t self, participant: &'t Participant, index: usize) -> Locked<'t> {
+        let stripe = &self.stripes[index % STRIPES];
+        self.locked(participant, index % STRIPES, stripe.state.lock())
+    }
+
+    fn try_lock_stripe<'t>(&'t self, participant: &'t Participant, index: usize) -> Option<Locked<'t>> {
+        let stripe = &self.stripes[index % STRIPES];
+        Some(self.locked(participant, index % STRIPES, stripe.state.try_lock()?))
+    }
+
+    fn locked<'t>(&'t self, participant: &'t Participant, index: usize, state: MutexGuard<'t, State>) -> Locked<'t> {
+        let guard = participant.guard();
+        self.check(guard.epochs());
+        // SAFETY: the participant came online above and stays so for 't: its quiescent points take `&mut`. Loaded under the
+        // lock, so that a write never goes to an array from which this stripe has already been moved.
+        let buckets = unsafe { self.current() };
+        Locked {
+            table: self,
+            participant,
+            buckets,
+            index,
+            stripe: &self.stripes[index],
+            state,
+            marks: Marks::default(),
+        }
+    }
+
+    /// Has a lock that is held for long see the array of now: another thread may have put a larger one in place.
+    fn refresh<'t>(&'t self, locked: &mut Locked<'t>) {
+        debug_assert!(ptr::eq(self, locked.table));
+        // SAFETY: protected by the participant that `locked` borrows during 't; a lock taken now would see this array, too.
+        locked.buckets = unsafe { self.current() };
+    }
+
+    /// A guard of other epochs protects nothing here: a mistake in the program, not in its input.
+    fn check(&self, epochs: &Arc<Epochs>) {
+        assert!(Arc::ptr_eq(epochs, &self.epochs), "the participant belongs to other epochs than the table");
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let buckets = std::mem::replace(self.current.get_mut(), ptr::null_mut());
+        let bytes = *self.bytes.get_mut() as usize;
+        if let Some(buckets) = NonNull::new(buckets) {
+            // SAFETY: it came from Box::into_raw (`install`, `with_seed`); the table is gone, so nobody new can reach it.
+            let discarded = Discarded::new(unsafe { Retired::new(buckets) }, bytes);
+            self.epochs.retire_from_outside(Garbage::Piecemeal(Box::new(discarded)));
+        }
+        if let Some(index) = &self.index {
+            self.epochs.retire_from_outside(Garbage::Piecemeal(index.clear()));
+        }
+    }
+}

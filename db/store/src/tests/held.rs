@@ -1,0 +1,147 @@
+//! Values that are held outlive their records, whatever becomes of these, and nothing outlives the last hold.
+
+use super::super::record::COUNTED_HELD;
+use super::*;
+use crate::Condition;
+use crate::limits::HELD_VALUE_BYTES;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use sandstorm_net::share::Share;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+/// The tests look at one count of records.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn key(number: u64) -> Vec<u8> {
+    format!("held:{number}").into_bytes()
+}
+
+/// A value that belongs to a version of a key.
+fn value(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = SmallRng::seed_from_u64(seed);
+    (0..len).map(|_| random.random()).collect()
+}
+
+fn hold(table: &Table, participant: &Participant, key: &[u8]) -> Option<Share> {
+    let guard = participant.guard();
+    table.get(&guard, table.hash(key), key, 0)?.hold()
+}
+
+#[test]
+fn only_large_values_are_held_and_none_for_a_key_that_is_longer() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let (epochs, table) = open_table();
+    let participant = epochs.register();
+    for (key_len, len, is_held) in [
+        (5, HELD_VALUE_BYTES - 1, false),
+        (5, HELD_VALUE_BYTES, true),
+        (HELD_VALUE_BYTES, HELD_VALUE_BYTES, true),
+        (HELD_VALUE_BYTES + 1, HELD_VALUE_BYTES, false),
+        (1, 100_000, true),
+    ] {
+        for write in [Write::default(), Write { flags: 9, expires_at_ms: 5, ..Write::default() }] {
+            let (key, value) = (vec![b'k'; key_len], value(1, len));
+            table.put(&participant, table.hash(&key), &key, &value, &write, 0).expect("there is room");
+            let held = hold(&table, &participant, &key);
+            assert_eq!(held.is_some(), is_held, "{key_len} {len}");
+            assert!(held.is_none_or(|held| *held == value));
+        }
+    }
+}
+
+/// Everything that can happen to records while some of them are held.
+fn play(seed: u64, mode: Mode) {
+    let (epochs, table) = table(mode, 150_000);
+    let (mut participant, mut random) = (epochs.register(), SmallRng::seed_from_u64(seed));
+    let (mut held, mut now_ms): (Vec<(Share, Vec<u8>)>, u64) = (Vec::new(), 0);
+    for step in 0..scaled(4_000, 80) as u64 {
+        let key = key(random.random_range(0..12));
+        match random.random_range(0..20) {
+            0..=7 => {
+                let len = random.random_range(0..[1_000, 4_000, 20_000][step as usize % 3]);
+                let expires_at_ms = if random.random_bool(0.2) { now_ms + random.random_range(1..50) } else { 0 };
+                let write = Write { flags: random.random_range(0..2), expires_at_ms, ..Write::default() };
+                let _full = table.put(&participant, table.hash(&key), &key, &value(step, len), &write, now_ms);
+            }
+            8 => {
+                let _gone = table.delete(&participant, table.hash(&key), &key, Condition::Always, now_ms);
+            }
+            9 => {
+                now_ms += random.random_range(1..40);
+                table.sweep(&participant, now_ms, 1_000);
+            }
+            10 if step % 10 == 0 => table.clear(&participant),
+            11..=15 => {
+                let guard = participant.guard();
+                if let Some(record) = table.get(&guard, table.hash(&key), &key, now_ms)
+                    && let Some(share) = record.hold()
+                {
+                    held.push((share, record.value().to_vec()));
+                }
+            }
+            16 | 17 if !held.is_empty() => {
+                let (share, value) = held.swap_remove(random.random_range(0..held.len()));
+                let other = share.clone();
+                std::thread::spawn(move || assert!(*other == value)).join().expect("the value is as it was");
+            }
+            _ => participant.quiescent(),
+        }
+    }
+    drop(table);
+    settle(&epochs, &mut participant);
+    assert!(held.iter().all(|(share, value)| **share == *value));
+    let mut owners: Vec<&Share> = Vec::new();
+    for (share, _) in &held {
+        if !owners.iter().any(|owner| owner.has_owner_of(share)) {
+            owners.push(share);
+        }
+    }
+    assert!(!owners.is_empty() && COUNTED_HELD.load(Ordering::SeqCst) == owners.len() as i64);
+    drop(held);
+    assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn held_values_stay_whatever_becomes_of_their_records() {
+    let _alone = ONE_AT_A_TIME.lock();
+    for seed in 0..scaled(12, 1) as u64 {
+        play(seed, if seed % 2 == 0 { Mode::Store } else { Mode::Cache });
+    }
+}
+
+#[test]
+fn holders_on_other_threads_and_the_writer_free_each_record_once() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let (epochs, table) = open_table();
+    let rounds = scaled(5_000, 60) as u64;
+    let (sender, receiver) = std::sync::mpsc::channel::<Share>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = epochs.register();
+            for round in 0..rounds {
+                put(&table, &writer, &key(round % 3), &[round as u8; HELD_VALUE_BYTES + 100]);
+                writer.quiescent();
+            }
+        });
+        for _ in 0..2 {
+            let (sender, epochs, table) = (sender.clone(), &epochs, &table);
+            scope.spawn(move || {
+                let mut reader = epochs.register();
+                for round in 0..rounds {
+                    if let Some(share) = hold(table, &reader, &key(round % 3)) {
+                        sender.send(share).expect("somebody lets go");
+                    }
+                    reader.quiescent();
+                }
+            });
+        }
+        drop(sender);
+        scope.spawn(|| receiver.into_iter().for_each(|share| assert!(share.iter().all(|byte| *byte == share[0]))));
+    });
+    let mut participant = epochs.register();
+    settle(&epochs, &mut participant);
+    assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 3);
+    drop(table);
+    settle(&epochs, &mut participant);
+    assert_eq!(COUNTED_HELD.load(Ordering::SeqCst), 0);
+}

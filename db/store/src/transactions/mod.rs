@@ -1,0 +1,373 @@
+//! Transactions: any number of reads are found to hold and any number of changes are made at one moment, or nothing happens.
+//!
+//! Optimistic: whoever prepares a transaction reads without locks and notes the versions (0: no record). [`commit`] then
+//! 1. locks the stripes of what it changes and of what it found absent, tables by address, stripes by number: the order of all
+//!    who take several, so that none of them wait for each other in a ring;
+//! 2. looks at the ranges that it has read, with all stripes of their tables locked: nobody adds, removes or writes a record there until
+//!    they are let go in step 5, so what a range holds now is what it holds at the moment of the transaction. This takes as long as
+//!    ranges are; writers of these tables wait for it, and readers do not;
+//! 3. has readers of the stripes that it changes wait (in [`Table::get`]), so that they see all of the changes or none;
+//! 4. looks at what it has read: the versions must be those that were noted. Here, after the fence, is the moment at which the
+//!    transaction takes place. A stripe that it has not locked must not be locked by anybody else either: a writer whose
+//!    moment was before would have its lock still, or have installed everything. If one is, all that was read is locked as well,
+//!    once, and looked at again: so nobody is refused because of a neighbour in the same stripe;
+//! 5. lets go of the stripes that it does not change: who may only read a table holds its writers off for a look at most;
+//! 6. takes room and memory for all changes, in all tables; if there is none, nothing has happened;
+//! 7. installs them, and lets go;
+//! 8. does the tables' growth that is due, as any write, with no lock but one.
+//!
+//! Why an absent key is locked: it may come and go between the fence and the look, which a version would show and absence
+//! does not. Why it need not stay locked: who writes it after the look comes after this transaction, and whoever sees that
+//! write sees by then that readers have to wait for the changes, since that was announced before the lock was let go. Expiry goes by a clock that no commit sees go back ([`super::Epochs`]), whichever thread's time it brings.
+
+pub(crate) mod core;
+mod range;
+mod snapshot;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::ptr;
+
+use self::core::{Steps, in_order, is_by_itself};
+pub use self::range::{Fits, Stretch, Wanted, read_range, snapshot_range};
+pub use self::snapshot::snapshot;
+use super::table::{ExpiredLeft, Installing, Prepared};
+use super::{Exclusive, Participant, Span, StoreError, Stripes, Table};
+
+/// What a transaction has read.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'k> {
+    /// Where.
+    pub table: &'k Table,
+    /// [`Table::hash`] of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: &'k [u8],
+    /// The record's version; 0: there was none.
+    pub version: u64,
+}
+
+/// A range of an ordered table that a transaction has read: these records and no others.
+#[derive(Clone, Debug)]
+pub struct RangeRead<'k> {
+    /// Where.
+    pub table: &'k Table,
+    /// Between which keys.
+    pub span: Span<'k>,
+    /// Key and version of each record, in the order in which the span is read.
+    pub rows: Vec<(&'k [u8], u64)>,
+}
+
+/// What a transaction changes.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyChange<'k> {
+    /// Where.
+    pub table: &'k Table,
+    /// [`Table::hash`] of the key.
+    pub hash: u64,
+    /// The key.
+    pub key: &'k [u8],
+    /// The record that is to be there; `None`: there is to be none.
+    pub becomes: Option<New<'k>>,
+}
+
+/// A record to be.
+#[derive(Clone, Copy, Debug)]
+pub struct New<'k> {
+    /// Its value.
+    pub value: &'k [u8],
+    /// Its flags.
+    pub flags: u32,
+    /// Milliseconds since the Unix epoch from which on it counts as absent; 0: never.
+    pub expires_at_ms: u64,
+}
+
+/// Why a transaction did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// What it has read is no longer so.
+    #[error("what the transaction has read was changed by others: begin it anew")]
+    Conflict,
+    /// A table does not take the changes.
+    #[error(transparent)]
+    Refused(#[from] StoreError),
+    /// Two changes of one key.
+    #[error("the transaction changes a key twice: say only what becomes of it in the end")]
+    Twice,
+}
+
+/// Makes all changes at one moment at which everything that was read is so, or none. Puts the changes into its own order.
+///
+/// # Errors
+/// See [`CommitError`]; nothing has changed then.
+pub fn commit(
+    participant: &Participant,
+    reads: &[Read<'_>],
+    changes: &mut [KeyChange<'_>],
+    now_ms: u64,
+) -> Result<(), CommitError> {
+    commit_with_ranges(participant, reads, &[], changes, now_ms)
+}
+
+/// The same where ranges of ordered tables were read, too.
+///
+/// # Errors
+/// As [`commit`].
+pub fn commit_with_ranges(
+    participant: &Participant,
+    reads: &[Read<'_>],
+    ranges: &[RangeRead<'_>],
+    changes: &mut [KeyChange<'_>],
+    now_ms: u64,
+) -> Result<(), CommitError> {
+    changes.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
+    if changes.windows(2).any(|pair| place(&pair[0]) == place(&pair[1])) {
+        return Err(CommitError::Twice);
+    }
+    for change in &*changes {
+        change.table.check_change(change)?;
+    }
+    for reach in [Reach::Necessary, Reach::All] {
+        let mut attempt = Attempt::new(participant, (reads, ranges), changes, now_ms, reach);
+        match attempt.run() {
+            Err(Failure::Unsure) => {}
+            Err(Failure::Expired) => {
+                drop(attempt);
+                let now_ms = participant.epochs().commit_time(now_ms);
+                let mut left = ExpiredLeft::AFTER;
+                for range in ranges {
+                    range.table.remove_expired(participant, &range.span, now_ms, range.rows.len(), &mut left);
+                }
+            }
+            Err(Failure::Final(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+    // With everything locked there is nothing to be unsure of; and what has expired goes within a few tries.
+    Err(CommitError::Conflict)
+}
+
+/// The order of changes: by table, as they are locked, and by hash, as they lie in it.
+fn place<'c>(change: &KeyChange<'c>) -> (usize, u64, &'c [u8]) {
+    (ptr::from_ref(change.table).addr(), change.hash, change.key)
+}
+
+/// What is locked beside the stripes of changes and of absent keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Necessary,
+    All,
+}
+
+enum Failure {
+    /// Somebody is writing to a stripe of what was read.
+    Unsure,
+    /// More records of a range have expired than may be removed while all wait.
+    Expired,
+    Final(CommitError),
+}
+
+/// What a transaction does with one table.
+struct Part<'t> {
+    table: &'t Table,
+    /// To be locked.
+    stripes: Stripes,
+    /// Of them, those that are changed.
+    changed: Stripes,
+    /// Its changes among all.
+    changes: Range<usize>,
+    held: Option<Exclusive<'t>>,
+}
+
+impl<'t> Part<'t> {
+    /// The parts of a transaction, in the order of locks.
+    fn of(reads: &[Read<'t>], ranges: &[RangeRead<'t>], changes: &[KeyChange<'t>], reach: Reach) -> Vec<Part<'t>> {
+        let mut parts = Vec::new();
+        for (index, change) in changes.iter().enumerate() {
+            let part = Part::find(&mut parts, change.table);
+            if part.changed.is_empty() {
+                part.changes = index..index;
+            }
+            part.stripes.add(change.hash);
+            part.changed.add(change.hash);
+            part.changes.end = index + 1;
+        }
+        for read in reads {
+            let part = Part::find(&mut parts, read.table);
+            if read.version == 0 || reach == Reach::All {
+                part.stripes.add(read.hash);
+            }
+        }
+        for range in ranges {
+            Part::find(&mut parts, range.table).stripes = Stripes::ALL;
+        }
+        parts.sort_unstable_by_key(|part| ptr::from_ref(part.table).addr());
+        parts
+    }
+
+    fn find<'p>(parts: &'p mut Vec<Part<'t>>, table: &'t Table) -> &'p mut Part<'t> {
+        let index = parts.iter().position(|part| ptr::eq(part.table, table)).unwrap_or_else(|| {
+            let none = Stripes::default();
+            parts.push(Part { table, stripes: none, changed: none, changes: 0..0, held: None });
+            parts.len() - 1
+        });
+        &mut parts[index]
+    }
+
+    /// Whether the stripe of what was read is to be locked.
+    fn locks(&self, read: &Read<'_>) -> bool {
+        ptr::eq(self.table, read.table) && self.stripes.has(read.hash)
+    }
+
+    /// Whether it is locked for as long as changes are made.
+    fn changes_beside(&self, read: &Read<'_>) -> bool {
+        ptr::eq(self.table, read.table) && self.changed.has(read.hash)
+    }
+
+    /// Lets go of what is not changed.
+    fn keep_changed(&mut self) {
+        match &mut self.held {
+            Some(held) if !self.changed.is_empty() => held.keep(self.changed),
+            held => *held = None,
+        }
+    }
+
+    /// Whether a read is so at this moment, and stays so or was not touched by an earlier commit.
+    fn holds(&mut self, participant: &Participant, read: &Read<'_>, now_ms: u64) -> Result<bool, Failure> {
+        let noted = (read.version != 0).then_some(read.version);
+        if self.locks(read)
+            && let Some(held) = &mut self.held
+        {
+            return Ok(held.version(read.hash, read.key, now_ms) == noted);
+        }
+        if read.table.is_written(read.hash) {
+            return Err(Failure::Unsure);
+        }
+        Ok(read.table.version_now(&participant.guard(), read.hash, read.key, now_ms) == noted)
+    }
+}
+
+/// One attempt at a commit.
+struct Attempt<'a, 't> {
+    participant: &'t Participant,
+    reads: &'a [Read<'t>],
+    ranges: &'a [RangeRead<'t>],
+    changes: &'a [KeyChange<'t>],
+    parts: Vec<Part<'t>>,
+    /// It takes place at one moment though no reader waits: see [`is_by_itself`].
+    by_itself: bool,
+    now_ms: u64,
+}
+
+impl<'a, 't> Attempt<'a, 't> {
+    fn new(
+        participant: &'t Participant,
+        (reads, ranges): (&'a [Read<'t>], &'a [RangeRead<'t>]),
+        changes: &'a [KeyChange<'t>],
+        now_ms: u64,
+        reach: Reach,
+    ) -> Attempt<'a, 't> {
+        let parts = Part::of(reads, ranges, changes, reach);
+        let stays_locked = |read| parts.iter().any(|part| part.changes_beside(read));
+        // Ranges are of a whole table, which is let go.
+        let stay_locked = reads.iter().map(stays_locked).chain(ranges.iter().map(|_| false));
+        let by_itself = is_by_itself(changes.len(), stay_locked);
+        Attempt { participant, reads, ranges, changes, parts, by_itself, now_ms }
+    }
+
+    /// Steps 1 to 8.
+    fn run(&mut self) -> Result<(), Failure> {
+        for part in self.parts.iter_mut().filter(|part| !part.stripes.is_empty()) {
+            part.held = Some(part.table.exclusive(self.participant, part.stripes));
+        }
+        in_order(self)?;
+        self.parts.iter_mut().for_each(|part| part.held = None);
+        for part in &self.parts {
+            part.table.grow_with(self.participant, &self.changes[part.changes.clone()]);
+        }
+        Ok(())
+    }
+}
+
+impl<'t> Steps for Attempt<'_, 't> {
+    type Announced = Vec<Installing<'t>>;
+    type Failure = Failure;
+
+    /// Whether all ranges hold what they did.
+    fn check_locked(&mut self) -> Result<(), Failure> {
+        // With the locks, so that who wrote before has had the time of before, and who writes after has a later one.
+        self.now_ms = self.participant.epochs().commit_time(self.now_ms);
+        #[cfg(test)]
+        tests::pause::at_ranges();
+        let mut expired = ExpiredLeft::HELD;
+        for range in self.ranges {
+            let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, range.table));
+            let mut rows = range.rows.iter();
+            let is_next = |key: &[u8], version| rows.next() == Some(&(key, version));
+            let conflict = Err(Failure::Final(CommitError::Conflict));
+            let Some(held) = part.and_then(|part| part.held.as_mut()) else { return conflict };
+            match held.holds_exactly(&range.span, self.now_ms, &mut expired, is_next) {
+                Some(true) if rows.next().is_none() => {}
+                Some(_) => return conflict,
+                None => return Err(Failure::Expired),
+            }
+        }
+        Ok(())
+    }
+
+    fn announce(&mut self) -> Vec<Installing<'t>> {
+        let announced = self.parts.iter().filter(|part| !self.by_itself && !part.changed.is_empty());
+        announced.map(|part| part.table.announce(part.changed)).collect()
+    }
+
+    /// Whether all records that were read are so at this moment.
+    fn check(&mut self) -> Result<(), Failure> {
+        for read in self.reads {
+            let part = self.parts.iter_mut().find(|part| ptr::eq(part.table, read.table));
+            if !part.map_or(Ok(false), |part| part.holds(self.participant, read, self.now_ms))? {
+                return Err(Failure::Final(CommitError::Conflict));
+            }
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        self.parts.iter_mut().for_each(Part::keep_changed);
+        #[cfg(test)]
+        tests::pause::here();
+    }
+
+    fn make(&mut self) -> Result<(), Failure> {
+        make(&mut self.parts, self.changes, self.now_ms).map_err(|error| Failure::Final(error.into()))
+    }
+}
+
+/// Prepares the changes of all tables, then installs them; or none.
+fn make(parts: &mut [Part<'_>], changes: &[KeyChange<'_>], now_ms: u64) -> Result<(), StoreError> {
+    let mut prepared: Vec<Option<Prepared>> = Vec::with_capacity(parts.len());
+    for part in &mut *parts {
+        let next = match part.held.as_mut().filter(|_| !part.changes.is_empty()) {
+            Some(held) => held.prepare(&changes[part.changes.clone()]).map(Some),
+            None => Ok(None),
+        };
+        match next {
+            Ok(next) => prepared.push(next),
+            Err(error) => {
+                for (part, prepared) in parts.iter().zip(prepared) {
+                    if let Some((held, prepared)) = part.held.as_ref().zip(prepared) {
+                        held.abandon(prepared);
+                    }
+                }
+                return Err(error);
+            }
+        }
+    }
+    for (part, prepared) in parts.iter_mut().zip(prepared) {
+        if let Some((held, prepared)) = part.held.as_mut().zip(prepared) {
+            held.install(prepared, &changes[part.changes.clone()], now_ms);
+        }
+    }
+    Ok(())
+}

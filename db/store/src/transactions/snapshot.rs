@@ -1,0 +1,39 @@
+//! Several records of one moment.
+
+use super::{Read, commit};
+use crate::limits::SNAPSHOT_TRIES;
+use crate::{Guard, Participant, RecordRef, Stripes, Table};
+
+/// The live records of some keys, given with their hashes, as they all were at one moment.
+pub fn snapshot<'g>(
+    participant: &'g Participant,
+    guard: &'g Guard<'_>,
+    table: &'g Table,
+    keys: &[(u64, &[u8])],
+    now_ms: u64,
+) -> Vec<Option<RecordRef<'g>>> {
+    let get = |now_ms| -> Vec<_> { keys.iter().map(|(hash, key)| table.get(guard, *hash, key, now_ms)).collect() };
+    // The clock of commits, for all of it: by the thread's own, records may live that an earlier transaction found expired.
+    let clock = || participant.epochs().commit_time(now_ms);
+    for _ in 0..SNAPSHOT_TRIES {
+        let now_ms = clock();
+        let records = get(now_ms);
+        let reads: Vec<_> = (keys.iter().zip(&records))
+            .map(|((hash, key), record)| Read {
+                table,
+                hash: *hash,
+                key,
+                version: record.map_or(0, |record| record.version()),
+            })
+            .collect();
+        if keys.len() < 2 || commit(participant, &reads, &mut [], now_ms).is_ok() {
+            return records;
+        }
+    }
+    let mut stripes = Stripes::default();
+    keys.iter().for_each(|(hash, _)| stripes.add(*hash));
+    let held = table.exclusive(participant, stripes);
+    let records = get(clock());
+    drop(held);
+    records
+}

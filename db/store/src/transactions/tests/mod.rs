@@ -1,0 +1,121 @@
+//! What transactions promise: all or nothing, at one moment, whoever writes meanwhile.
+
+mod history;
+mod invariants;
+mod phantoms;
+mod refusals;
+mod single;
+
+use std::sync::Arc;
+
+use super::{
+    CommitError, KeyChange, New, RangeRead, Read, Stretch, Wanted, commit, commit_with_ranges, snapshot, snapshot_range,
+};
+use crate::{Epochs, Guard, Looks, Mode, Participant, Progress, RecordRef, Span, Table, TableConfig, Write};
+
+/// What a test does in the middle of its thread's next commit: between its look and its changes, when it has let go of what it only reads.
+pub(super) mod pause {
+    use std::cell::Cell;
+
+    thread_local! {
+        static NEXT: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+        static RANGES: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    }
+
+    /// Where ranges are looked at.
+    pub(in crate::transactions) fn at_ranges() {
+        if let Some(f) = RANGES.take() {
+            f();
+        }
+    }
+
+    pub(in crate::transactions) fn next_ranges(f: impl FnOnce() + 'static) {
+        RANGES.set(Some(Box::new(f)));
+    }
+
+    pub(in crate::transactions) fn here() {
+        if let Some(f) = NEXT.take() {
+            f();
+        }
+    }
+
+    pub(in crate::transactions) fn next(f: impl FnOnce() + 'static) {
+        NEXT.set(Some(Box::new(f)));
+    }
+}
+
+/// Work is cut down under miri, which is some hundred times slower.
+const fn scaled(work: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { work }
+}
+
+/// Histories and rounds are as many times as many where `SANDSTORM_DEEP` is set.
+fn deep(rounds: usize) -> usize {
+    if std::env::var_os("SANDSTORM_DEEP").is_some() { rounds * 25 } else { rounds }
+}
+
+fn tables(count: usize, mode: Mode, quota_bytes: u64) -> (Arc<Epochs>, Vec<Table>) {
+    let epochs = Epochs::new();
+    let config = TableConfig { mode, quota_bytes, max_value_len: 1 << 16, ordered: true, ..TableConfig::default() };
+    let make = |seed| Table::with_seed(config, Arc::clone(&epochs), seed);
+    let tables = (0..count as u64).map(make).collect();
+    (epochs, tables)
+}
+
+fn put(table: &Table, participant: &Participant, key: &[u8], value: &[u8]) -> u64 {
+    table.put(participant, table.hash(key), key, value, &Write::default(), 0).expect("there is room")
+}
+
+/// Value and version of the record of `key`.
+fn get(table: &Table, participant: &Participant, key: &[u8], now_ms: u64) -> Option<(Vec<u8>, u64)> {
+    let guard = participant.guard();
+    table.get(&guard, table.hash(key), key, now_ms).map(|record| (record.value().to_vec(), record.version()))
+}
+
+/// All records of a span, read as a transaction reads them: in turns, while others write.
+fn read_all<'g>(guard: &'g Guard<'_>, table: &'g Table, span: Span<'g>) -> Vec<RecordRef<'g>> {
+    let (mut left, mut records) = (span, Vec::new());
+    while table.range(guard, &mut left, 3, 0, &mut |record| records.push(record)) == Ok(Progress::More) {
+        std::thread::yield_now();
+    }
+    records
+}
+
+/// The beginning of a span as it was at one moment.
+fn at_once<'g>(
+    participant: &'g Participant,
+    guard: &'g Guard<'g>,
+    table: &'g Table,
+    span: Span<'g>,
+    limit: usize,
+) -> Stretch<'g> {
+    let wanted = Wanted { participant, guard, table, span, limit, now_ms: 0 };
+    snapshot_range(&wanted, &mut { Looks::MESSAGE }, &mut |_, _| true).expect("the table is ordered")
+}
+
+fn range_read<'k>(table: &'k Table, span: Span<'k>, records: &[RecordRef<'k>]) -> RangeRead<'k> {
+    RangeRead { table, span, rows: records.iter().map(|record| (record.key(), record.version())).collect() }
+}
+
+fn read<'k>(table: &'k Table, key: &'k [u8], version: u64) -> Read<'k> {
+    Read { table, hash: table.hash(key), key, version }
+}
+
+fn writes<'k>(table: &'k Table, key: &'k [u8], value: &'k [u8]) -> KeyChange<'k> {
+    let becomes = Some(New { value, flags: 0, expires_at_ms: 0 });
+    KeyChange { table, hash: table.hash(key), key, becomes }
+}
+
+fn deletes<'k>(table: &'k Table, key: &'k [u8]) -> KeyChange<'k> {
+    KeyChange { table, hash: table.hash(key), key, becomes: None }
+}
+
+/// Numbers of a small generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % limit
+    }
+}
