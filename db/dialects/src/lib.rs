@@ -278,7 +278,7 @@ impl Conversation {
 #[inline]
 pub(crate) fn hash_key(table: &Table, key: &[u8]) -> u64 {
     #[cfg(test)]
-    hashed::note();
+    hashed::note(1);
     table.hash(key)
 }
 
@@ -291,8 +291,8 @@ pub(crate) mod hashed {
         static COUNT: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(super) fn note() {
-        COUNT.set(COUNT.get() + 1);
+    pub(crate) fn note(keys: usize) {
+        COUNT.set(COUNT.get() + keys as u64);
     }
 
     pub(crate) fn take() -> u64 {

@@ -263,6 +263,9 @@ impl Each {
     fn step(&mut self, call: &mut Call<'_, '_>, arguments: &Arguments<'_>) -> Result<bool, Fail> {
         let entry = reach(call.view()?, self.table, self.doing == Doing::Delete)?;
         let batch = arguments.from(self.at);
+        // Hashes each of them.
+        #[cfg(test)]
+        crate::hashed::note(batch.len());
         entry.table.prefetch_keys(call.guard, &batch);
         let (start, before) = (call.reply.out.len(), self.at);
         for key in &batch {

@@ -211,7 +211,7 @@ fn a_panic_inside_a_host_call_ends_the_process_with_its_message() {
         World::new().run(&native(breaks), b"", long());
         return;
     }
-    let name = "extensions::tests::calls::a_panic_inside_a_host_call_ends_the_process_with_its_message";
+    let name = "tests::calls::a_panic_inside_a_host_call_ends_the_process_with_its_message";
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(BREAKS, "1")
