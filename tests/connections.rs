@@ -4,10 +4,14 @@
 #[path = "common/certificates.rs"]
 mod certificates;
 mod common;
+#[path = "connections/handshakes.rs"]
+mod handshakes;
 #[path = "memcached/peer.rs"]
 mod peer;
 #[path = "connections/ports.rs"]
 mod ports;
+#[path = "connections/records.rs"]
+mod records;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

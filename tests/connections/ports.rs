@@ -33,7 +33,7 @@ const TENANTS: &str =
     "[[tenants]]\nname = 'shop'\nhome_worker = 2\ntoken = 'the_token_of_the_shop'\ntables = [{ name = 't' }]\n";
 
 /// Says something, and hears until the answers end so, or the connection does.
-fn hear_from(stream: &mut (impl Read + Write), said: &[u8], end: &[u8]) -> String {
+pub(super) fn hear_from(stream: &mut (impl Read + Write), said: &[u8], end: &[u8]) -> String {
     let (mut heard, mut buffer) = (Vec::new(), [0; 4096]);
     // A connection that has ended takes nothing more: what it answered before is there.
     let _may_be_closed = stream.write_all(said);
@@ -50,7 +50,7 @@ fn hear_from(stream: &mut (impl Read + Write), said: &[u8], end: &[u8]) -> Strin
 }
 
 /// Connections that worker `worker` has.
-fn at(plane: &DataPlane, worker: usize) -> u64 {
+pub(super) fn at(plane: &DataPlane, worker: usize) -> u64 {
     let read = plane.metrics.read_worker(worker);
     flat(&read).find(|(name, _)| name == "connections").map_or(0, |(_, value)| value)
 }
@@ -107,15 +107,15 @@ fn a_unix_socket_is_a_port_of_this_machine() {
 }
 
 /// A server with TLS on a port for each protocol: memcached's speaks for the shop, at Redis' a tenant has to be named.
-struct Secured {
-    plane: DataPlane,
+pub(super) struct Secured {
+    pub(super) plane: DataPlane,
     folder: tempfile::TempDir,
-    memcached: SocketAddr,
+    pub(super) memcached: SocketAddr,
     redis: SocketAddr,
 }
 
 impl Secured {
-    fn start(workers: usize) -> Secured {
+    pub(super) fn start(workers: usize) -> Secured {
         let folder = tempfile::tempdir().expect("a folder");
         let (chain, key) = certificate(folder.path(), "localhost", 4000);
         let plane = data_plane_with(&format!(
@@ -135,7 +135,7 @@ impl Secured {
     }
 
     /// A client that believes the certificate that is there now.
-    fn client(&self, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+    pub(super) fn client(&self, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.certificate()).expect("a certificate")).expect("a root");
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -146,10 +146,10 @@ impl Secured {
     }
 }
 
-type Secure = StreamOwned<ClientConnection, TcpStream>;
+pub(super) type Secure = StreamOwned<ClientConnection, TcpStream>;
 
 /// A connection with TLS.
-fn secure(config: &Arc<ClientConfig>, port: SocketAddr) -> Secure {
+pub(super) fn secure(config: &Arc<ClientConfig>, port: SocketAddr) -> Secure {
     let name = ServerName::try_from("localhost").expect("a name");
     StreamOwned::new(ClientConnection::new(Arc::clone(config), name).expect("a client"), connect(port))
 }

@@ -20,7 +20,7 @@ use sandstorm_net::rpc::Status;
 
 pub use self::identity::Identity;
 use crate::limits::REQUEST_NS;
-use crate::limits::protocols::BYTES_PER_REQUEST;
+use crate::limits::protocols::{BYTES_PER_REQUEST, EMPTY_WORK, PIECE_WORK};
 use sandstorm_catalog::{Snapshot, TenantView};
 use sandstorm_metrics::{ConnectionReason, Metrics, WorkerCounters};
 use sandstorm_store::{Participant, Table};
@@ -138,6 +138,11 @@ impl Context<'_> {
     pub(crate) fn work(&self, requests: u64) {
         let requests = u32::try_from(requests).unwrap_or(u32::MAX);
         self.requests.set(self.requests.get().saturating_add(requests));
+    }
+
+    /// Counts that a table is emptied: its locks, and the array that takes the place of the old one. The records are freed in pieces, later.
+    pub(crate) fn empties(&self, table: &Table) {
+        self.work(EMPTY_WORK + (table.stats().records / 2).min(PIECE_WORK.into()));
     }
 
     /// Counts bytes that are copied or looked at.

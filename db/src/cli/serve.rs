@@ -208,10 +208,13 @@ pub(super) fn serve(args: &ServeArgs, state: Option<&Path>, out: &Out) -> Result
     if out.json { Ok(()) } else { out.line("stopped") }
 }
 
+/// What is logged if `RUST_LOG` says nothing. Of rustls errors alone: it warns of what any client sends that is no TLS, so whoever connects could fill the log.
+const DEFAULT_LOG: &str = "warn,rustls=error";
+
 /// Log lines go to standard error; `RUST_LOG` says which.
 pub(super) fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(DEFAULT_LOG));
     // It is set already only when a test has set it.
     let colors = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colors);
@@ -298,4 +301,23 @@ pub(super) fn health(session: &Session, out: &Out) -> Result<(), Failure> {
         all.extend(health.warnings.iter().map(|warning| ("warning", warning.clone())));
         fields(&all)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_strangers_send_is_not_logged_unless_it_is_asked_for() {
+        let logged = |filter: &str| {
+            let filter = tracing_subscriber::EnvFilter::new(filter);
+            let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();
+            tracing::subscriber::with_default(subscriber, || {
+                let of_rustls = tracing::enabled!(target: "rustls::check", tracing::Level::WARN);
+                (of_rustls, tracing::enabled!(target: "sandstorm_server", tracing::Level::WARN))
+            })
+        };
+        assert_eq!(logged(DEFAULT_LOG), (false, true));
+        assert_eq!(logged("warn"), (true, true));
+    }
 }

@@ -213,16 +213,19 @@ pub struct Interest {
     pub readable: bool,
     /// Room to write.
     pub writable: bool,
+    /// The other side's end, though what it said before is not to be read.
+    pub ended: bool,
 }
 
 impl Interest {
     /// To read alone.
-    pub const READ: Interest = Interest { readable: true, writable: false };
+    pub const READ: Interest = Interest { readable: true, writable: false, ended: false };
 
     fn flags(self) -> EventFlags {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, self.readable);
         flags.set(EventFlags::OUT, self.writable);
+        flags.set(EventFlags::RDHUP, self.ended);
         flags
     }
 }
@@ -238,6 +241,8 @@ pub struct Ready {
     pub writable: bool,
     /// The connection is gone, both ways. Said whether it is asked for or not.
     pub broken: bool,
+    /// The other side will say nothing more, if that is asked for.
+    pub ended: bool,
 }
 
 /// Looks after many sockets at once (`epoll`, level-triggered).
@@ -298,6 +303,7 @@ impl Selector {
                 readable: flags.contains(EventFlags::IN),
                 writable: flags.contains(EventFlags::OUT),
                 broken: flags.intersects(EventFlags::HUP | EventFlags::ERR),
+                ended: flags.contains(EventFlags::RDHUP),
             }
         })
     }
@@ -345,9 +351,9 @@ mod tests {
         assert_eq!(stream.peer(), client.local_addr().ok());
         assert!(sockopt::socket_keepalive(&stream).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(KEEPALIVE_IDLE_S));
-        selector.add(&stream, 8, Interest { readable: true, writable: true }).unwrap();
+        selector.add(&stream, 8, Interest { writable: true, ..Interest::READ }).unwrap();
         let ready = look(&mut selector)[0];
-        assert_eq!(ready, Ready { token: 8, readable: false, writable: true, broken: false });
+        assert_eq!(ready, Ready { token: 8, readable: false, writable: true, broken: false, ended: false });
         selector.change(&stream, 9, Interest::READ).unwrap();
         let mut buffer = [0; 16];
         assert_eq!(stream.receive(&mut buffer), Moved::Later);
@@ -357,9 +363,15 @@ mod tests {
         assert_eq!(stream.send(b"pong!"), Moved::Bytes(5));
         client.read_exact(&mut buffer[..5]).unwrap();
         assert_eq!(&buffer[..5], b"pong!");
+        selector.change(&stream, 9, Interest { readable: false, writable: false, ended: true }).unwrap();
+        client.write_all(b"ping").unwrap();
+        assert_eq!(selector.look().len(), 0);
         drop(client);
+        let ready = look(&mut selector)[0];
+        assert!(ready.ended && !ready.readable);
+        selector.change(&stream, 9, Interest::READ).unwrap();
         assert!(look(&mut selector)[0].readable);
-        assert_eq!(stream.receive(&mut buffer), Moved::Ended);
+        assert_eq!((stream.receive(&mut buffer), stream.receive(&mut buffer)), (Moved::Bytes(4), Moved::Ended));
         selector.remove(&stream);
         assert_eq!(selector.look().len(), 0);
     }

@@ -10,7 +10,7 @@ use super::expiry::expires_at_ms;
 use super::stats::{self, Lines};
 use super::sums::Sum;
 use crate::Context;
-use crate::limits::protocols::{COMPATIBLE, REWRITTEN_PER_REQUEST_BYTES};
+use crate::limits::protocols::{COMPATIBLE, REWRITTEN_PER_REQUEST_BYTES, STATISTICS_PER_REQUEST_BYTES};
 use sandstorm_accounts::{Row, Tally};
 use sandstorm_catalog::{NoAccess, TableEntry, TenantView};
 use sandstorm_store::limits::MAX_VALUE_BYTES;
@@ -132,6 +132,11 @@ impl<'w> Work<'w> {
         }
     }
 
+    /// Notes that statistics of so many bytes were put together.
+    pub(super) fn tells(&self, bytes: usize) {
+        self.context.work((bytes / STATISTICS_PER_REQUEST_BYTES) as u64);
+    }
+
     /// Notes that a value of so many bytes is written again, which takes the tenant's time as so many requests do.
     pub(super) fn rewrites(&self, bytes: usize) {
         self.written.set(self.written.get() + bytes);
@@ -205,7 +210,11 @@ impl<'w> Work<'w> {
                 Err(text) => (text, noreply),
             },
             Request::FlushAll { delay, noreply } => (self.flush_all(delay.into()), noreply),
-            Request::Stats(words) => return stats::stats(self, words, Lines::text(out)),
+            Request::Stats(words) => {
+                let before = out.len();
+                stats::stats(self, words, Lines::text(out));
+                return self.tells(out.len() - before);
+            }
             Request::Version => {
                 out.extend_from_slice(b"VERSION ");
                 return line(COMPATIBLE, out);
@@ -409,6 +418,7 @@ impl<'w> Work<'w> {
         let at_ms = expires_at_ms(delay.max(0), now_ms);
         if at_ms <= now_ms {
             entry.flush_at_ms.store(0, Relaxed);
+            self.context.empties(&entry.table);
             entry.table.clear(self.context.participant);
         } else {
             entry.flush_at_ms.store(at_ms, Relaxed);

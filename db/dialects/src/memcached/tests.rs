@@ -260,6 +260,26 @@ fn a_write_costs_its_tenant_what_it_evicts() {
 }
 
 #[test]
+fn emptying_a_table_and_statistics_cost_their_tenant_what_they_take() {
+    let place = Place::new(Access::Read);
+    let (mut text, mut binary) = (place.client("shop", "t"), place.client("shop", "t"));
+    let frame = |op: u8| [&[0x80, op][..], &[0; 22]].concat();
+    let texts = [(&b"flush_all\r\n"[..], 50), (b"flush_all noreply\r\n", 50), (b"stats\r\n", 20)];
+    let texts = texts.map(|(said, least)| (false, said.to_vec(), least));
+    let frames = [(0x08, 50), (0x18, 50), (0x10, 20)].map(|(op, least)| (true, frame(op), least));
+    for (is_binary, said, least) in texts.into_iter().chain(frames) {
+        let client = if is_binary { &mut binary } else { &mut text };
+        place.context(|context| {
+            let (mut used, mut out) = (0, Vec::new());
+            while used < said.len() {
+                used += client.session.run(context, &said[used..], &mut out).0;
+            }
+            assert!(context.worked() >= least, "{} for {said:?}", context.worked());
+        });
+    }
+}
+
+#[test]
 fn a_datagram_is_answered_whole_or_has_an_end() {
     let place = Place::new(Access::Read);
     let (mut stream, mut wicket) = (place.client("shop", "t"), place.client("shop", "t"));

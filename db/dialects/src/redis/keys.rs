@@ -5,7 +5,6 @@ use super::commands::unknown_subcommand;
 use super::glob::Pattern;
 use super::strings::ANSWER_TOO_LONG;
 use crate::limits::PLAN;
-use crate::limits::protocols::PIECE_WORK;
 use crate::limits::redis::{
     ATOMIC_BYTES, ATOMIC_KEYS, PATTERN_STEPS, PATTERN_STEPS_PER_REQUEST, RANDOM_SCANS_AT_ONCE, SCAN_MATCHED,
     SCAN_RECORDS,
@@ -264,7 +263,7 @@ pub(super) fn how(call: &Call<'_, '_>) -> Outcome {
 
 /// Empties a table. Its records are freed in pieces, later.
 pub(super) fn clear<'w>(call: &mut Call<'_, 'w>, entry: &'w TableEntry) -> Outcome {
-    call.context.work(SCAN_WORK + (entry.table.stats().records / 2).min(PIECE_WORK.into()));
+    call.context.empties(&entry.table);
     match call.held.as_deref_mut().map(|held| held.of(&entry.table)) {
         Some(held) => {
             if !held.is_some_and(sandstorm_store::Exclusive::clear) {

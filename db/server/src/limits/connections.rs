@@ -27,6 +27,11 @@ pub const SLOW_READER_US: u64 = 10_000_000;
 pub const STRANGER_US: u64 = 30_000_000;
 /// Bytes that one that has not shown whose it is may have waiting: a user and a token take a tenth.
 pub const STRANGER_INPUT_BYTES: usize = 16 << 10;
+/// Connections that have not shown whose they are, of one address (IPv6: of one /64): so many clients of a machine may wait for their handshakes at once
+/// when a server has restarted.
+pub const STRANGERS_OF_ADDRESS: usize = 1_024;
+/// The same as a part of all connections that there may be: one in so many, where files are few.
+pub const STRANGERS_OF_ADDRESS_ONE_IN: usize = 4;
 /// Nanoseconds after which a worker leaves the rest of its connections, or of a burst of datagrams, for its next turn, so that
 /// packets, invocations and other tenants' connections have theirs: 64 small requests with a read and a write each take as long.
 pub const TURN_NS: u64 = 250_000;

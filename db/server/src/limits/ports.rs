@@ -22,5 +22,19 @@ pub const TLS_HANDSHAKE_NS_PER_S: u64 = 100_000_000;
 pub const TLS_HANDSHAKE_BURST_NS: u64 = 50_000_000;
 /// Bytes of encrypted answers that a connection holds until the client takes them, beside answers that are not encrypted yet: two records.
 pub const TLS_SEND_BYTES: usize = 32 << 10;
-/// Bytes that an idle connection takes for TLS: keys, and what came of a record.
+/// Bytes that an idle connection takes for TLS: keys and buffers; what came of a record is counted beside it.
 pub const TLS_IDLE_BYTES: usize = 8 << 10;
+/// Bytes that a connection with keys may send without a byte of plaintext: one largest record, and some. More is half of a message that never ends, which
+/// the library would keep.
+pub const TLS_KEPT_BYTES: usize = 18 << 10;
+/// Records without plaintext of a connection, beyond those that [`TLS_BARE_RECORD_BYTES`] make up for; then it is closed. Clients change their keys after
+/// millions of records, if ever.
+pub const TLS_BARE_RECORDS: usize = 256;
+/// Bytes of plaintext that make up for one of those.
+pub const TLS_BARE_RECORD_BYTES: usize = 64 << 10;
+/// What a record takes beside its bytes, in plain requests.
+pub const TLS_RECORD_WORK: u32 = 3;
+/// The same of one without plaintext: new keys, and those of the answer.
+pub const TLS_BARE_RECORD_WORK: u32 = 25;
+/// What is decrypted of one connection at once, in plain requests: as a command's piece where other tenants ask, too.
+pub const TLS_SLICE_WORK: u32 = sandstorm_dialects::limits::protocols::SHARED_PIECE_WORK;

@@ -48,7 +48,7 @@ use self::stripe::{State, Stripe};
 pub use self::tablets::Tablet;
 use self::tablets::Tablets;
 pub use self::update::{Change, Exclusive, Stripes, Value};
-use super::epochs::{Charge, Garbage, Tally};
+use super::epochs::{Charge, Garbage, Piecemeal, Tally};
 use super::record::RecordRef;
 use super::transactions::core::Announced;
 use super::{Condition, Epochs, Guard, Marks, Mode, Participant, StoreError, TableConfig, TableStats, Write};
@@ -489,9 +489,13 @@ impl Table {
         self.check(guard.epochs());
         let old = self.current.load(Ordering::Relaxed);
         // SAFETY: protected by the guard.
-        let generation = unsafe { &*old }.generation + 1;
-        self.install(Table::first_buckets(generation));
+        let now = unsafe { &*old };
         // All stripes are locked, so no write is between its accounting and its slot.
+        if self.bytes.load(Ordering::Relaxed) == 0 && now.count() == STRIPES && !now.is_growing() {
+            return;
+        }
+        let generation = now.generation + 1;
+        self.install(Table::first_buckets(generation));
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         for (stripe, state) in self.stripes.iter().zip(states) {
             stripe.records.set(0);
@@ -507,7 +511,7 @@ impl Table {
             // SAFETY: it came from Box::into_raw (`install`, `with_seed`), and was replaced, under the lock of growth.
             let discarded = Discarded::new(unsafe { Retired::new(old) }, bytes as usize);
             // In part: who empties a full table fills it again at once. Who does so over and over is stopped.
-            let charge = self.garbage.charge(bytes.min(self.garbage_limit / 4));
+            let charge = self.garbage.charge((discarded.bytes() as u64).min(self.garbage_limit / 4));
             participant.retire(Garbage::Piecemeal(Box::new(discarded)), charge);
         }
     }

@@ -169,6 +169,28 @@ fn a_table_that_is_emptied_over_and_over_is_charged_for_it() {
 }
 
 #[test]
+fn the_array_of_a_table_that_is_emptied_is_charged_for_and_an_empty_one_leaves_nothing() {
+    let (epochs, table) = table(Mode::Store, 64 << 20);
+    let mut writer = epochs.register();
+    let pin = writer.pin();
+    for n in 0..20_000u64 {
+        put(&table, &writer, &n.to_le_bytes(), b"");
+        writer.quiescent();
+    }
+    let before = table.stats();
+    let array = before.capacity * 16;
+    table.clear(&writer);
+    let after = table.stats();
+    assert!(after.garbage_bytes >= before.garbage_bytes + before.bytes + array, "{before:?} {after:?}");
+    let retired = writer.retired();
+    (0..1000).for_each(|_| table.clear(&writer));
+    assert_eq!((table.stats(), writer.retired()), (after, retired), "there is nothing to be freed");
+    writer.unpin(pin);
+    settle(&epochs, &mut writer);
+    assert_eq!(table.stats().garbage_bytes, 0);
+}
+
+#[test]
 fn what_a_table_left_behind_outlives_it() {
     let (epochs, table) = open_table();
     let mut writer = epochs.register();

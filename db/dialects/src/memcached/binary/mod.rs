@@ -182,7 +182,11 @@ impl<'w> Work<'w> {
                 "OK" => Ok(0),
                 text => Err(text),
             },
-            Command::Stat { name } => return stats::stats(self, Words::new(name), Lines::binary(done, out)),
+            Command::Stat { name } => {
+                let before = out.len();
+                stats::stats(self, Words::new(name), Lines::binary(done, out));
+                return self.tells(out.len() - before);
+            }
             Command::Version => return done.push(COMPATIBLE.as_bytes(), out),
             Command::Nothing | Command::Quit => Ok(0),
             Command::Malformed(status) | Command::Refused(status) => return push_status(frame, status, out),

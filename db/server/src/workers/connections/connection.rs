@@ -2,6 +2,7 @@
 
 use sandstorm_net::driver::{Interest, Moved};
 
+use super::room::Seat;
 use super::wire::Wire;
 use crate::limits::connections::{KEPT_BUFFER_BYTES, SEND_BYTES, UNSENT_PAUSE_BYTES};
 use sandstorm_dialects::Conversation;
@@ -40,6 +41,8 @@ pub(super) struct Connection {
     pub(super) judged: usize,
     /// The tenant that it counts for; 0: not known yet.
     pub(super) tenant: u32,
+    /// Its place, until it has shown whose it is.
+    pub(super) seat: Option<Seat>,
     /// When it came; when it last took a byte of what waits for it. In the workers' microseconds.
     pub(super) since_us: u64,
 }
@@ -60,6 +63,7 @@ impl Connection {
             queued: false,
             judged: 0,
             tenant: 0,
+            seat: None,
             since_us: now_us,
         }
     }
@@ -80,9 +84,14 @@ impl Connection {
         self.state == State::Talks && self.unsent() <= UNSENT_PAUSE_BYTES
     }
 
-    /// What the selector should look for.
+    /// What the selector should look for. Nothing, or the end alone, only where something else looks after the connection: an invocation ends, and a
+    /// handshake that is held back has its turn, or its time is up.
     pub(super) fn wanted(&self) -> Interest {
-        Interest { readable: self.goes_on() && !self.held_back, writable: self.unsent() > 0 }
+        if self.held_back && self.wire.is_handshaking() {
+            // One that has had an answer may have said all that it has to say, and waits for what we have.
+            return Interest { readable: false, writable: false, ended: !self.wire.has_heard() };
+        }
+        Interest { readable: self.goes_on(), writable: self.unsent() > 0, ended: false }
     }
 
     /// Keeps what was not used up of what has come.

@@ -3,14 +3,14 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
-use std::net::IpAddr;
 use std::time::Instant;
 
-use sandstorm_net::driver::{Moved, Stream};
+use sandstorm_net::driver::Moved;
 
 use super::Connections;
 use super::inbox::Name;
-use super::line::Line;
+use super::line::{KEPT_LANES, Line};
+use super::room::Origin;
 use super::turn::Fate;
 use crate::limits::ports::{TLS_HANDSHAKE_BURST_NS, TLS_HANDSHAKE_NS_PER_S, TLS_HANDSHAKES_AT_ONCE};
 use crate::workers::Worker;
@@ -58,15 +58,9 @@ impl Handshakes {
         (self.line.len() > 0).then(|| self.looked_us + owed_ns / NS_PER_US + 1)
     }
 
-    /// A lane for each address (of IPv6: each /64); Unix sockets have one.
-    fn lane(&self, stream: &Stream) -> u32 {
-        let ip = stream.peer().map(|peer| peer.ip().to_canonical());
-        let network = match ip {
-            Some(IpAddr::V6(ip)) => Some(u128::from(ip) >> 64),
-            Some(IpAddr::V4(ip)) => Some(u128::from(u32::from(ip)) << 64),
-            None => None,
-        };
-        self.hashes.hash_one(network) as u32
+    /// A lane for each address.
+    fn lane(&self, origin: Option<Origin>) -> u32 {
+        self.hashes.hash_one(origin) as u32
     }
 }
 
@@ -74,6 +68,7 @@ impl Connections {
     /// Goes on with handshakes that had to wait. Tells how many.
     pub(super) fn shake_more_hands(&mut self, worker: &mut Worker) -> usize {
         self.handshakes.begun = 0;
+        self.forget_the_gone();
         let mut done = 0;
         while self.handshakes.line.len() > 0
             && self.handshakes.may(worker.now_us)
@@ -88,6 +83,14 @@ impl Connections {
         done
     }
 
+    /// Those that have ended while they waited leave the line, once they are most of it.
+    fn forget_the_gone(&mut self) {
+        let (line, places) = (&mut self.handshakes.line, &mut self.places);
+        if line.len() > KEPT_LANES + 2 * places.held(0) {
+            line.retain(|name| places.get(name).is_some());
+        }
+    }
+
     /// A connection that has no keys yet has something to say: at once, or when its turn has come.
     pub(super) fn shake_hands(&mut self, name: Name, worker: &mut Worker) {
         let Some(connection) = self.places.get(name) else { return };
@@ -96,7 +99,7 @@ impl Connections {
         }
         if !self.handshakes.may(worker.now_us) {
             connection.held_back = true;
-            let lane = self.handshakes.lane(connection.wire.stream());
+            let lane = self.handshakes.lane(connection.seat.map(|seat| seat.origin));
             self.handshakes.line.push(lane, name);
             return self.watch(name);
         }
@@ -105,6 +108,7 @@ impl Connections {
         let begun = Instant::now();
         let moved = connection.wire.receive(&mut received);
         self.handshakes.charge(begun.elapsed().as_nanos() as u64);
+        let _is_in_what_was_charged = connection.wire.take_work();
         let is_over = !connection.wire.is_handshaking();
         if is_over {
             connection.since_us = worker.now_us;

@@ -42,6 +42,8 @@ pub(super) enum Mail {
     },
     /// Another of its tenant's connections has ended that one.
     End(Name),
+    /// Another one has taken the place of that one, which has not shown whose it is.
+    Shed(Name),
 }
 
 /// One worker's inbox.

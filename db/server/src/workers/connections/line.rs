@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::inbox::Name;
 
 /// Empty lanes that are kept for their tenants' next request: a few kilobytes in all.
-const KEPT_LANES: usize = 64;
+pub(super) const KEPT_LANES: usize = 64;
 
 /// Connections that wait for their turn.
 #[derive(Default)]
@@ -34,6 +34,14 @@ impl Line {
         }
         lane.push_back(name);
         self.len += 1;
+    }
+
+    /// Keeps those that are so.
+    pub(super) fn retain(&mut self, mut are: impl FnMut(Name) -> bool) {
+        self.lanes.values_mut().for_each(|lane| lane.retain(|name| are(*name)));
+        self.lanes.retain(|_, lane| !lane.is_empty());
+        self.turns.retain(|tenant| self.lanes.contains_key(tenant));
+        self.len = self.lanes.values().map(VecDeque::len).sum();
     }
 
     /// Takes the first of the tenant whose turn it is.
@@ -72,5 +80,9 @@ mod tests {
             assert_eq!(line.pop(), Some(name(tenant)));
         }
         assert!(line.lanes.len() <= KEPT_LANES && line.turns.is_empty());
+        (0..100).for_each(|place| line.push(place % 3, name(place)));
+        line.retain(|name| name.place % 3 != 1 && name.place < 10);
+        let order: Vec<u32> = std::iter::from_fn(|| line.pop()).map(|name| name.place).collect();
+        assert_eq!((order, line.len()), (vec![0, 2, 3, 5, 6, 8, 9], 0));
     }
 }

@@ -4,12 +4,14 @@
 //! there and answered in one send. Only what is not whole yet, or does not leave at once, is copied into buffers of its own, so an
 //! idle connection has none. [`turn`] is the way of a request; read it first.
 
+mod arrivals;
 mod connection;
 mod datagrams;
 mod handshakes;
 mod inbox;
 mod line;
 mod places;
+mod records;
 mod room;
 mod turn;
 mod wire;
@@ -131,8 +133,10 @@ impl Connections {
     }
 
     /// Gives a connection a place, and has its stream looked after. None if the kernel has no room for that.
-    fn admit(&mut self, connection: Box<Connection>) -> Option<Name> {
+    fn admit(&mut self, mut connection: Box<Connection>) -> Option<Name> {
         self.unsent += usize::from(connection.unsent() > 0);
+        // Not what the worker before had it look for: nobody asks again what it waits for until it has something to say.
+        connection.interest = connection.wanted();
         let interest = connection.interest;
         let name = self.places.insert(connection);
         let added = self.places.get(name).map(|connection| self.selector.add(&connection.wire, token(name), interest));

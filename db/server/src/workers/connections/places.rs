@@ -111,10 +111,11 @@ impl Places {
         Some(connection)
     }
 
-    /// Counts a connection for a tenant.
+    /// Counts a connection for a tenant: it is no stranger any more.
     pub(super) fn belongs(&mut self, name: Name, tenant: u32) {
         let Some(connection) = self.get(name) else { return };
         let before = std::mem::replace(&mut connection.tenant, tenant);
+        connection.seat = None;
         let bytes = connection.buffered() as isize;
         self.count(before, -1, -bytes);
         self.count(tenant, 1, bytes);

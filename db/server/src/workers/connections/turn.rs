@@ -11,11 +11,10 @@ use sandstorm_net::rpc::{Op, Operation};
 
 use super::connection::{Connection, State};
 use super::inbox::{Mail, Name};
-use super::wire::Wire;
-use super::{Connections, GATES, connection, name, note, token};
+use super::{Connections, GATES, name, note, token};
 use crate::limits::connections::{
-    ACCEPT_PAUSE_US, ACCEPTED_AT_ONCE, BATCHES_AT_ONCE, FEW_READY, KEPT_BUFFER_BYTES, LOOK_US, LOOKS, SLOW_READER_US,
-    STRANGER_INPUT_BYTES, STRANGER_US, TURN_NS,
+    BATCHES_AT_ONCE, FEW_READY, KEPT_BUFFER_BYTES, LOOK_US, LOOKS, SLOW_READER_US, STRANGER_INPUT_BYTES, STRANGER_US,
+    TURN_NS,
 };
 use crate::limits::ports::TLS_HANDSHAKE_US;
 use crate::workers::Worker;
@@ -165,7 +164,7 @@ impl Connections {
                 let name = name(one.token);
                 let Some(connection) = self.places.get(name) else { continue };
                 // A Unix socket says that its client has gone while there is something of it to read.
-                if one.broken && !one.readable {
+                if one.ended || (one.broken && !one.readable) {
                     self.broken.push(name);
                 } else if !mem::replace(&mut connection.queued, true) {
                     self.line.push(connection.tenant, name);
@@ -186,18 +185,21 @@ impl Connections {
     }
 
     /// Takes what another worker has sent.
-    fn open(&mut self, mail: Mail, worker: &mut Worker) {
+    pub(super) fn open(&mut self, mail: Mail, worker: &mut Worker) {
         match mail {
             Mail::Connection(connection) => {
-                let tenant = connection.tenant;
-                let has_more =
-                    connection.unsent() > 0 || connection.used < connection.input.len() || connection.wire.has_ended();
+                let (tenant, seat) = (connection.tenant, connection.seat);
+                let waits = connection.wire.has_ended() || connection.wire.has_rest();
+                let has_more = waits || connection.unsent() > 0 || connection.used < connection.input.len();
                 match self.admit(connection) {
                     Some(name) => {
                         self.tell(tenant, worker);
                         if let Some(connection) = self.places.get(name) {
                             let stream = connection.wire.stream();
                             let place = (worker.index as u32, name.word());
+                            if let Some(seat) = seat {
+                                worker.shared.room.seated(seat, (worker.index, name));
+                            }
                             connection.conversation.placed(place, || stream.addresses());
                             if connection.conversation.is_killed() {
                                 // While it was on its way.
@@ -209,7 +211,7 @@ impl Connections {
                         }
                     }
                     None => {
-                        worker.shared.room.leave(tenant);
+                        worker.shared.room.leave(tenant, seat);
                         note(&worker.counters, ConnectionReason::NoFiles);
                     }
                 }
@@ -220,6 +222,7 @@ impl Connections {
                     self.end(name, worker);
                 }
             }
+            Mail::Shed(name) => self.shed(name, worker),
             Mail::Answer { name, status, number, value } => {
                 self.answered(name, &InvocationAnswer { status, number, value: &value }, worker.now_us);
             }
@@ -251,58 +254,10 @@ impl Connections {
         let was_full = wicket.is_full();
         wicket.serve(worker);
         if wicket.is_full() != was_full {
-            let interest = Interest { readable: true, writable: !was_full };
+            let interest = Interest { writable: !was_full, ..Interest::READ };
             let token = GATES | (self.gates.len() + number) as u64;
             let _changed = self.selector.change(&wicket.driver, token, interest);
         }
-    }
-
-    /// Accepts connections at a gate.
-    fn accept(&mut self, gate: usize, worker: &mut Worker) {
-        let shared = Arc::clone(&worker.shared);
-        for _ in 0..ACCEPTED_AT_ONCE {
-            let Some(gate) = self.gates.get(gate) else { return };
-            let stream = match gate.listener.accept() {
-                Ok(Some(stream)) => stream,
-                Ok(None) => return,
-                Err(_) => {
-                    note(&worker.counters, ConnectionReason::NoFiles);
-                    return self.pause(worker.now_us);
-                }
-            };
-            worker.counters.connections_accepted.add(1);
-            // With TLS it counts for nobody until the handshake is over.
-            let identity = Identity::of_port(&worker.snapshot, &gate.entrance).filter(|_| gate.tls.is_none());
-            let home = identity.and_then(|identity| identity.view(&worker.snapshot)).map(|view| &view.tenant);
-            let tenant = home.map_or(0, |tenant| tenant.id);
-            if !shared.room.take(tenant) {
-                note(&worker.counters, ConnectionReason::Full);
-                if gate.tls.is_none() {
-                    let _for_politeness = stream.send(gate.entrance.protocol.full());
-                }
-                continue;
-            }
-            let Some(wire) = Wire::new(stream, gate.tls.as_ref()) else {
-                shared.room.leave(tenant);
-                note(&worker.counters, ConnectionReason::Handshake);
-                continue;
-            };
-            let mut connection = connection(wire, &gate.entrance, worker.now_us);
-            connection.tenant = tenant;
-            match home.map(|tenant| tenant.home_worker as usize % shared.ports.len()) {
-                Some(home) if home != worker.index => {
-                    worker.counters.connections_handed_over.add(1);
-                    shared.send_mail(home, Mail::Connection(connection));
-                }
-                _ => self.open(Mail::Connection(connection), worker),
-            }
-        }
-    }
-
-    /// Accepts nothing for a while.
-    fn pause(&mut self, now_us: u64) {
-        self.paused_until_us = Some(now_us + ACCEPT_PAUSE_US);
-        self.gates.iter().for_each(|gate| self.selector.remove(&gate.listener));
     }
 
     /// A connection has something to say, or room for answers, or goes on with what it has.
@@ -325,7 +280,13 @@ impl Connections {
                 // It had to wait, for others or until answers had left.
                 fate = self.converse(name, None, batches, worker);
             } else {
-                fate = match connection.wire.receive(&mut received) {
+                let moved = connection.wire.receive(&mut received);
+                let work = connection.wire.take_work();
+                worker.bill_connection(connection.conversation.identity(), work);
+                if connection.wire.has_rest() {
+                    self.pieces = self.pieces.saturating_add(work);
+                }
+                fate = match moved {
                     Moved::Bytes(bytes) => {
                         // Whoever was told that a token or a tenant is no more must not find it here.
                         worker.take_directory();
@@ -418,13 +379,13 @@ impl Connections {
         let tenant = connection.conversation.identity().map_or(0, Identity::tenant);
         // Not only what grew while it was served: invocations' answers come between.
         let grew = buffered > mem::replace(&mut connection.judged, buffered);
-        let (counted, ends) = (connection.tenant, connection.state == State::Ends);
-        // The selector does not tell again that the client has said its last.
-        let has_ended = connection.wire.has_ended() && connection.goes_on();
+        let (counted, seat, ends) = (connection.tenant, connection.seat, connection.state == State::Ends);
+        // The selector does not tell again that the client has said its last, and not of what is to be decrypted.
+        let has_more = (connection.wire.has_ended() || connection.wire.has_rest()) && connection.goes_on();
         self.unsent = self.unsent + usize::from(unsent > 0) - usize::from(before.0 > 0);
         self.places.buffered(counted, before.1, buffered);
         if tenant != counted && tenant != 0 {
-            if !worker.shared.room.pass(counted, tenant) {
+            if !worker.shared.room.pass(counted, seat, tenant) {
                 return self.refuse(name, ConnectionReason::Full, worker);
             }
             self.places.belongs(name, tenant);
@@ -445,7 +406,7 @@ impl Connections {
         if grew && !self.places.may_buffer(if tenant == 0 { counted } else { tenant }) {
             return self.refuse(name, ConnectionReason::Memory, worker);
         }
-        if matches!(fate, Fate::GoesOn) || has_ended {
+        if matches!(fate, Fate::GoesOn) || has_more {
             self.queue(name);
         }
         self.watch(name);
@@ -467,6 +428,7 @@ impl Connections {
         if let Some(mut connection) = self.release(name) {
             // The worker there has its own bytes to give.
             (connection.queued, connection.needed, connection.judged) = (false, 1, 0);
+            connection.held_back = false;
             self.tell(connection.tenant, worker);
             worker.counters.connections_handed_over.add(1);
             worker.shared.send_mail(home, Mail::Connection(connection));
@@ -482,13 +444,16 @@ impl Connections {
 
     fn end(&mut self, name: Name, worker: &mut Worker) {
         if let Some(mut connection) = self.release(name) {
+            if connection.wire.is_refused() {
+                note(&worker.counters, ConnectionReason::Protocol);
+            }
             connection.wire.close();
-            worker.shared.room.leave(connection.tenant);
+            worker.shared.room.leave(connection.tenant, connection.seat);
             self.tell(connection.tenant, worker);
         }
     }
 
-    fn refuse(&mut self, name: Name, reason: ConnectionReason, worker: &mut Worker) {
+    pub(super) fn refuse(&mut self, name: Name, reason: ConnectionReason, worker: &mut Worker) {
         note(&worker.counters, reason);
         self.end(name, worker);
     }

@@ -1,16 +1,22 @@
 //! What a connection's bytes go through: its socket, or TLS over it. Neither ever waits.
 //!
-//! TLS is driven from here with the worker's own buffers. What comes is decrypted at once and whole, so nothing is left inside of which the selector
-//! does not know; what leaves is encrypted no further ahead than two records.
+//! TLS is driven from here with the worker's own buffers. What comes is decrypted record by record, for a slice of time at most; the rest waits here, and
+//! the connection stands in the line for it, since the selector does not know of it. What leaves is encrypted no further ahead than two records.
 
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use sandstorm_net::driver::{Moved, Stream};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection};
 
-use crate::limits::ports::{TLS_HANDSHAKE_BYTES, TLS_IDLE_BYTES, TLS_SEND_BYTES};
+use super::records::Records;
+use crate::limits::ports::{
+    TLS_BARE_RECORD_BYTES, TLS_BARE_RECORD_WORK, TLS_BARE_RECORDS, TLS_HANDSHAKE_BYTES, TLS_IDLE_BYTES, TLS_KEPT_BYTES,
+    TLS_RECORD_WORK, TLS_SEND_BYTES, TLS_SLICE_WORK,
+};
+use sandstorm_dialects::limits::protocols::BYTES_PER_REQUEST;
 
 /// A connection's way to its client.
 pub(super) enum Wire {
@@ -26,6 +32,17 @@ pub(super) struct Tls {
     ended: bool,
     /// Bytes that came before there were keys.
     handshake_bytes: usize,
+    records: Records,
+    /// What came and is not decrypted yet. Without an allocation while there is nothing.
+    rest: Vec<u8>,
+    /// Bytes that came with keys since the last plaintext: the library may keep them.
+    kept: usize,
+    /// Records that brought none, beyond what plaintext made up for.
+    bare: usize,
+    /// Plaintext that has made up for none yet, bytes.
+    brought: usize,
+    /// What was decrypted since that was last asked, in plain requests.
+    work: u32,
 }
 
 impl Wire {
@@ -34,7 +51,18 @@ impl Wire {
         let Some(config) = tls else { return Some(Wire::Plain(stream)) };
         let mut session = ServerConnection::new(Arc::clone(config)).ok()?;
         session.set_buffer_limit(Some(TLS_SEND_BYTES));
-        Some(Wire::Tls(Box::new(Tls { stream, session, ended: false, handshake_bytes: 0 })))
+        Some(Wire::Tls(Box::new(Tls {
+            stream,
+            session,
+            ended: false,
+            handshake_bytes: 0,
+            records: Records::default(),
+            rest: Vec::new(),
+            kept: 0,
+            bare: 0,
+            brought: 0,
+            work: 0,
+        })))
     }
 
     /// Reads what has come, as far as there is room in `into`.
@@ -68,10 +96,36 @@ impl Wire {
         matches!(self, Wire::Tls(tls) if tls.ended)
     }
 
+    /// Whether something has come that waits to be decrypted, of which the selector does not tell.
+    #[inline]
+    pub(super) fn has_rest(&self) -> bool {
+        matches!(self, Wire::Tls(tls) if !tls.rest.is_empty())
+    }
+
+    /// Whether it was ended for records that bring nothing.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self, Wire::Tls(tls) if tls.is_refused())
+    }
+
+    /// What records took that have come since this was last asked, beside their bytes, in plain requests.
+    #[inline]
+    pub(super) fn take_work(&mut self) -> u32 {
+        match self {
+            Wire::Plain(_) => 0,
+            Wire::Tls(tls) => mem::take(&mut tls.work),
+        }
+    }
+
     /// Whether client and server have no keys yet.
     #[inline]
     pub(super) fn is_handshaking(&self) -> bool {
         matches!(self, Wire::Tls(tls) if tls.session.is_handshaking())
+    }
+
+    /// Whether anything has come of its client.
+    #[inline]
+    pub(super) fn has_heard(&self) -> bool {
+        !matches!(self, Wire::Tls(tls) if tls.handshake_bytes == 0)
     }
 
     /// Bytes that it may take, beside the kernel's.
@@ -79,8 +133,11 @@ impl Wire {
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Wire::Plain(_) => 0,
-            Wire::Tls(tls) if tls.session.wants_write() => TLS_IDLE_BYTES + TLS_SEND_BYTES,
-            Wire::Tls(_) => TLS_IDLE_BYTES,
+            Wire::Tls(tls) => {
+                let kept = if tls.session.is_handshaking() { tls.handshake_bytes } else { tls.kept };
+                let leaves = if tls.session.wants_write() { TLS_SEND_BYTES } else { 0 };
+                TLS_IDLE_BYTES + kept + tls.rest.capacity() + leaves
+            }
         }
     }
 
@@ -136,7 +193,8 @@ impl io::Write for Sink<'_> {
 }
 
 impl Tls {
-    /// One read of the socket, decrypted. The end of `into` is where it is read to, so that all of it, and what was there of a record, fits before.
+    /// One read of the socket, or what the one before has left, decrypted for a slice of time at most. The end of `into` is where it is read to, so that all of it,
+    /// and what was there of a record, fits before.
     fn receive(&mut self, into: &mut [u8]) -> Moved {
         if self.ended {
             return Moved::Ended;
@@ -147,27 +205,27 @@ impl Tls {
             return Moved::Ended;
         }
         let (plain, sealed) = into.split_at_mut(into.len() - into.len() / 4);
-        let came = match self.stream.receive(sealed) {
-            Moved::Bytes(bytes) => bytes,
-            other => {
-                self.ended = other == Moved::Ended;
-                return other;
+        let mut rest = mem::take(&mut self.rest);
+        let is_new = rest.is_empty();
+        let came = if is_new {
+            match self.stream.receive(sealed) {
+                Moved::Bytes(bytes) => sealed.get(..bytes).unwrap_or_default(),
+                other => {
+                    self.ended = other == Moved::Ended;
+                    return other;
+                }
             }
+        } else {
+            rest.as_slice()
         };
-        let (mut rest, mut filled) = (sealed.get(..came).unwrap_or_default(), 0);
-        while !rest.is_empty() && !self.ended {
-            let is_fed = self.session.read_tls(&mut rest).is_ok_and(|bytes| bytes > 0);
-            let closes = match self.session.process_new_packets() {
-                Ok(state) => state.peer_has_closed(),
-                Err(_) => true,
-            };
-            self.ended = closes || !is_fed;
-            filled += self.take(plain.get_mut(filled..).unwrap_or_default());
-        }
-        // The library keeps what came of a message until it is whole.
-        if self.session.is_handshaking() {
-            self.handshake_bytes += came;
-            self.ended |= self.handshake_bytes > TLS_HANDSHAKE_BYTES;
+        let (fed, filled) = self.feed(came, plain);
+        if fed < came.len() && !self.ended {
+            if is_new {
+                self.rest = came.get(fed..).unwrap_or_default().to_vec();
+            } else {
+                rest.drain(..fed);
+                self.rest = rest;
+            }
         }
         // What the handshake has to say, or why it failed.
         if self.session.wants_write() && self.flush() == Moved::Ended {
@@ -178,6 +236,58 @@ impl Tls {
             0 => Moved::Later,
             bytes => Moved::Bytes(bytes),
         }
+    }
+
+    /// Decrypts records, for a slice of time at most. Tells how many bytes of what came that were, and how many they brought.
+    fn feed(&mut self, came: &[u8], plain: &mut [u8]) -> (usize, usize) {
+        let (mut fed, mut filled) = (0, 0);
+        while let Some(rest) = came.get(fed..).filter(|rest| !rest.is_empty())
+            && !self.ended
+            && self.work < TLS_SLICE_WORK
+        {
+            let (len, is_whole) = self.records.front(rest);
+            let mut record = rest.get(..len).unwrap_or_default();
+            let (shakes, before) = (self.session.is_handshaking(), filled);
+            while !record.is_empty() && !self.ended {
+                let is_fed = self.session.read_tls(&mut record).is_ok_and(|bytes| bytes > 0);
+                let closes = match self.session.process_new_packets() {
+                    Ok(state) => state.peer_has_closed(),
+                    Err(_) => true,
+                };
+                self.ended = closes || !is_fed;
+                filled += self.take(plain.get_mut(filled..).unwrap_or_default());
+            }
+            fed += len;
+            if shakes {
+                // The library keeps what came of a message until it is whole.
+                self.handshake_bytes += len;
+                self.ended |= self.handshake_bytes > TLS_HANDSHAKE_BYTES;
+            } else {
+                self.count(len, is_whole, filled - before);
+            }
+        }
+        (fed, filled)
+    }
+
+    /// Counts a record, or a part of one, that came with keys.
+    fn count(&mut self, len: usize, is_whole: bool, brought: usize) {
+        self.kept += len;
+        if brought > 0 {
+            self.brought += brought;
+            self.bare = self.bare.saturating_sub(self.brought / TLS_BARE_RECORD_BYTES);
+            self.brought %= TLS_BARE_RECORD_BYTES;
+            // Who takes the plaintext pays for its bytes; what lies around it is paid here.
+            self.work += TLS_RECORD_WORK + (self.kept.saturating_sub(brought) / BYTES_PER_REQUEST) as u32;
+            self.kept = 0;
+        } else if is_whole {
+            self.bare += 1;
+            self.work += TLS_BARE_RECORD_WORK + (len / BYTES_PER_REQUEST) as u32;
+        }
+        self.ended |= self.is_refused();
+    }
+
+    fn is_refused(&self) -> bool {
+        self.kept > TLS_KEPT_BYTES || self.bare > TLS_BARE_RECORDS
     }
 
     /// Takes what was decrypted.

@@ -132,8 +132,11 @@ pub(in crate::table) struct Discarded {
 }
 
 impl Discarded {
-    /// `bytes` is what the array and its records hold.
+    /// `bytes` is what the records hold. The array is counted as well, with the one from which they were being moved.
     pub(in crate::table) fn new(array: Retired, bytes: usize) -> Discarded {
+        // SAFETY: the array is owned, and with it that one.
+        let previous = unsafe { array.buckets().previous() }.map_or(0, |previous| previous.pages.bytes());
+        let bytes = bytes + array.bytes() + previous;
         Discarded { array, next: 0, bytes }
     }
 
