@@ -40,7 +40,7 @@ fn code_of(code: std::process::ExitCode) -> i32 {
 /// The sandbox by way of this test binary; `None`, with a line, where the kernel does not offer one.
 pub(super) fn sandboxed() -> Option<Job> {
     let program = std::env::current_exe().expect("this test");
-    let arguments = ["--exact", "builder::tests::sandbox_exec_entry", "--test-threads=1"].map(str::to_owned).to_vec();
+    let arguments = ["--exact", "tests::sandbox_exec_entry", "--test-threads=1"].map(str::to_owned).to_vec();
     match Launcher::strongest(program, arguments, 0, &BuilderConfig::default(), toolchain()) {
         Ok(launcher) => Some(Job { launcher, limits: CompileLimits::default() }),
         Err(error) => {

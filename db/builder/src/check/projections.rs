@@ -145,6 +145,9 @@ impl Walk<'_> {
                 self.refuse(&rules::PROJECTION, &span, "not behind a named lifetime");
             }
             taken = taken.or_else(|| self.projection_in_value(&typed.ty));
+            if let Some(bound) = Opaque::of(input).bound {
+                self.refuse(&rules::OUTLIVES, &bound, "");
+            }
         }
         let ReturnType::Type(_, output) = &signature.output else {
             return self.check_hidden(signature, taken, false);
@@ -213,12 +216,15 @@ impl Walk<'_> {
     }
 
     fn check_function_bound(&mut self, function: &syn::ParenthesizedGenericArguments) {
-        let mut looked_at = None;
+        let (mut looked_at, mut taken) = (None, Vec::new());
         for input in function.inputs.iter().map(|input| &input.ty) {
             if let Some(span) = self.projection_under_lifetime(input, Elided::IsFine) {
                 self.refuse(&rules::PROJECTION, &span, "not behind a named lifetime");
             }
             looked_at = looked_at.or_else(|| self.projection_under_lifetime(input, Elided::Counts));
+            if self.projection_in(input).is_some() {
+                taken.push(input);
+            }
         }
         let ReturnType::Type(_, output) = &function.output else { return };
         if let Some(span) = self.projection_under_lifetime(output, Elided::Counts) {
@@ -226,6 +232,7 @@ impl Walk<'_> {
         }
         let mut lifetimes = Lifetimes::default();
         lifetimes.visit_type(output);
+        self.hold_function(&taken, output, looked_at.is_some());
         if let Some(span) = looked_at.filter(|_| lifetimes.count > 0) {
             self.refuse(&rules::PROJECTION, &span, "not where the function gives a reference");
         }

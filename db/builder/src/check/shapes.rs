@@ -41,7 +41,7 @@ impl Walk<'_> {
             self.refuse(&rules::SPECIAL, &item.ident, "an unstable kind of trait");
         }
         let own = name(&item.ident);
-        if is_one_of(&lists::DYN, &own) || is_one_of(&lists::DERIVES, &own) {
+        if super::witnesses::is_known_trait(&own) {
             self.refuse(&rules::TRAIT_NAME, &item.ident, "");
         }
         if let Some(parameter) = item.generics.params.first() {
@@ -126,6 +126,9 @@ impl Walk<'_> {
             }
             _ => false,
         };
+        if matches!(&predicate.bounded_ty, Type::Path(path) if path.path.segments.len() > 1) {
+            self.check_associated_bounds(&predicate.bounds);
+        }
         if !parameter {
             self.refuse(&rules::WHERE, &predicate.bounded_ty, "");
         }
