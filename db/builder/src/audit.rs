@@ -3,9 +3,9 @@
 //! `[f, g][0]` has a function pointer's type although none is written, and assigning another function to it loses the
 //! bounds of that function's lifetimes (rust-lang issues 25860, 157316: use after free in safe code). A closure claims to
 //! outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long; it does
-//! harm where the value's type is forgotten: in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
-//! alone. So do `async` blocks and closures. And
-//! addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies.
+//! harm where the value's type is forgotten, in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
+//! alone, which this looks for, and in traits of the tenant's own, which `check::witnesses` does. So do `async` blocks and closures, and
+//! functions. And addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies.
 //! The compiler's own intermediate form (`--emit=mir`, without optimisation) shows all of these: each is one line of it.
 //! Text of the tenant's that looks like such a line is refused too, which harms nobody.
 //!

@@ -2,7 +2,7 @@
 //!
 //! A closure's type says nothing of the lifetimes in what the closure returns (rust-lang issue 84366), so `I: 'long` does
 //! not mean `I::Item: 'long`, but the compiler concludes it. That does harm where `I::Item` is kept by a type that names
-//! only `I`, or where a lifetime stands around `I::Item`: both are refused. A parameter for the item's type says the
+//! only `I`, or where a lifetime stands around `I::Item`: both are refused, and `witnesses` refuses what else knows such a type. A parameter for the item's type says the
 //! same and is sound: `struct Pairs<T, I: Iterator<Item = T>>`.
 
 use proc_macro2::Span;
