@@ -152,7 +152,7 @@ rules! {
     ALIAS: "alias", "an alias cannot hide `'static` around a parameter (rust-lang issue 84366): write it where the alias is used",
         "type Last<T> = Option<&'static T>;",
         "type Last<'a, T> = Option<&'a T>;\ntype Names<T> = Vec<(T, &'static str)>;";
-    NESTED_LIFETIME: "nested-lifetime", "a named reference around another lifetime implies a bound that can get lost (rust-lang issue 25860): write the bound, `'inner: 'outer`",
+    NESTED_LIFETIME: "nested-lifetime", "a named reference around another lifetime implies a bound that can get lost (rust-lang issue 25860): write the bound, `'inner: 'outer`, or `'static` inside of `'static`",
         "fn f<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v }",
         "fn f<'a, 'b: 'a>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v }\nfn g<'a>(words: &[&'a str]) -> Option<&'a str> { words.first().copied() }";
     SPECIAL: "special", "this part of the language is not stable or not looked into by the checker",

@@ -230,7 +230,7 @@ pub(super) fn type_parameters(tokens: &TokenStream) -> Vec<String> {
                 }
                 TokenTree::Literal(_) => {}
             }
-            if !matches!(&token, TokenTree::Ident(_)) && !(now == '<' && depth == 1) && depth == 0 {
+            if depth == 0 && !matches!(&token, TokenTree::Ident(_)) {
                 last.clear();
                 before.clear();
             }

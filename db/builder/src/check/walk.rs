@@ -131,6 +131,13 @@ impl<'a> Walk<'a> {
         self.visit_file(file);
     }
 
+    /// What only tests see stands for nothing.
+    fn declare(&mut self, ident: &syn::Ident, generics: &syn::Generics) {
+        if !self.test {
+            self.names.types.declare(ident, generics.lifetimes().next().is_none());
+        }
+    }
+
     /// Whether a path's first name is a crate's.
     fn is_crate(&self, first: &str) -> bool {
         is_one_of(&lists::CRATES, first) || self.libraries.iter().any(|library| library == first)
@@ -299,7 +306,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        self.names.types.declare(&item.ident, item.generics.lifetimes().next().is_none());
+        self.declare(&item.ident, &item.generics);
         self.with_generics(&item.generics, |walk| {
             item.fields.iter().for_each(|field| walk.check_field(&field.ty, &item.generics));
             visit::visit_item_struct(walk, item);
@@ -316,7 +323,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.names.types.declare(&item.ident, item.generics.lifetimes().next().is_none());
+        self.declare(&item.ident, &item.generics);
         self.with_generics(&item.generics, |walk| {
             let fields = item.variants.iter().flat_map(|variant| &variant.fields);
             fields.for_each(|field| walk.check_field(&field.ty, &item.generics));

@@ -94,19 +94,13 @@ impl<'w, 'a> Places<'w, 'a> {
     }
 
     fn note(&mut self, span: Span) {
-        let under = match self.under {
-            Under::Anonymous if self.function => Under::None,
-            under => under,
-        };
-        self.found.push((under, span));
-        if !self.function {
-            self.hiding.extend(self.around.iter().cloned());
-        }
+        self.found.push((self.under, span));
+        self.hiding.extend(self.around.iter().cloned());
     }
 
     fn inside(&mut self, under: Under, look: impl FnOnce(&mut Self)) {
         let before = self.under;
-        if under > before {
+        if under > before && !(self.function && under == Under::Anonymous) {
             self.under = under;
         }
         look(self);
@@ -149,9 +143,12 @@ impl<'ast> Visit<'ast> for Places<'_, '_> {
         let last = found.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
         let named = (last, behind, found.path.span());
         self.names.push(named.clone());
-        self.around.push(named);
+        let before = self.around.len();
+        if !self.function {
+            self.around.push(named);
+        }
         visit::visit_path(self, &found.path);
-        self.around.pop();
+        self.around.truncate(before);
     }
 
     fn visit_angle_bracketed_generic_arguments(&mut self, found: &'ast syn::AngleBracketedGenericArguments) {
@@ -305,16 +302,22 @@ impl Walk<'_> {
 
     /// `type Wrap<T> = Option<&'static T>` would hide a lifetime from all who look for one.
     pub(super) fn check_alias(&mut self, item: &syn::ItemType) {
-        self.names.types.declare(&item.ident, super::names::is_plain_alias(item));
+        if !self.test {
+            self.names.types.declare(&item.ident, super::names::is_plain_alias(item));
+        }
         if Places::of(self, Of::Any, &item.ty).longest() == Under::Static {
             self.refuse(&rules::ALIAS, &*item.ty, "");
         }
     }
 
-    /// What an `Fn(…)` takes and gives, if it takes an associated type: `looked_at` where a lifetime stands around that.
-    pub(super) fn hold_function(&mut self, inputs: &[&Type], output: &Type, looked_at: bool) {
+    /// What an `Fn(…)` takes that holds an associated type: a struct with a lifetime would witness for it, and take what comes of that.
+    pub(super) fn hold_inputs(&mut self, inputs: &[&Type]) {
         let hiding: Vec<_> = inputs.iter().flat_map(|input| Places::of(self, Of::Any, input).hiding).collect();
         self.hold(&rules::PROJECTION, FUNCTION_HIDDEN, hiding);
+    }
+
+    /// What an `Fn(…)` gives: `looked_at` where it takes an associated type behind a lifetime.
+    pub(super) fn hold_result(&mut self, output: &Type, looked_at: bool) {
         if looked_at {
             let names = Places::of(self, Of::Any, output).names;
             self.hold(&rules::PROJECTION, FUNCTION_OUTPUT, names);
