@@ -3,9 +3,9 @@
 //! `[f, g][0]` has a function pointer's type although none is written, and assigning another function to it loses the
 //! bounds of that function's lifetimes (rust-lang issues 25860, 157316: use after free in safe code). A closure claims to
 //! outlive what it returns (84366), so a generic function can be led to believe that a short-lived value lives long; it does
-//! harm where the value's type is forgotten: in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
-//! alone. So do `async` blocks and closures. And
-//! addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies.
+//! harm where the value's type is forgotten, in an owned `dyn`, or in a `Peekable` or `Flatten` whose type names the closure
+//! alone, which this looks for, and in traits of the tenant's own, which `check::witnesses` does. So do `async` blocks and closures, and
+//! functions. And addresses: comparing them is miscompiled (107975), printing them tells where the server's memory lies.
 //! The compiler's own intermediate form (`--emit=mir`, without optimisation) shows all of these: each is one line of it.
 //! Text of the tenant's that looks like such a line is refused too, which harms nobody.
 //!
@@ -25,6 +25,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
+use super::check::PRIMITIVES;
 use super::check::rules::{ADDRESS, ERASED, FN_POINTER, Rule, UNKNOWN_MIR};
 use super::diagnostic::Diagnostic;
 use super::{BuildError, Source, limits};
@@ -355,14 +356,54 @@ fn holds_a_closures_item(line: &str, known: &Known<'_>) -> bool {
         };
         let hidden = |(at, found): (usize, &str)| {
             let rest = inside.get(at + found.len()..).unwrap_or_default();
-            has_impl_trait(inside.get(at..).unwrap_or_default())
+            is_impl_trait(inside, at)
                 && !rest
                     .strip_prefix("Iterator<Item = ")
                     .is_some_and(|item| is_plain(bracketed(item), known.parameters))
         };
+        let function = |(at, _): (usize, &str)| !gives_what_it_takes(inside, at, known.parameters);
         SILENT.iter().flat_map(|kind| inside.match_indices(kind)).any(silent)
+            || inside.match_indices("fn(").any(function)
             || inside.match_indices("impl ").any(hidden)
     })
+}
+
+/// Whether a function item, `for<'a> fn(&'a str) -> Chars<'a> {core::str::<impl str>::chars}`, gives no lifetime but those that
+/// it takes at each call: others are part of its type, and do not count in how long that lives (rust-lang issue 84366).
+fn gives_what_it_takes(text: &str, at: usize, parameters: &HashSet<String>) -> bool {
+    let (before, rest) = text.split_at(at);
+    let Some(behind) = rest.strip_prefix("fn(").and_then(behind_bracket) else { return false };
+    let result = match behind.strip_prefix(" -> ") {
+        Some(result) => result.split(" {").next().unwrap_or_default(),
+        None => return behind.starts_with(" {"),
+    };
+    let quantified = before.strip_suffix("> ").and_then(|before| before.rsplit_once("for<")).map(|(_, own)| own);
+    let mut result = result.to_owned();
+    for lifetime in quantified.unwrap_or_default().split(", ").filter(|lifetime| lifetime.len() > 1) {
+        for form in [format!("&{lifetime} mut "), format!("&{lifetime} ")] {
+            result = result.replace(&form, "");
+        }
+        for end in [",", ">"] {
+            result = result.replace(&format!("{lifetime}{end}"), end);
+        }
+    }
+    is_plain(&result, parameters)
+}
+
+/// What stands behind the `)` that closes a bracket which is open.
+fn behind_bracket(text: &str) -> Option<&str> {
+    let mut depth = 1_usize;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' => depth += 1,
+            b')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return text.get(at + 1..);
+        }
+    }
+    None
 }
 
 /// Whether a type holds no lifetime, whatever stands for its parameters.
@@ -381,18 +422,7 @@ fn plain_closures<'a>(bodies: &[Body<'a>], parameters: &HashSet<String>) -> Hash
         let Some(closure) = own.split_inclusive('}').next().filter(|own| own.starts_with("{closure@")) else {
             continue;
         };
-        let (mut depth, mut behind) = (1_usize, "");
-        for (at, byte) in arguments.bytes().enumerate() {
-            match byte {
-                b'(' => depth += 1,
-                b')' => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                behind = arguments.get(at + 1..).unwrap_or_default();
-                break;
-            }
-        }
+        let behind = behind_bracket(arguments).unwrap_or_default();
         let result = behind.strip_prefix(" -> ").unwrap_or("{{");
         let result = result.strip_suffix(" {").unwrap_or(result);
         if is_plain(result, parameters) {
@@ -447,18 +477,18 @@ fn is_generic(text: &str, parameters: &HashSet<String>) -> bool {
             .any(|word| word == "Self" || parameters.contains(word))
 }
 
-/// `impl Fn(u8)`, `impl core::fmt::Debug`, `impl for<'a> Fn(&'a u8)`; not `<impl at src/lib.rs:1:2: 3:4>`, nor `<impl [u8]>` or
-/// `<impl str>`, which are the heads of implementations.
+/// `impl Fn(u8)`, `impl 'a + show`, `impl (Debug)`: all but `<impl at src/lib.rs:1:2: 3:4>`, and heads of core's implementations for its own
+/// types, `core::str::<impl str>::trim`, `core::slice::<impl [T]>::iter`.
 fn has_impl_trait(text: &str) -> bool {
-    text.match_indices("impl ").any(|(at, found)| {
-        let rest = text.get(at + found.len()..).unwrap_or_default();
-        let word = rest.split(|character: char| !character.is_ascii_alphanumeric() && character != '_').next();
-        let word = word.unwrap_or_default();
-        let behind = rest.get(word.len()..).unwrap_or_default();
-        rest.starts_with(|first: char| first.is_ascii_uppercase() || first == '?')
-            || behind.starts_with("::")
-            || rest.starts_with("for<")
-    })
+    text.match_indices("impl ").any(|(at, _)| is_impl_trait(text, at))
+}
+
+/// Whether the `impl ` at a place of a text is of an `impl Trait`. No trait of the tenant's has the name of a type of the language.
+fn is_impl_trait(text: &str, at: usize) -> bool {
+    let (before, rest) = text.split_at(at);
+    let (Some(path), Some(rest)) = (before.strip_suffix('<'), rest.strip_prefix("impl ")) else { return true };
+    let primitive = || PRIMITIVES.iter().filter_map(|name| rest.strip_prefix(name)).any(|rest| rest.starts_with(">::"));
+    !(rest.starts_with("at ") || (path.ends_with("::") && (rest.starts_with(['[', '*']) || primitive())))
 }
 
 /// A refusal of a statement, or of the function that is named, where the statement does not say where it comes from.

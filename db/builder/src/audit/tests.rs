@@ -2,7 +2,7 @@
 
 use super::complete;
 use super::mir::{Access, Body, Step};
-use super::{guards, places, stale};
+use super::{gives_what_it_takes, guards, has_impl_trait, places, stale};
 
 /// A body with these statements in its first block.
 fn body(statements: &str) -> String {
@@ -128,4 +128,53 @@ fn a_function_without_its_body_is_missed() {
     assert_eq!(complete::missing(&mir, &["a", "a", "b"]), ["b::{closure#0}"]);
     let trivial = "fn Some(_1: u8) -> A {\n    let mut _0: A;\n\n    bb0: {\n        _0 = Some(move _1);\n        return;\n    }\n}\n";
     assert_eq!(complete::missing(trivial, &[]), [""; 0]);
+}
+
+#[test]
+fn an_impl_trait_counts_in_every_spelling() {
+    for text in [
+        "impl show + 'l",
+        "Box::<impl 'l + Show>::new(move _1)",
+        "impl _Show",
+        "impl (Debug)",
+        "impl ?Sized + Debug",
+        "impl str::Show",
+        "Box<impl r#type>",
+        "m::f::<impl u64x>::g",
+    ] {
+        assert!(has_impl_trait(text), "{text}");
+    }
+    for text in [
+        "m::<impl at src/lib.rs:1:2: 3:4>::f",
+        "<impl at src/lib.rs:1:2: 3:4>::f",
+        "core::str::<impl str>::trim",
+        "slice::<impl [T]>::iter",
+        "core::num::<impl u64>::pow",
+    ] {
+        assert!(!has_impl_trait(text), "{text}");
+    }
+}
+
+#[test]
+fn a_function_gives_the_lifetimes_that_it_takes_at_each_call() {
+    let gives = |text: &str| gives_what_it_takes(text, text.find("fn(").expect("a function"), &["T".to_owned()].into());
+    for text in [
+        "for<'a> fn(&'a str) -> &'a str {core::str::<impl str>::trim}>",
+        "Map<I, for<'a, 'b> fn(&'a mut [u8], Two<'b>) -> (&'a mut u8, Two<'b>) {f}>",
+        "fn() -> std::string::String {std::string::String::new}",
+        "fn(&str) {f}",
+    ] {
+        assert!(gives(text), "{text}");
+    }
+    for text in [
+        "fn() -> &str {make::<'_>}",
+        "for<'a> fn(&'a u8) -> &str {make::<'_>}",
+        "for<'a> fn(&'a u8) -> Two<'a, '_> {make}",
+        "for<'a> fn(&'a u8) -> &'ab u8 {make}",
+        "fn() -> T {make::<T>}",
+        "fn() -> impl Debug {make}",
+        "fn(u8",
+    ] {
+        assert!(!gives(text), "{text}");
+    }
 }

@@ -7,6 +7,7 @@ mod depth;
 mod guards;
 mod jumps;
 mod lists;
+mod names;
 mod projections;
 pub mod rules;
 mod shapes;
@@ -14,6 +15,7 @@ mod shapes;
 mod tests;
 mod tokens;
 mod walk;
+mod witnesses;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::str::FromStr;
@@ -22,6 +24,7 @@ use proc_macro2::TokenStream;
 
 use super::diagnostic::Diagnostic;
 use super::{BuildError, ROOT_FILE, Source, SourceFile, limits};
+pub(super) use lists::PRIMITIVES;
 use rules::Rule;
 use walk::{Names, Walk};
 
@@ -43,16 +46,21 @@ pub fn check(source: &Source, libraries: &[String]) -> Result<(), BuildError> {
 /// `Internal` when there is no thread.
 pub(super) fn type_parameters(source: &Source) -> Result<HashSet<String>, BuildError> {
     let collect = || {
-        let mut parameters = tokens::TypeParameters::default();
+        let mut parameters = HashSet::new();
         for file in &source.files {
             let shallow = depth::deep_text(&file.text).is_none();
             let tokens =
                 TokenStream::from_str(&file.text).ok().filter(|tokens| shallow && depth::deep_tokens(tokens).is_none());
-            if let Some(Ok(parsed)) = tokens.map(syn::parse2::<syn::File>) {
-                syn::visit::Visit::visit_file(&mut parameters, &parsed);
+            let Some(tokens) = tokens else { continue };
+            // Of two ways to find them, one needs no syntax tree: a place that the tree's walk does not reach hides none.
+            parameters.extend(tokens::type_parameters(&tokens));
+            if let Ok(parsed) = syn::parse2::<syn::File>(tokens) {
+                let mut walk = Walk::new(&[], false, false);
+                walk.file(&parsed);
+                parameters.extend(walk.finish().2.parameters);
             }
         }
-        parameters.names
+        parameters
     };
     with_a_deep_stack(collect)
 }
@@ -92,6 +100,8 @@ struct Check<'a> {
     refused: HashMap<&'a str, Vec<Refusal>>,
     /// Names of traits in all files.
     names: Names,
+    /// Types that must hide no lifetime, by file.
+    held: Vec<(&'a str, Vec<names::Held>)>,
     /// `dyn E`, by file.
     objects: Vec<(&'a str, String, std::ops::Range<usize>)>,
 }
@@ -102,7 +112,7 @@ impl<'a> Check<'a> {
         let mut order: Vec<&str> = files.keys().copied().collect();
         order.sort_unstable();
         let (names, objects) = (Names::default(), Vec::new());
-        Check { files, order, libraries, refused: HashMap::new(), names, objects }
+        Check { files, order, libraries, refused: HashMap::new(), names, held: Vec::new(), objects }
     }
 
     fn run(mut self) -> Vec<Diagnostic> {
@@ -117,6 +127,8 @@ impl<'a> Check<'a> {
             let (mut refusals, modules, names) = check_file(file, self.libraries, test);
             self.names.renamed.extend(names.renamed);
             self.names.others.extend(names.others);
+            self.names.types.add(names.types);
+            self.held.push((file.path.as_str(), names.held));
             self.objects.extend(names.objects.into_iter().map(|(name, span)| (file.path.as_str(), name, span)));
             for module in modules {
                 match self.answer(path, &module.path) {
@@ -137,6 +149,7 @@ impl<'a> Check<'a> {
             }
         }
         self.check_objects();
+        self.check_held();
         self.report()
     }
 
@@ -145,6 +158,16 @@ impl<'a> Check<'a> {
         for (path, name, span) in std::mem::take(&mut self.objects) {
             if !self.names.renamed.contains(&name) || self.names.others.contains(&name) {
                 let refusal = Refusal { rule: &rules::DYN, span, remark: String::new() };
+                self.refused.entry(path).or_default().push(refusal);
+            }
+        }
+    }
+
+    /// Types that must hide no lifetime: by what all files say of their names.
+    fn check_held(&mut self) {
+        for (path, held) in &self.held {
+            for one in self.names.types.refused(held.iter(), self.libraries) {
+                let refusal = Refusal { rule: one.rule, span: one.span.clone(), remark: one.remark.to_owned() };
                 self.refused.entry(path).or_default().push(refusal);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! A closure's type says nothing of the lifetimes in what the closure returns (rust-lang issue 84366), so `I: 'long` does
 //! not mean `I::Item: 'long`, but the compiler concludes it. That does harm where `I::Item` is kept by a type that names
-//! only `I`, or where a lifetime stands around `I::Item`: both are refused. A parameter for the item's type says the
+//! only `I`, or where a lifetime stands around `I::Item`: both are refused, and `witnesses` refuses what else knows such a type. A parameter for the item's type says the
 //! same and is sound: `struct Pairs<T, I: Iterator<Item = T>>`.
 
 use proc_macro2::Span;
@@ -145,6 +145,9 @@ impl Walk<'_> {
                 self.refuse(&rules::PROJECTION, &span, "not behind a named lifetime");
             }
             taken = taken.or_else(|| self.projection_in_value(&typed.ty));
+            if let Some(bound) = Opaque::of(input).bound {
+                self.refuse(&rules::OUTLIVES, &bound, "");
+            }
         }
         let ReturnType::Type(_, output) = &signature.output else {
             return self.check_hidden(signature, taken, false);
@@ -213,19 +216,24 @@ impl Walk<'_> {
     }
 
     fn check_function_bound(&mut self, function: &syn::ParenthesizedGenericArguments) {
-        let mut looked_at = None;
+        let (mut looked_at, mut taken) = (None, Vec::new());
         for input in function.inputs.iter().map(|input| &input.ty) {
             if let Some(span) = self.projection_under_lifetime(input, Elided::IsFine) {
                 self.refuse(&rules::PROJECTION, &span, "not behind a named lifetime");
             }
             looked_at = looked_at.or_else(|| self.projection_under_lifetime(input, Elided::Counts));
+            if self.projection_in(input).is_some() {
+                taken.push(input);
+            }
         }
+        self.hold_inputs(&taken);
         let ReturnType::Type(_, output) = &function.output else { return };
         if let Some(span) = self.projection_under_lifetime(output, Elided::Counts) {
             self.refuse(&rules::PROJECTION, &span, "not behind a lifetime");
         }
         let mut lifetimes = Lifetimes::default();
         lifetimes.visit_type(output);
+        self.hold_result(output, looked_at.is_some());
         if let Some(span) = looked_at.filter(|_| lifetimes.count > 0) {
             self.refuse(&rules::PROJECTION, &span, "not where the function gives a reference");
         }

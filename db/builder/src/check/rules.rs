@@ -137,7 +137,22 @@ rules! {
     OUTLIVES: "outlives", "types cannot be bounded by lifetimes (rust-lang issue 84366): the compiler infers what is needed, and `impl Trait` captures it",
         "fn f<T: 'static>(x: T) -> T { x }\nfn g<T: Copy + Into<u64>>(x: T, y: &u64) -> impl Iterator<Item = u64> + use<T> { core::iter::once(x.into()) }",
         "fn f<'a, 'b: 'a>(x: &'a str, y: &'b str) -> &'a str { if x.is_empty() { x } else { y } }\nfn g(x: &[u64], y: u64) -> impl Iterator<Item = u64> + use<> { core::iter::once(y) }";
-    NESTED_LIFETIME: "nested-lifetime", "a named reference around another lifetime implies a bound that can get lost (rust-lang issue 25860): write the bound, `'inner: 'outer`",
+    SELF_LIFETIME: "self-lifetime", "in a method of a trait of your own no lifetime stands around `Self`, or is in what is given where other arguments are `Self`, but that of the receiver and of a plain `&Self`: it would be a bound that the compiler gets wrong (rust-lang issues 84366, 151637)",
+        "trait Keep: Sized { fn keep(self, like: Option<&Self>) -> &str; }\nimpl Keep for &str { fn keep(self, _: Option<&Self>) -> &str { self } }\ntrait Last: Sized { fn last(self) -> Option<&'static Self> { None } }",
+        "trait Keep: Sized { fn keep(self, like: Option<Self>) -> Self; fn text(&self) -> &str; fn next(&mut self) -> Option<&mut Self>; fn closer(&self, to: &Self) -> bool; fn all(found: Vec<Self>) -> Result<Self, Error>; fn each(self, look: impl FnMut(&Self) -> bool) -> Each<Self>; }\nstruct Each<T>(Vec<T>);";
+    ASSOCIATED_BOUND: "associated-bound", "an associated type, and what a trait's method gives as `impl Trait`, can be bounded by well-known traits of core only (rust-lang issue 84366): write a parameter for it, `I: Iterator<Item = T>, T: Show`",
+        "trait Show { fn show(&self) -> String; }\nfn f<I: Iterator<Item: Show>>(mut x: I) -> Option<String> { x.next().map(|one| one.show()) }\nfn g<I: Iterator>(x: I) -> Vec<String> where I::Item: Show { x.map(|one| one.show()).collect() }",
+        "trait Show { fn show(&self) -> String; }\nfn f<T: Show, I: Iterator<Item = T>>(mut x: I) -> Option<String> { x.next().map(|one| one.show()) }\nfn g<I: Iterator>(x: I) -> Vec<String> where I::Item: Into<u64> + Ord { x.map(|one| one.into().to_string()).collect() }";
+    CLOSURE_RESULT: "closure-result", "no lifetime can stand around a type parameter in what a closure is said to give (rust-lang issue 151637): leave the type out, it is inferred",
+        "fn f<T: Copy>(x: T) -> bool { let none = || -> Option<&'static T> { None }; true }",
+        "fn f<T: Copy>(x: T) -> Option<T> { let same = |one: T| -> Option<T> { Some(one) }; same(x) }\nfn g(x: &str) -> &str { let same = |one| -> &str { x }; same(1) }";
+    IMPL_PARAMETER: "impl-parameter", "a parameter that only the result of an `Fn(…)` names is not looked at where an implementation is used (rust-lang issues 84366, 151637): name it in the type that the trait is for",
+        "trait Run { fn run(self); }\nstruct Job<F>(F);\nimpl<R, F: FnOnce() -> R> Run for Job<F> { fn run(self) { (self.0)(); } }",
+        "trait Run { fn run(self); }\nstruct Job<F, R>(F, Option<R>);\nimpl<R, F: FnOnce() -> R> Run for Job<F, R> { fn run(self) { (self.0)(); } }\nimpl<'a, R, F: FnMut() -> R> Iterator for Job<F, R> { type Item = R; fn next(&mut self) -> Option<R> { Some((self.0)()) } }";
+    ALIAS: "alias", "an alias cannot hide `'static` around a parameter (rust-lang issue 84366): write it where the alias is used",
+        "type Last<T> = Option<&'static T>;",
+        "type Last<'a, T> = Option<&'a T>;\ntype Names<T> = Vec<(T, &'static str)>;";
+    NESTED_LIFETIME: "nested-lifetime", "a named reference around another lifetime implies a bound that can get lost (rust-lang issue 25860): write the bound, `'inner: 'outer`, or `'static` inside of `'static`",
         "fn f<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v }",
         "fn f<'a, 'b: 'a>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v }\nfn g<'a>(words: &[&'a str]) -> Option<&'a str> { words.first().copied() }";
     SPECIAL: "special", "this part of the language is not stable or not looked into by the checker",

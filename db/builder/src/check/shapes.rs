@@ -41,7 +41,7 @@ impl Walk<'_> {
             self.refuse(&rules::SPECIAL, &item.ident, "an unstable kind of trait");
         }
         let own = name(&item.ident);
-        if is_one_of(&lists::DYN, &own) || is_one_of(&lists::DERIVES, &own) {
+        if super::witnesses::is_known_trait(&own) {
             self.refuse(&rules::TRAIT_NAME, &item.ident, "");
         }
         if let Some(parameter) = item.generics.params.first() {
@@ -126,6 +126,9 @@ impl Walk<'_> {
             }
             _ => false,
         };
+        if matches!(&predicate.bounded_ty, Type::Path(path) if path.path.segments.len() > 1) {
+            self.check_associated_bounds(&predicate.bounds);
+        }
         if !parameter {
             self.refuse(&rules::WHERE, &predicate.bounded_ty, "");
         }
@@ -183,7 +186,7 @@ impl Walk<'_> {
     }
 }
 
-/// Finds a reference with a named, free lifetime around another lifetime that is free.
+/// Finds a reference with a named, free lifetime around another lifetime that is free, and `'static` around any other.
 struct Nested<'a> {
     free: &'a HashSet<String>,
     /// Named free lifetimes of the references around this place.
@@ -197,7 +200,10 @@ impl<'ast> Visit<'ast> for Nested<'_> {
             self.visit_lifetime(lifetime);
         }
         let outer = reference.lifetime.as_ref().map(|lifetime| name(&lifetime.ident));
-        let pushed = outer.filter(|outer| self.free.contains(outer));
+        if outer.is_none() && self.outer.iter().any(|outer| outer == "static") {
+            self.found = self.found.or(Some(syn::spanned::Spanned::span(reference)));
+        }
+        let pushed = outer.filter(|outer| outer == "static" || self.free.contains(outer));
         let grows = pushed.is_some();
         self.outer.extend(pushed);
         self.visit_type(&reference.elem);
@@ -208,9 +214,30 @@ impl<'ast> Visit<'ast> for Nested<'_> {
 
     fn visit_lifetime(&mut self, lifetime: &'ast syn::Lifetime) {
         let inner = name(&lifetime.ident);
-        if self.free.contains(&inner) && self.outer.iter().any(|outer| *outer != inner) && self.found.is_none() {
+        // Nothing but what lives for ever can be in what does: no bound of the function's own says that.
+        let wrong = |outer: &String| *outer != inner && (outer == "static" || self.free.contains(&inner));
+        if self.outer.iter().any(wrong) && self.found.is_none() {
             self.found = Some(lifetime.span());
         }
         visit::visit_lifetime(self, lifetime);
+    }
+
+    fn visit_angle_bracketed_generic_arguments(&mut self, found: &'ast syn::AngleBracketedGenericArguments) {
+        let is_static = |argument: &syn::GenericArgument| matches!(argument, syn::GenericArgument::Lifetime(lifetime) if lifetime.ident == "static");
+        let count = self.outer.len();
+        if found.args.iter().any(is_static) {
+            self.outer.push("static".to_owned());
+        }
+        for argument in &found.args {
+            if !matches!(argument, syn::GenericArgument::Lifetime(_)) {
+                self.visit_generic_argument(argument);
+            }
+        }
+        self.outer.truncate(count);
+        for argument in &found.args {
+            if matches!(argument, syn::GenericArgument::Lifetime(_)) {
+                self.visit_generic_argument(argument);
+            }
+        }
     }
 }

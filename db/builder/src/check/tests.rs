@@ -67,7 +67,7 @@ fn every_rule_refuses_its_example_and_passes_the_one_near_it() {
 fn page() -> String {
     let mut page = String::from(
         "# What the checker refuses\n\n\
-         Made from the table in `db/builder/src/check/rules.rs` by its test: `UPDATE_DOCS=1 cargo test -p sandstorm --lib\n\
+         Made from the table in `db/builder/src/check/rules.rs` by its test: `UPDATE_DOCS=1 cargo test -p sandstorm-builder --lib\n\
          the_checker_page` writes it anew.\n\n\
          A push is read as a syntax tree, whole, before any compiler runs. What the lists of harmless attributes, macros,\n\
          items, types and paths (`lists.rs`) do not name is refused, with file, line and the offending text. Items under\n\
@@ -142,4 +142,59 @@ fn every_refusal_is_reported_with_its_text() {
         "{}",
         found[1].rendered
     );
+}
+
+/// A name hides no lifetime if no file says otherwise.
+#[test]
+fn names_of_types_are_looked_up_in_all_files() {
+    let file = |path: &str, text: &str| SourceFile { path: path.to_owned(), text: text.to_owned() };
+    let answer = |used: &str, other: &str| {
+        let root = format!(
+            "#![no_std]\nmod other;\nuse sandstorm_api::prelude::*;\ntrait Own: Sized {{ fn own(self, of: {used}); }}\nstruct Pair<T>(T);\n"
+        );
+        let source = Source::new("name = \"test\"", vec![file("src/lib.rs", &root), file("src/other.rs", other)]);
+        match check(&source.expect("a source"), &[]) {
+            Ok(()) => String::new(),
+            Err(BuildError::Refused(found)) => found.into_iter().filter_map(|one| one.rule).collect(),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    for (used, other) in [
+        ("Option<Self>", ""),
+        ("Vec<Pair<Self>>", ""),
+        ("Pair<Self>", "use super::Pair;"),
+        ("core::option::Option<Self>", "use core::cell::Ref;"),
+        ("Result<Self>", "type Result<T> = core::result::Result<T, u8>;"),
+        ("(Self, impl Fn(&Self) -> u8)", ""),
+    ] {
+        assert_eq!(answer(used, other), "", "{used} and {other}");
+    }
+    for (used, other) in [
+        ("Wrap<Self>", ""),
+        ("Pair<Self>", "struct Pair<'a, T>(&'a T);"),
+        ("Pair<Self>", "type Pair<T> = super::Wrap<T>;"),
+        ("Pair<Self>", "pub use super::Wrap as Pair;"),
+        ("Pair<Self>", "use core::cell; pub use cell::Pair;"),
+        ("Pair<Self>", "use core::cell as c; pub use c::*;"),
+        ("other::Pair<Self>", ""),
+        ("Vec<Self>", "pub use core::cell::Ref as Vec;"),
+        ("Vec<Self>", "enum Vec<'a, T> { A(&'a T) }"),
+        ("core::cell::Ref<Self>", ""),
+        ("Option<&Self>", ""),
+        ("&[Self]", ""),
+        ("&'static Self", ""),
+        ("impl Fn(&'static Self)", ""),
+    ] {
+        assert!(answer(used, other).contains("self-lifetime"), "{used} and {other}");
+    }
+}
+
+/// The list of type parameters that the audit goes by needs no syntax tree.
+#[test]
+fn type_parameters_are_found_wherever_their_items_stand() {
+    let text = "fn f<'a, A: Into<B>, const N: usize>() { any! { impl<C, D: Fn(u8) -> Vec<E>, F> Trait<G> for H<I> {} struct S<J>; } a < K, L > (M) }";
+    let tokens = TokenStream::from_str(text).expect("tokens");
+    let mut found = tokens::type_parameters(&tokens);
+    found.sort();
+    assert_eq!(found, ["A", "C", "D", "F", "J"]);
 }

@@ -3,7 +3,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::visit::Visit;
+use syn::visit::Visit as _;
 use syn::{Expr, Meta, Token};
 
 use super::jumps::Around;
@@ -200,17 +200,44 @@ pub(super) fn foreign_name(tokens: &TokenStream) -> Option<proc_macro2::Span> {
     None
 }
 
-/// Collects the names of type parameters.
-#[derive(Default)]
-pub(super) struct TypeParameters {
-    pub(super) names: std::collections::HashSet<String>,
-}
-
-impl<'ast> Visit<'ast> for TypeParameters {
-    fn visit_type_param(&mut self, found: &'ast syn::TypeParam) {
-        self.names.insert(name(&found.ident));
-        syn::visit::visit_type_param(self, found);
+/// Names behind a `<` or `,` in the brackets behind `impl`, or behind the name of an item: type parameters, wherever the item stands.
+pub(super) fn type_parameters(tokens: &TokenStream) -> Vec<String> {
+    const ITEMS: [&str; 6] = ["enum", "fn", "struct", "trait", "type", "union"];
+    let (mut found, mut waiting) = (Vec::new(), vec![tokens.clone()]);
+    while let Some(tokens) = waiting.pop() {
+        // The last two words, how many brackets of a list of parameters are open, and the sign before this one.
+        let (mut last, mut before, mut depth, mut sign) = (String::new(), String::new(), 0_usize, ' ');
+        for token in tokens {
+            let arrow = sign == '-';
+            let mut now = ' ';
+            match &token {
+                TokenTree::Group(group) => waiting.push(group.stream()),
+                TokenTree::Punct(punct) => {
+                    now = punct.as_char();
+                    match now {
+                        '<' if depth > 0 => depth += 1,
+                        '<' if last == "impl" || is_one_of(&ITEMS, &before) => depth = 1,
+                        '>' if !arrow => depth = depth.saturating_sub(1),
+                        _ => {}
+                    }
+                }
+                TokenTree::Ident(ident) => {
+                    let word = name(ident);
+                    if depth == 1 && matches!(sign, '<' | ',') && word != "const" {
+                        found.push(word.clone());
+                    }
+                    before = std::mem::replace(&mut last, word);
+                }
+                TokenTree::Literal(_) => {}
+            }
+            if depth == 0 && !matches!(&token, TokenTree::Ident(_)) {
+                last.clear();
+                before.clear();
+            }
+            sign = now;
+        }
     }
+    found
 }
 
 fn is_word(tokens: &TokenStream, words: &[&str]) -> bool {

@@ -9,8 +9,9 @@ use syn::{Expr, Item, TypeParamBound};
 
 use super::guards::Within;
 use super::jumps::Around;
+use super::names::{Held, Types};
 use super::rules::{self, Rule};
-use super::{ModuleFile, Refusal, lists};
+use super::{ModuleFile, Refusal, lists, witnesses};
 
 pub(super) struct Walk<'a> {
     libraries: &'a [String],
@@ -25,6 +26,8 @@ pub(super) struct Walk<'a> {
     pub(super) around: Vec<Around>,
     /// Whether this place is in a guard.
     pub(super) guard: Within,
+    /// Whether this place is in what a macro is given.
+    pub(super) in_macro: bool,
     /// How many lifetimes are in scope.
     pub(super) lifetimes: usize,
     files: Vec<ModuleFile>,
@@ -42,6 +45,11 @@ pub(super) struct Names {
     pub(super) renamed: HashSet<String>,
     /// Traits of the tenant's own, and whatever else is imported or renamed.
     pub(super) others: HashSet<String>,
+    /// What is said of the names of types, and the types that must hide no lifetime.
+    pub(super) types: Types,
+    pub(super) held: Vec<Held>,
+    /// All type parameters.
+    pub(super) parameters: HashSet<String>,
 }
 
 /// An identifier without `r#`.
@@ -91,6 +99,7 @@ impl<'a> Walk<'a> {
             type_parameters,
             around: Vec::new(),
             guard: Within::Code,
+            in_macro: false,
             lifetimes: 0,
             files: Vec::new(),
             refused: Vec::new(),
@@ -120,6 +129,13 @@ impl<'a> Walk<'a> {
             self.refuse_bytes(&rules::NO_STD, 0..1, String::new());
         }
         self.visit_file(file);
+    }
+
+    /// What only tests see stands for nothing.
+    fn declare(&mut self, ident: &syn::Ident, generics: &syn::Generics) {
+        if !self.test {
+            self.names.types.declare(ident, generics.lifetimes().next().is_none());
+        }
     }
 
     /// Whether a path's first name is a crate's.
@@ -171,6 +187,7 @@ impl<'a> Walk<'a> {
             syn::UseTree::Name(used) => self.check_used(before, &used.ident, None),
             syn::UseTree::Rename(used) => self.check_used(before, &used.ident, Some(&used.rename)),
             syn::UseTree::Glob(glob) => {
+                self.names.types.glob(before);
                 if let Some(first) = before.last()
                     && is_one_of(&lists::CRATES, first)
                 {
@@ -188,6 +205,7 @@ impl<'a> Walk<'a> {
     fn check_used(&mut self, before: &[String], ident: &syn::Ident, rename: Option<&syn::Ident>) {
         let used = name(ident);
         let known = matches!(before, [first, _, ..] if is_one_of(&["alloc", "core"], first));
+        self.names.types.import(before, &used, &rename.map_or_else(|| used.clone(), name));
         match rename.map(name) {
             Some(renamed) if known && is_one_of(&lists::DYN, &used) => self.names.renamed.insert(renamed),
             renamed => self.names.others.insert(renamed.unwrap_or_else(|| used.clone())),
@@ -216,8 +234,7 @@ impl<'a> Walk<'a> {
         if let Some(rename) = rename {
             let renamed = name(rename);
             let reserved = is_one_of(&lists::MACROS, &renamed)
-                || is_one_of(&lists::DYN, &renamed)
-                || is_one_of(&lists::DERIVES, &renamed)
+                || witnesses::is_known_trait(&renamed)
                 || self.is_crate(&renamed)
                 || renamed == "std";
             if reserved {
@@ -230,6 +247,9 @@ impl<'a> Walk<'a> {
 /// What the walk looks at; everything else is walked through.
 impl<'ast> Visit<'ast> for Walk<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
+        if self.in_macro {
+            self.refuse(&rules::MACRO_BODY, item, "no items: put them before it");
+        }
         let before = self.test;
         self.test |= only_for_tests(attributes_of(item));
         match item {
@@ -280,11 +300,13 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         self.with_generics(&item.generics, |walk| {
             walk.check_impl(item);
+            walk.check_impl_parameters(item);
             visit::visit_item_impl(walk, item);
         });
     }
 
     fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.declare(&item.ident, &item.generics);
         self.with_generics(&item.generics, |walk| {
             item.fields.iter().for_each(|field| walk.check_field(&field.ty, &item.generics));
             visit::visit_item_struct(walk, item);
@@ -295,11 +317,13 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         self.with_generics(&item.generics, |walk| {
             walk.check_no_projection(&item.ty, "an alias would hide it");
             walk.check_kept_items(&item.ty, None);
+            walk.check_alias(item);
             visit::visit_item_type(walk, item);
         });
     }
 
     fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.declare(&item.ident, &item.generics);
         self.with_generics(&item.generics, |walk| {
             let fields = item.variants.iter().flat_map(|variant| &variant.fields);
             fields.for_each(|field| walk.check_field(&field.ty, &item.generics));
@@ -333,7 +357,10 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             }
             syn::TraitItem::Verbatim(found) => self.refuse(&rules::SPECIAL, found, ""),
             syn::TraitItem::Fn(found) => {
-                self.with_generics(&found.sig.generics, |walk| visit::visit_trait_item(walk, item));
+                self.with_generics(&found.sig.generics, |walk| {
+                    walk.check_method_of_trait(&found.sig);
+                    visit::visit_trait_item(walk, item);
+                });
             }
             _ => visit::visit_trait_item(self, item),
         }
@@ -350,7 +377,9 @@ impl<'ast> Visit<'ast> for Walk<'_> {
 
     fn visit_macro(&mut self, found: &'ast syn::Macro) {
         self.check_macro_in_guard(found);
+        let before = std::mem::replace(&mut self.in_macro, true);
         self.check_macro(found);
+        self.in_macro = before;
     }
 
     fn visit_stmt_macro(&mut self, found: &'ast syn::StmtMacro) {
@@ -389,7 +418,12 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             Expr::Unsafe(found) => self.refuse(&rules::UNSAFE, &found.unsafe_token, ""),
             Expr::RawAddr(found) => self.refuse(&rules::SPECIAL, found, "the address of a place"),
             Expr::TryBlock(_) | Expr::Yield(_) | Expr::Verbatim(_) => self.refuse(&rules::SPECIAL, expression, ""),
-            _ => self.walk_jumps(expression),
+            _ => {
+                if let Expr::Closure(closure) = expression {
+                    self.check_closure(closure);
+                }
+                self.walk_jumps(expression);
+            }
         }
     }
 
@@ -429,6 +463,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     }
 
     fn visit_type_param(&mut self, parameter: &'ast syn::TypeParam) {
+        self.names.parameters.insert(name(&parameter.ident));
         self.check_outlives(&parameter.bounds);
         visit::visit_type_param(self, parameter);
     }
@@ -440,6 +475,7 @@ impl<'ast> Visit<'ast> for Walk<'_> {
 
     fn visit_constraint(&mut self, constraint: &'ast syn::Constraint) {
         self.check_outlives(&constraint.bounds);
+        self.check_associated_bounds(&constraint.bounds);
         visit::visit_constraint(self, constraint);
     }
 

@@ -1,0 +1,370 @@
+//! Where a type can be a witness for how long values live that the compiler believes, and that is wrong.
+//!
+//! `Option<&'long T>` in a signature says that `T` lives long, as `T: 'long` does, without the words. The compiler takes that over to
+//! `T::Item`, for which it need not hold when `T` is made of a closure (rust-lang issue 84366), and it believes what a closure says that
+//! it gives (151637). What is believed does harm where a value changes its type's lifetime for another, and that needs code that
+//! knows the lifetime: an implementation of a trait. So a trait of the tenant's own takes no witness, is no bound of an associated type,
+//! and is not implemented for what only a closure's result names.
+
+use proc_macro2::Span;
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{GenericArgument, ReturnType, Token, Type, TypeParamBound};
+
+use super::names::Held;
+use super::walk::{Walk, is_one_of, name};
+use super::{lists, rules};
+
+const SELF_NAMED: &str = "leave the lifetime out, or take `&self`";
+const SELF_BEHIND: &str = "take `&self`, `Self` or `&Self`";
+const SELF_HIDDEN: &str =
+    "this type may hide a lifetime: take core's own, or a struct without lifetimes that you import by its name";
+const SELF_OUTPUT: &str = "give a type without lifetimes";
+const FUNCTION_HIDDEN: &str = "this type may hide a lifetime: import one without by its name";
+const FUNCTION_OUTPUT: &str =
+    "not where what the function gives may hide a lifetime: import a type without by its name";
+const CLOSURE: &str = "leave the type out, it is inferred";
+const CLOSURE_HIDDEN: &str = "this type may hide a lifetime: leave it out, it is inferred";
+
+/// The longest that a lifetime around a place is.
+#[derive(Clone, Copy, Default, PartialEq, PartialOrd)]
+enum Under {
+    #[default]
+    None,
+    /// `&T`, `Wrap<'_, T>`.
+    Anonymous,
+    /// `&'a T`.
+    Named,
+    /// `&'static T`.
+    Static,
+}
+
+impl Under {
+    fn of(lifetime: Option<&syn::Lifetime>) -> Under {
+        match lifetime {
+            Some(lifetime) if lifetime.ident == "static" => Under::Static,
+            Some(lifetime) if lifetime.ident != "_" => Under::Named,
+            _ => Under::Anonymous,
+        }
+    }
+}
+
+/// What to look for in a type.
+#[derive(Clone, Copy, PartialEq)]
+enum Of {
+    /// `Self` and its associated types.
+    Own,
+    /// Type parameters too, and what is left to be inferred.
+    Any,
+}
+
+/// Finds the places of `Self` or of type parameters in a type, and what is around them.
+struct Places<'w, 'a> {
+    walk: &'w Walk<'a>,
+    of: Of,
+    under: Under,
+    /// In what an `Fn(…)` takes: its own lifetimes are for all, and witness nothing.
+    function: bool,
+    /// Types around this place that may hide lifetimes.
+    around: Vec<(String, bool, Span)>,
+    found: Vec<(Under, Span)>,
+    hiding: Vec<(String, bool, Span)>,
+    /// A lifetime anywhere.
+    lifetime: Option<Span>,
+    /// Names of all types.
+    names: Vec<(String, bool, Span)>,
+}
+
+impl<'w, 'a> Places<'w, 'a> {
+    fn of(walk: &'w Walk<'a>, of: Of, kind: &Type) -> Places<'w, 'a> {
+        let mut places = Places {
+            walk,
+            of,
+            under: Under::None,
+            function: false,
+            around: Vec::new(),
+            found: Vec::new(),
+            hiding: Vec::new(),
+            lifetime: None,
+            names: Vec::new(),
+        };
+        places.visit_type(kind);
+        places
+    }
+
+    fn note(&mut self, span: Span) {
+        self.found.push((self.under, span));
+        self.hiding.extend(self.around.iter().cloned());
+    }
+
+    fn inside(&mut self, under: Under, look: impl FnOnce(&mut Self)) {
+        let before = self.under;
+        if under > before && !(self.function && under == Under::Anonymous) {
+            self.under = under;
+        }
+        look(self);
+        self.under = before;
+    }
+
+    fn longest(&self) -> Under {
+        self.found.iter().fold(Under::None, |longest, (under, _)| if *under > longest { *under } else { longest })
+    }
+}
+
+impl<'ast> Visit<'ast> for Places<'_, '_> {
+    fn visit_type_reference(&mut self, found: &'ast syn::TypeReference) {
+        self.lifetime = self.lifetime.or(Some(found.span()));
+        self.inside(Under::of(found.lifetime.as_ref()), |places| places.visit_type(&found.elem));
+    }
+
+    fn visit_lifetime(&mut self, found: &'ast syn::Lifetime) {
+        self.lifetime = self.lifetime.or(Some(found.span()));
+    }
+
+    fn visit_type_infer(&mut self, found: &'ast syn::TypeInfer) {
+        if self.of == Of::Any {
+            self.note(found.span());
+        }
+    }
+
+    fn visit_type_path(&mut self, found: &'ast syn::TypePath) {
+        if let Some(qself) = &found.qself {
+            self.visit_type(&qself.ty);
+        }
+        let first = found.path.segments.first().map(|segment| name(&segment.ident)).unwrap_or_default();
+        if first == "Self" || (found.qself.is_none() && self.walk.is_type_parameter(&first)) {
+            if first == "Self" || self.of == Of::Any {
+                self.note(found.span());
+            }
+            return;
+        }
+        let behind = found.path.segments.len() > 1 || found.qself.is_some();
+        let last = found.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
+        let named = (last, behind, found.path.span());
+        self.names.push(named.clone());
+        let before = self.around.len();
+        if !self.function {
+            self.around.push(named);
+        }
+        visit::visit_path(self, &found.path);
+        self.around.truncate(before);
+    }
+
+    fn visit_angle_bracketed_generic_arguments(&mut self, found: &'ast syn::AngleBracketedGenericArguments) {
+        let lifetimes = found.args.iter().filter_map(|argument| match argument {
+            GenericArgument::Lifetime(lifetime) => Some(Under::of(Some(lifetime))),
+            _ => None,
+        });
+        let under = lifetimes.fold(Under::None, |longest, one| if one > longest { one } else { longest });
+        self.inside(under, |places| visit::visit_angle_bracketed_generic_arguments(places, found));
+    }
+
+    fn visit_parenthesized_generic_arguments(&mut self, found: &'ast syn::ParenthesizedGenericArguments) {
+        let before = std::mem::replace(&mut self.function, true);
+        visit::visit_parenthesized_generic_arguments(self, found);
+        self.function = before;
+    }
+}
+
+/// `&Self`, `&mut Self::Item`, with no name of the lifetime.
+fn is_look(kind: &Type) -> bool {
+    let Type::Reference(reference) = kind else { return false };
+    let of_self = matches!(&*reference.elem, Type::Path(path)
+        if path.qself.is_none() && path.path.segments.first().is_some_and(|first| first.ident == "Self"));
+    of_self && Under::of(reference.lifetime.as_ref()) == Under::Anonymous
+}
+
+impl Walk<'_> {
+    fn hold(&mut self, rule: &'static rules::Rule, remark: &'static str, names: Vec<(String, bool, Span)>) {
+        for (name, behind, span) in names {
+            if !self.test {
+                self.names.held.push(Held { rule, remark, name, behind, span: span.byte_range() });
+            }
+        }
+    }
+
+    /// A method of a trait of the tenant's own: no lifetime around `Self` that is not the receiver's.
+    pub(super) fn check_method_of_trait(&mut self, signature: &syn::Signature) {
+        let receiver = signature.inputs.iter().find_map(|input| match input {
+            syn::FnArg::Receiver(receiver) => Some(receiver),
+            syn::FnArg::Typed(_) => None,
+        });
+        let borrowed = receiver.map_or(Under::None, |receiver| self.borrowed(receiver));
+        let mut others = false;
+        for input in &signature.inputs {
+            let syn::FnArg::Typed(typed) = input else { continue };
+            if is_look(&typed.ty) {
+                others = true;
+                continue;
+            }
+            let places = Places::of(self, Of::Own, &typed.ty);
+            others |= !places.found.is_empty();
+            let (longest, hiding) = (places.longest(), places.hiding);
+            match longest {
+                Under::None => self.hold(&rules::SELF_LIFETIME, SELF_HIDDEN, hiding),
+                Under::Anonymous => self.refuse(&rules::SELF_LIFETIME, &typed.ty, SELF_BEHIND),
+                Under::Named | Under::Static => self.refuse(&rules::SELF_LIFETIME, &typed.ty, SELF_NAMED),
+            }
+        }
+        if let Some(receiver) = receiver.filter(|_| others && borrowed > Under::Anonymous) {
+            self.refuse(&rules::SELF_LIFETIME, receiver, "leave the lifetime's name out");
+        }
+        self.check_result_of_method(&signature.output, borrowed, others);
+    }
+
+    /// The longest lifetime of a receiver.
+    fn borrowed(&self, receiver: &syn::Receiver) -> Under {
+        match &receiver.kind {
+            syn::ReceiverKind::Value => Under::None,
+            syn::ReceiverKind::Reference(_, lifetime, _) => Under::of(lifetime.as_ref()),
+            syn::ReceiverKind::Typed(_, kind) => {
+                let places = Places::of(self, Of::Own, kind);
+                // The type may have any name.
+                if places.hiding.is_empty() || places.longest() > Under::None {
+                    places.longest()
+                } else {
+                    Under::Anonymous
+                }
+            }
+            _ => Under::Static,
+        }
+    }
+
+    fn check_result_of_method(&mut self, output: &ReturnType, borrowed: Under, others: bool) {
+        let ReturnType::Type(_, output) = output else { return };
+        let by_reference = borrowed > Under::None;
+        let places = Places::of(self, Of::Own, output);
+        let (longest, hiding, lifetime, names) = (places.longest(), places.hiding, places.lifetime, places.names);
+        match longest {
+            Under::Named | Under::Static => self.refuse(&rules::SELF_LIFETIME, output, SELF_NAMED),
+            Under::Anonymous if !by_reference => self.refuse(&rules::SELF_LIFETIME, output, SELF_OUTPUT),
+            _ if !by_reference => self.hold(&rules::SELF_LIFETIME, SELF_HIDDEN, hiding),
+            _ => {}
+        }
+        // What is witnessed for one value of `Self` must not let another one go into what is given.
+        if others && !(by_reference && is_look(output)) {
+            match lifetime {
+                Some(span) => self.refuse(&rules::SELF_LIFETIME, &span, SELF_OUTPUT),
+                None => self.hold(&rules::SELF_LIFETIME, SELF_OUTPUT, names),
+            }
+        }
+        let mut hidden = Hidden(Vec::new());
+        hidden.visit_type(output);
+        for bounds in hidden.0 {
+            self.check_associated_bounds(bounds);
+        }
+    }
+
+    /// What an associated type is bounded by: traits of core by their names, which no trait of the tenant's own may have.
+    pub(super) fn check_associated_bounds(&mut self, bounds: &Punctuated<TypeParamBound, Token![+]>) {
+        for bound in bounds {
+            let TypeParamBound::Trait(bound) = bound else { continue };
+            let last = bound.path.segments.last().map(|segment| name(&segment.ident)).unwrap_or_default();
+            if !is_harmless_bound(&last) {
+                self.refuse(&rules::ASSOCIATED_BOUND, &bound.path, "");
+            }
+        }
+    }
+
+    /// `|…| -> Option<&'static T> { … }`: the compiler takes it for given that this type is one.
+    pub(super) fn check_closure(&mut self, closure: &syn::ExprClosure) {
+        let ReturnType::Type(_, output) = &closure.output else { return };
+        let places = Places::of(self, Of::Any, output);
+        let (longest, hiding) = (places.longest(), places.hiding);
+        match longest {
+            Under::None => self.hold(&rules::CLOSURE_RESULT, CLOSURE_HIDDEN, hiding),
+            _ => self.refuse(&rules::CLOSURE_RESULT, output, CLOSURE),
+        }
+    }
+
+    /// A parameter that only the result of an `Fn(…)` names is not looked at where the implementation is used.
+    pub(super) fn check_impl_parameters(&mut self, item: &syn::ItemImpl) {
+        let Some((path, _)) = &item.trait_ else { return };
+        let mut own = Words::default();
+        own.visit_type(&item.self_ty);
+        own.visit_path(path);
+        let mut results = Results::default();
+        results.visit_generics(&item.generics);
+        for parameter in &item.generics.params {
+            let (ident, word) = match parameter {
+                syn::GenericParam::Type(found) => (found.ident.span(), name(&found.ident)),
+                syn::GenericParam::Lifetime(found) => {
+                    (found.lifetime.span(), format!("'{}", name(&found.lifetime.ident)))
+                }
+                syn::GenericParam::Const(_) => continue,
+            };
+            if results.0.0.contains(&word) && !own.0.contains(&word) {
+                self.refuse(&rules::IMPL_PARAMETER, &ident, "");
+            }
+        }
+    }
+
+    /// `type Wrap<T> = Option<&'static T>` would hide a lifetime from all who look for one.
+    pub(super) fn check_alias(&mut self, item: &syn::ItemType) {
+        if !self.test {
+            self.names.types.declare(&item.ident, super::names::is_plain_alias(item));
+        }
+        if Places::of(self, Of::Any, &item.ty).longest() == Under::Static {
+            self.refuse(&rules::ALIAS, &*item.ty, "");
+        }
+    }
+
+    /// What an `Fn(…)` takes that holds an associated type: a struct with a lifetime would witness for it, and take what comes of that.
+    pub(super) fn hold_inputs(&mut self, inputs: &[&Type]) {
+        let hiding: Vec<_> = inputs.iter().flat_map(|input| Places::of(self, Of::Any, input).hiding).collect();
+        self.hold(&rules::PROJECTION, FUNCTION_HIDDEN, hiding);
+    }
+
+    /// What an `Fn(…)` gives: `looked_at` where it takes an associated type behind a lifetime.
+    pub(super) fn hold_result(&mut self, output: &Type, looked_at: bool) {
+        if looked_at {
+            let names = Places::of(self, Of::Any, output).names;
+            self.hold(&rules::PROJECTION, FUNCTION_OUTPUT, names);
+        }
+    }
+}
+
+fn is_harmless_bound(last: &str) -> bool {
+    is_one_of(&lists::DYN, last) || is_one_of(&lists::DERIVES, last) || is_one_of(&lists::BOUNDS, last)
+}
+
+/// Whether a trait of the tenant's own, or an import, cannot have this name.
+pub(super) fn is_known_trait(text: &str) -> bool {
+    is_harmless_bound(text) || is_one_of(&lists::PRIMITIVES, text)
+}
+
+/// Bounds of `impl Trait`s.
+struct Hidden<'t>(Vec<&'t Punctuated<TypeParamBound, Token![+]>>);
+
+impl<'ast> Visit<'ast> for Hidden<'ast> {
+    fn visit_type_impl_trait(&mut self, found: &'ast syn::TypeImplTrait) {
+        self.0.push(&found.bounds);
+        visit::visit_type_impl_trait(self, found);
+    }
+}
+
+/// Names and lifetimes.
+#[derive(Default)]
+struct Words(Vec<String>);
+
+impl<'ast> Visit<'ast> for Words {
+    fn visit_ident(&mut self, found: &'ast syn::Ident) {
+        self.0.push(name(found));
+    }
+
+    fn visit_lifetime(&mut self, found: &'ast syn::Lifetime) {
+        self.0.push(format!("'{}", name(&found.ident)));
+    }
+}
+
+/// Names and lifetimes in results of `Fn(…)`.
+#[derive(Default)]
+struct Results(Words);
+
+impl<'ast> Visit<'ast> for Results {
+    fn visit_parenthesized_generic_arguments(&mut self, found: &'ast syn::ParenthesizedGenericArguments) {
+        self.0.visit_return_type(&found.output);
+        visit::visit_parenthesized_generic_arguments(self, found);
+    }
+}

@@ -1,0 +1,21 @@
+//! expect: refused impl-parameter
+//! rust-lang/rust 151637: an async closure.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+use sandstorm_api::prelude::*;
+trait Ext: Sized { fn ext(self, to: &mut &'static str) -> Option<&'static Self>; }
+impl Ext for &str { fn ext(self, to: &mut &'static str) -> Option<&'static Self> { *to = self; None } }
+trait Run { fn go(self); }
+struct S<F>(F);
+impl<R, F: AsyncFnOnce() -> R> Run for S<F> { fn go(self) { let _ = (self.0)(); } }
+fn f<T: Ext>(x: T, out: &mut &'static str) { let c = async || -> Option<&'static T> { x.ext(out) }; S(c).go(); }
+fn extend(s: &str) -> &'static str { let mut o = ""; f(s, &mut o); o }
+fn attack() -> String {
+    let o = { let s = String::from("AAAAAAAAAAAAAAAAAAAAAAAA"); extend(s.as_str()) };
+    let t = String::from("BBBBBBBBBBBBBBBBBBBBBBBB");
+    let r = String::from(o);
+    drop(t);
+    r
+}
+pub async fn run(db: Db<'_>, _: &[u8]) -> Result<(), Error> { db.reply(attack().as_bytes()) }
